@@ -1,24 +1,23 @@
-"""Heavy environments: one after the other, in workers, `auto`, and RAGEN's ways, in one run and turn by turn.
+"""Heavy environments: sequential, in workers, `auto`, and as RAGEN steps them, compared turn by turn in one run.
 
 ``python benchmarks/bench_heavy.py [--only code,search] [--workers 2] [--turns 20] [--seconds 30] [--png FILE]``
 
-All contenders of an environment play the same episodes: the actions of a turn are chosen once, outside of the time that
-is taken, and every contender plays them before the next turn begins, in another order each turn. Two short episodes go
-before the one that is measured, as in a training. A figure is the median over turns. ``RAGEN, loop`` steps bare
-environments one after the other, as RAGEN's manager does; ``RAGEN, threads`` steps them in a pool of 32 threads, where
-RAGEN's configuration gives an environment one. Neither checks, records or recovers. Then a worker of ``true`` is killed
-before each of three turns; recovery is the time of such a turn in usual turns. At the end all rollouts have to be
-equal.
+All contenders play the same episodes: the actions of a turn are chosen once, outside the measured time, and every
+contender plays them before the next turn begins, in a different order each turn. Two short episodes precede the
+measured one, as in a training. Figures are medians over turns. ``RAGEN, loop`` steps bare environments one after the
+other, as RAGEN's manager does; ``RAGEN, threads`` steps them in a pool of 32 threads, for environments to which RAGEN's
+configuration gives one. Neither checks, records or recovers. Afterwards a worker of ``true`` is killed before each of
+three turns; recovery is the time of such a turn, in usual turns. At the end all rollouts must be equal.
 
-``attainable`` is the speed-up that as many processors as workers allow, whatever steps the environments: all busy
-without a pause with what a sequential turn computes. It is below their number where a turn computes on several
-processors already, as a browser's processes do, and above where it waits. ``processor time`` is that of a turn of all
-processes, relative to sequential: what workers add to the work, by exchanging it and by getting in each other's way.
+``attainable`` is the highest possible speed-up with as many processors as workers, all busy without a pause with the
+work of a sequential turn. It is lower than their number if a turn already uses several processors, as a browser's
+processes do, and higher if a turn waits. ``processor time`` is that of all processes per turn, relative to sequential:
+it shows what workers add to the work.
 
-Where the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers that lead sessions
-of their own get shares of their own on a busy machine: run it on a quiet one. Prints the table of
-docs/how_much_faster.md and the rows of the README's, and draws a plot (``pip install matplotlib``). An environment that
-cannot be built here is left out, and the reason is printed.
+If the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers get larger shares of a
+busy machine, so run this on an idle one. It prints the table of docs/how_much_faster.md and the rows of the README's,
+and draws a plot (``pip install matplotlib``). An environment that cannot be created here is left out, and the reason is
+printed.
 """
 
 from __future__ import annotations
@@ -44,37 +43,37 @@ from ragen.errors import RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording
 
-KNOWN, WARM_UP, KILLS, MOST = 2, 3, 3, 10_000  # episodes that `auto` has seen, and their turns; kills; turns at most
+KNOWN, WARM_UP, KILLS, MOST = 2, 3, 3, 10_000  # episodes before the measured one, and their turns; kills; max turns
 WORKERS = 2
 THREADS = 32  # of RAGEN's pool
 GROUP = 4
 
 
 def example(env: Any, rng: Random) -> str:
-    """What the environment itself offers as an example."""
+    """The environment's own example action."""
     return str(env.example_action(rng))
 
 
 def wrong_program(env: Any, rng: Random) -> str:
-    """A program that runs through all tests and fails most, so that the episode goes on."""
+    """A program that runs all tests and fails most, so the episode continues."""
     name = env.problem.name or "f"
     return f"def {name}(*args):\n    total = sum(range({rng.randrange(50_000)}))\n    return total if args else None"
 
 
 def command(env: Any, rng: Random) -> str:
-    """A look around, or a small change."""
+    """A command that looks around or makes a small change."""
     looks = ["ls -la", "find . -type f | sort | head -n 5", "cat * 2>&1 | wc -c", "grep -rl a . | wc -l"]
     return rng.choice([*looks, f"echo {rng.random()} >> notes.txt"])
 
 
 def query(env: Any, rng: Random) -> str:
-    """Words of the question, or of what was found."""
+    """A search for words of the question or the observation."""
     words = [word for word in f"{env.question.text} {env.observation}".split() if word.isalpha() and len(word) > 3]
     return f"search[{' '.join(rng.sample(words, min(4, len(words))))}]"
 
 
 def keys(env: Any, rng: Random) -> str:
-    """A short text for one of a page's fields; nothing is sent off, so that the episode goes on."""
+    """Types a short text into a field and submits nothing, so the episode continues."""
     fields = [line for line in env.observation.splitlines() if " input text" in line or " input password" in line]
     return f"type[{rng.choice(fields)[1:].partition(']')[0]}|{rng.randrange(1000)}]"
 
@@ -87,9 +86,9 @@ class Heavy:
         env_type: Its type.
         action: Chooses an action, given the environment and a generator.
         config: Its ``env_config``.
-        envs: How many there are.
-        threads: Whether RAGEN's configuration gives it a pool of threads.
-        workers: How many workers step them.
+        envs: Number of environments.
+        threads: Whether RAGEN's configuration gives it a thread pool.
+        workers: Number of workers.
     """
 
     env_type: str
@@ -110,7 +109,7 @@ ENVIRONMENTS = {
     ),
     "alfworld": Heavy("alfworld", envs=4),
 }
-"""What is measured. An environment that is not here, or that lacks something, is left out."""
+"""The environments to measure."""
 
 
 # Contenders
@@ -120,7 +119,7 @@ class Ours:
     """``EnvStateManager``."""
 
     def __init__(self, heavy: Heavy, mode: Any) -> None:
-        """Build it, and reset."""
+        """Create the manager, and reset."""
         part = {"env_groups": heavy.envs // GROUP, "group_size": GROUP}
         part["env_configs"] = {"tags": ["Heavy"], "n_groups": [heavy.envs // GROUP]}
         entry = {"env_type": heavy.env_type, "env_config": heavy.config, "max_actions_per_traj": MOST}
@@ -143,7 +142,7 @@ class Ours:
         )
 
     def kill(self, number: int) -> bool:
-        """Kill a worker; whether there is one."""
+        """Kill a worker; returns whether there is one."""
         pids = [stats.pid for stats in self._manager.lane_stats()[1:] if stats.pid]
         if pids:
             os.kill(pids[number % len(pids)], signal.SIGKILL)
@@ -157,19 +156,19 @@ class Ours:
         ]
 
     def whole(self) -> Any:
-        """All that is recorded."""
+        """The rollout states."""
         return self._manager.get_rollout_states()
 
     def close(self) -> None:
-        """End it."""
+        """Close the manager."""
         self._manager.close()
 
 
 class Bare:
-    """Environments alone, as RAGEN's manager steps them."""
+    """Bare environments, as RAGEN's manager steps them."""
 
     def __init__(self, heavy: Heavy, seeds: list[int], threads: int = 0) -> None:
-        """Build and reset them."""
+        """Create and reset them."""
         config_class = REGISTERED_ENV_CONFIGS[heavy.env_type]
         self.envs = [REGISTERED_ENVS[heavy.env_type](config_class(**heavy.config)) for _ in seeds]
         self._pool = ThreadPoolExecutor(threads) if threads else None
@@ -203,7 +202,7 @@ class Bare:
         return self._shown
 
     def close(self) -> None:
-        """End them."""
+        """Close them."""
         if self._pool:
             self._pool.shutdown()
         for env in self.envs:
@@ -215,16 +214,16 @@ class Bare:
 
 @dataclass
 class Result:
-    """What was measured of one environment.
+    """The measurements of one environment.
 
     Attributes:
         name: Its name.
-        envs: How many there were.
-        workers: How many workers stepped them.
-        turns: Seconds of turns, by contender.
-        computed: Processor time of the same turns, of this process and all its descendants.
+        envs: Number of environments.
+        workers: Number of workers.
+        turns: Seconds of each turn, by contender.
+        computed: Processor time of the same turns in seconds, of this process and all its descendants.
         kills: Seconds of the turns with a kill.
-        equal: Whether all contenders played the same.
+        equal: Whether all contenders produced equal rollouts.
     """
 
     name: str
@@ -236,16 +235,16 @@ class Result:
     equal: bool
 
     def median(self, contender: str) -> float:
-        """Seconds of a usual turn."""
+        """Median seconds of a turn."""
         return statistics.median(self.turns[contender])
 
     def speed_up(self, contender: str) -> float:
-        """How many times as fast as sequential, turn by turn."""
+        """Times as fast as sequential, the median over turns."""
         pairs = zip(self.turns["sequential"], self.turns[contender], strict=True)
         return statistics.median(sequential / own for sequential, own in pairs)
 
     def attainable(self) -> float:
-        """The speed-up of processors that are never idle, with no more work than the sequential turns."""
+        """The speed-up of processors that are never idle and do only the work of sequential turns."""
         processors = min(self.workers, self.envs, len(os.sched_getaffinity(0)))
         return processors * sum(self.turns["sequential"]) / sum(self.computed["sequential"])
 
@@ -254,12 +253,12 @@ class Result:
         return sum(self.computed[contender]) / sum(self.computed["sequential"])
 
     def recovery(self) -> float | None:
-        """A turn with a kill, in usual turns."""
+        """The time of a turn with a kill, in usual turns; None without kills."""
         return statistics.median(self.kills) / self.median("true") if self.kills else None
 
 
 def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
-    """Play one episode with all contenders, then the turns with kills."""
+    """Measure all contenders in one episode, then in turns with kills."""
     contenders: dict[str, Any] = {}
     try:
         for mode_name, mode in (("sequential", False), ("true", True), ("auto", "auto")):
@@ -295,7 +294,7 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
 def play(
     contenders: dict[str, Any], leader: Bare, heavy: Heavy, rng: Random, number: int
 ) -> dict[str, tuple[float, float]]:
-    """One turn of all, each in its turn; seconds, and seconds of processor time."""
+    """Play a turn with each contender; returns its seconds and its seconds of processor time."""
     actions = {env_id: heavy.action(leader.envs[env_id], rng) for env_id in sorted(leader.alive)}
     names = list(contenders)
     taken = {}
@@ -307,7 +306,7 @@ def play(
 
 
 def processor_time() -> float:
-    """Seconds of this process and all its descendants, those that have ended among them."""
+    """Processor seconds of this process and all its descendants, including ended ones."""
     total = 0.0
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
@@ -318,7 +317,7 @@ def processor_time() -> float:
 
 
 def all_equal(contenders: dict[str, Any]) -> bool:
-    """Whether all have played the same: states and rewards, and all that a manager records."""
+    """Whether states, rewards and everything that a manager records are equal."""
     played = [contender.rollout() for contender in contenders.values()]
     recorded = []
     for contender in contenders.values():
@@ -403,7 +402,7 @@ def plot(results: list[Result], path: Path) -> None:
 
 
 def missing(heavy: Heavy) -> str | None:
-    """Why an environment cannot be built here; None if it can."""
+    """The reason why an environment cannot be created here; None if it can."""
     if heavy.env_type not in REGISTERED_ENVS:
         return f"there is no environment type {heavy.env_type!r}"
     try:
@@ -415,19 +414,19 @@ def missing(heavy: Heavy) -> str | None:
 
 
 def main() -> int:
-    """Measure, print and draw; 1 if anything was not equal."""
+    """Measure, print and draw; returns 1 if any rollouts differ."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reader.add_argument("--only", default=",".join(ENVIRONMENTS), help="environments, with commas")
-    reader.add_argument("--envs", type=int, help=f"of each, a multiple of {GROUP}")
+    reader.add_argument("--only", default=",".join(ENVIRONMENTS), help="comma-separated environments")
+    reader.add_argument("--envs", type=int, help=f"number of each, a multiple of {GROUP}")
     reader.add_argument("--workers", type=int, default=WORKERS)
     reader.add_argument("--turns", type=int, default=20)
-    reader.add_argument("--seconds", type=float, default=30.0, help="of turns, for each environment")
+    reader.add_argument("--seconds", type=float, default=30.0, help="maximum seconds of turns per environment")
     reader.add_argument("--png", type=Path, default=Path(__file__).resolve().parents[1] / "docs/images/heavy.png")
     given = reader.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors", flush=True)
     autogroup = Path("/proc/sys/kernel/sched_autogroup_enabled")
     if autogroup.exists() and autogroup.read_text().strip() == "1":
-        print("processes are grouped by session (sched_autogroup_enabled): figures hold on a quiet machine alone")
+        print("processes are grouped by session (sched_autogroup_enabled): run this on an idle machine")
     results = []
     for name in given.only.split(","):
         heavy = ENVIRONMENTS[name]

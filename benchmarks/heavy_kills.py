@@ -2,14 +2,14 @@
 
 ``python benchmarks/heavy_kills.py --env textworld --episodes 1000 [--config '{"games": 8}'] [--seconds 600]``
 
-Each round, every environment is first played here, bare, by its own ``example_action``; then an ``EnvStateManager``
-plays the same actions in workers, of which a random one is killed about every ``--every`` seconds, at a random moment
-but at most once a turn, since an environment that loses its worker twice in one turn is given up. Observations,
-rewards, infos and ends have to be equal. At the end the script says what is left behind: processes, temporary files,
-and memory over the rounds. The exit code is 1 where anything differs or is left.
+In each round, bare environments first play an episode in this process with their own ``example_action``. Then an
+``EnvStateManager`` plays the same actions in workers, and a random worker is killed about every ``--every`` seconds, at
+a random moment but at most once per turn, since an environment that loses its worker twice in one turn is given up.
+Observations, rewards, infos and ends must be equal. At the end the script prints the processes and temporary files that
+are left behind, and the memory used over the rounds. The exit code is 1 if anything differs or is left behind.
 
-``--seeds 32 --turns 4`` makes a long run of a dear environment affordable: 32 different episodes of at most four turns,
-each played alone once and compared as often as it comes.
+``--seeds 32 --turns 4`` makes a long run of an expensive environment affordable: it repeats 32 different episodes of at
+most four turns, each of which is played alone only once.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.resources import close_resources, temporary_folder
 
 MARK = "RAGEN_HEAVY_KILLS"
-GONE_WITHIN = 30.0  # seconds that processes are given to end after close()
+GONE_WITHIN = 30.0  # seconds for processes to end after close()
 
 Episode = list[Any]
 
 
 def main() -> int:
-    """Play, compare, and look what is left."""
+    """Play, compare, and look for leftovers."""
     given = arguments()
     with tempfile.TemporaryDirectory(prefix="heavy-kills-") as folder:
         os.environ[MARK], os.environ["TMPDIR"] = f"{os.getpid()}-{time.time_ns()}", folder
@@ -56,10 +56,10 @@ def main() -> int:
 
 
 def run(given: argparse.Namespace) -> bool:
-    """Whether all episodes were equal, and workers were killed; the manager is closed then."""
+    """Play all rounds; returns whether all episodes were equal and at least one worker was killed."""
     began, played, unequal = time.monotonic(), 0, 0
     memory: list[float] = []
-    alone: dict[int, Episode] = {}  # episodes that come again, by seed
+    alone: dict[int, Episode] = {}  # episodes to repeat, by seed
     with EnvStateManager(configuration(given)) as manager:
         bare = [made(given) for _ in range(given.envs)]
         killer = Killer(manager, given.every, given.seed)
@@ -94,13 +94,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--env", required=True, help="an environment type")
     parser.add_argument("--config", type=json.loads, default=None, help="its env_config, as JSON")
     parser.add_argument("--episodes", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=600.0, help="begin no round after that")
-    parser.add_argument("--envs", type=int, default=8, help="played at the same time")
+    parser.add_argument("--seconds", type=float, default=600.0, help="start no round after this time")
+    parser.add_argument("--envs", type=int, default=8, help="number of environments")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=10, help="of an episode, at most")
+    parser.add_argument("--turns", type=int, default=10, help="maximum number per episode")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two kills, on average")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=0, help="different episodes, a multiple of --envs; 0: all differ")
+    parser.add_argument(
+        "--seeds", type=int, default=0, help="number of different episodes, a multiple of --envs; 0: all differ"
+    )
     given = parser.parse_args()
     if given.seeds % given.envs:
         parser.error(f"--seeds is {given.seeds}; expected a multiple of --envs, which is {given.envs}")
@@ -108,7 +110,7 @@ def arguments() -> argparse.Namespace:
 
 
 def configuration(given: argparse.Namespace) -> dict[str, Any]:
-    """Of a manager whose environments are all in workers."""
+    """The configuration of a manager with all environments in workers."""
     part = {"env_groups": given.envs, "group_size": 1, "env_configs": {"tags": ["Kills"], "n_groups": [given.envs]}}
     settings = {
         "use_multiprocessing": True,
@@ -129,13 +131,13 @@ def configuration(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def made(given: argparse.Namespace) -> Any:
-    """The environment alone."""
+    """A bare environment."""
     env_class, config_class = resolve_env(given.env)
     return env_class(config_class(**(given.config or {}))) if config_class else env_class()
 
 
 def play(env: Any, seed: int, turns: int) -> Episode:
-    """An episode of a bare environment: what was shown, then for each turn what was done and what came of it."""
+    """Play an episode; returns the first observation, then action, reward, info and observation of each turn."""
     rng = random.Random(seed)
     env.reset(seed, "train")
     episode: Episode = [env.render()]
@@ -151,7 +153,7 @@ def play(env: Any, seed: int, turns: int) -> Episode:
 def played_in_workers(
     manager: EnvStateManager, seed: int, expected: Sequence[Episode], killer: Killer
 ) -> list[Episode]:
-    """The same actions, played by a manager; in the same form."""
+    """Play the same actions in the manager; returns episodes in the same form."""
     with killer.at_large():
         active = manager.reset(seed)
         for turn in range(1, max(map(len, expected))):
@@ -177,9 +179,9 @@ def played_in_workers(
 
 
 def differs(env_type: str, seed: int, expected: Episode, found: Episode) -> int:
-    """1, and where, if two episodes are not the same in all that the bare environment said."""
+    """Print the first difference between two episodes; returns 1 if there is one, else 0."""
     if expected[0] != found[0] or len(expected) != len(found):
-        print(f"{env_type}, seed {seed}: it begins differently, or is of another length\n{expected[0]}\n{found[0]}")
+        print(f"{env_type}, seed {seed}: different beginning or length\n{expected[0]}\n{found[0]}")
         return 1
     for number, (one, other) in enumerate(zip(expected[1:], found[1:], strict=True), 1):
         info = {key: other[2].get(key) for key in one[2]}
@@ -190,11 +192,11 @@ def differs(env_type: str, seed: int, expected: Episode, found: Episode) -> int:
 
 
 class Killer:
-    """Kills a random worker now and then.
+    """Kills random workers.
 
     Attributes:
-        kills: How many it has killed.
-        may_kill: Set at the beginning of a turn; a kill takes it back.
+        kills: Number of workers killed so far.
+        may_kill: Set at the beginning of a turn, cleared by a kill.
     """
 
     def __init__(self, manager: EnvStateManager, every: float, seed: int) -> None:
@@ -205,7 +207,7 @@ class Killer:
 
     @contextmanager
     def at_large(self) -> Iterator[None]:
-        """Let it kill while the block runs."""
+        """Kill workers while the block runs."""
         over = threading.Event()
         self.may_kill.set()
         thread = threading.Thread(target=self._run, args=(over,), daemon=True)
@@ -233,7 +235,7 @@ class Killer:
 
 
 def family() -> list[psutil.Process]:
-    """This process's descendants, and what has its mark in the environment, whose parent may have ended."""
+    """All descendants of this process, including those whose parents have ended."""
     found = {each.pid: each for each in psutil.Process().children(recursive=True)}
     for process in psutil.process_iter():
         try:
@@ -245,7 +247,7 @@ def family() -> list[psutil.Process]:
 
 
 def resident() -> float:
-    """Megabytes of this process and all its descendants, what they share counted once."""
+    """Memory of this process and all its descendants in MB; shared memory is counted once."""
     total = 0.0
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
@@ -257,7 +259,7 @@ def resident() -> float:
 
 
 def leftover_processes() -> list[str]:
-    """What is still there a while after the manager was closed, except servers of Python's own."""
+    """Processes that still exist a while after the manager was closed, except Python's own servers."""
     deadline = time.monotonic() + GONE_WITHIN
     while (left := [told for each in family() if (told := description(each))]) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -265,7 +267,7 @@ def leftover_processes() -> list[str]:
 
 
 def description(process: psutil.Process) -> str:
-    """Its number and command; "" for one that has ended or that Python keeps until the program ends."""
+    """The id and command of a process; "" if it has ended or is a server that Python keeps until exit."""
     try:
         command = " ".join(process.cmdline())
         if process.status() == psutil.STATUS_ZOMBIE and not command:
@@ -277,7 +279,7 @@ def description(process: psutil.Process) -> str:
 
 
 def flatness(memory: Sequence[float]) -> str:
-    """Where it began and ended: medians of the second tenth of the rounds and of the last."""
+    """Median memory in the second tenth of the rounds and in the last, and the maximum."""
     if len(memory) < 10:
         return ", ".join(f"{value:.0f}" for value in memory)
     tenth = len(memory) // 10

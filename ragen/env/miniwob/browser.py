@@ -73,14 +73,23 @@ def missing(path: str | None = None) -> list[str]:
     return lacks
 
 
+def require_browser(path: str | None) -> None:
+    """Check the requirements of a browser; nothing is started.
+
+    Raises:
+        SandboxError: Something is missing.
+    """
+    if lacks := missing(path):
+        raise SandboxError(f"A browser cannot run here. Missing: {'; '.join(lacks)}.")
+
+
 def hold_browser(path: str | None) -> Lease[Browser]:
     """A lease of this process's browser, which is started if there is none.
 
     Raises:
         SandboxError: A browser cannot run here.
     """
-    if lacks := missing(path):
-        raise SandboxError(f"A browser cannot run here. Missing: {'; '.join(lacks)}.")
+    require_browser(path)
     return worker_resource(("chromium", path), lambda: Browser(path), Browser.close)
 
 

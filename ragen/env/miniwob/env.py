@@ -13,11 +13,11 @@ from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
-from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, missing
+from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser
 from ragen.env.miniwob.config import MiniWobEnvConfig
 from ragen.env.miniwob.solver import solve
 from ragen.env.text import TextObservation
-from ragen.errors import ResourceError, SandboxError
+from ragen.errors import ResourceError
 from ragen.resources import Lease
 
 LONGEST = 300
@@ -69,8 +69,7 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
             SandboxError: There is no browser, or bubblewrap is missing.
         """
         self.config = config or MiniWobEnvConfig()
-        if lacks := missing(self.config.browser_path):
-            raise SandboxError(f"A browser cannot run here. Missing: {'; '.join(lacks)}.")
+        require_browser(self.config.browser_path)
         self.task: str | None = None
         self.steps = 0
         self._page: Page | None = None

@@ -104,10 +104,10 @@ ENVIRONMENTS = {
     "terminal": Heavy("terminal", command, {"max_steps": MOST}),
     "search": Heavy("search", query, {"max_steps": MOST, "entities": 5_000}, threads=True),
     "textworld": Heavy("textworld"),
+    "alfworld": Heavy("alfworld", envs=4),
     "miniwob": Heavy(
         "miniwob", keys, {"tasks": ["login-user", "enter-text", "use-autocomplete"], "max_steps": MOST}, 8
     ),
-    "alfworld": Heavy("alfworld", envs=4),
 }
 """The environments to measure."""
 

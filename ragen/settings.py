@@ -17,7 +17,6 @@ values: they silently accept ``"5"`` for 5 and ``yes`` for true, and support nei
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import re
@@ -44,6 +43,7 @@ _EXAMPLES = {
     "actor.model": "gpt-4o-mini, and for a server of your own actor.base_url=http://localhost:8000/v1",
     "actor.base_url": "http://localhost:8000/v1",
 }
+_NO_RULES = {"allowed": None, "low": None, "high": None, "is_seconds": False}
 _NAMED = re.compile(r"Missing mandatory value: ([\w.]+)")
 _KINDS = {
     "int": "a whole number",
@@ -406,11 +406,13 @@ def read(kind: type[T], config: Any, **known: Any) -> T:
         elif "key" in each.metadata:
             rules = each.metadata["key"]
             at = rules["at"] or f"{kind.SECTION}.{each.name}"  # type: ignore[attr-defined]
-            default: Any = each.default
-            if each.default_factory is not dataclasses.MISSING:
-                default = each.default_factory()
-            values[each.name] = _read(config, at, hints[each.name], known.get(f"default_{each.name}", default), rules)
+            default = known.get(f"default_{each.name}", _default_of(each))
+            values[each.name] = _read(config, at, hints[each.name], default, rules)
     return kind(**values)
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 @cache
@@ -421,8 +423,8 @@ def _hints(kind: type) -> dict[str, Any]:
 def _read(config: Any, at: str, hint: Any, default: Any, rules: Mapping[str, Any]) -> Any:
     kinds = [each for each in _kinds_of(hint) if each is not type(None)]
     allowed = rules["allowed"]
-    if tuple in kinds:
-        return texts(config, at, default, allowed)
+    if tuple in kinds or list in kinds:
+        return kinds[0](texts(config, at, default, allowed))
     if allowed is not None:
         return choice(config, at, default, allowed)
     if rules["is_seconds"]:
@@ -464,48 +466,25 @@ def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T
     return settings_of(kind, OmegaConf.to_container(merged, resolve=True))
 
 
-def settings_of(kind: type[T], values: Any, where: str = "") -> T:
-    """Settings from all keys of a mapping; fields whose type is a dataclass are sections.
+def settings_of(kind: type[T], config: Mapping[str, Any], at: str = "") -> T:
+    """Settings from a configuration, or a section of it, that holds only them; nested dataclasses are sections.
 
     Args:
-        kind: The dataclass.
-        values: A mapping; keys that it lacks keep their defaults.
-        where: Prefix of its keys in messages, such as ``"ppo."``.
+        kind: The dataclass; keys that the section lacks keep their defaults.
+        config: The whole configuration.
+        at: The dotted key of the section; empty for the whole.
 
     Raises:
         ConfigError: There is no such key, or a value has the wrong type or is invalid.
     """
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where.rstrip('.')} = {values!r}: expected a section.")
-    hints = _hints(typing.cast(Any, kind))
-    fields = {each.name: each for each in dataclasses.fields(typing.cast(Any, kind))}
-    refuse_unknown(values, list(fields), where)
-    typed = {str(name): _typed(value, hints[name], f"{where}{name}") for name, value in values.items()}
-    for name, value in typed.items():
-        if "key" in fields[name].metadata:
-            _check(f"{where}{name}", value, fields[name].metadata["key"])
-    return kind(**typed)
-
-
-def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
-    """Check a value against the rules of its field; see :func:`key`."""
-    allowed, low, high = rules["allowed"], rules["low"], rules["high"]
-    if allowed is not None and value not in allowed:
-        raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(map(str, allowed))}.")
-    if value is not None and ((low is not None and not value >= low) or (high is not None and not value <= high)):
-        raise ConfigError(f"{name} = {value!r}: expected {_bounds(low, high)}.")
-
-
-def _typed(value: Any, hint: Any, key: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return settings_of(typing.cast(type, hint), value, f"{key}.")
-    kinds = _kinds_of(hint)
-    if float in kinds and isinstance(value, str):  # YAML reads 1e-3 as text
-        with contextlib.suppress(ValueError):
-            value = float(value)
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-        raise ConfigError(f"{key} = {value!r}: expected {names}.")
-    return value
+    given, prefix = (section(config, at), f"{at}.") if at else (config, "")
+    hints, fields = _hints(typing.cast(Any, kind)), dataclasses.fields(typing.cast(Any, kind))
+    refuse_unknown(given, [each.name for each in fields], prefix)
+    values = dict[str, Any]()
+    for each in fields:
+        name, hint = f"{prefix}{each.name}", hints[each.name]
+        if dataclasses.is_dataclass(hint):
+            values[each.name] = settings_of(typing.cast(type, hint), config, name)
+        else:
+            values[each.name] = _read(config, name, hint, _default_of(each), each.metadata.get("key", _NO_RULES))
+    return kind(**values)

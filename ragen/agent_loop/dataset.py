@@ -21,8 +21,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import load_config, one_line
-from ragen.llm_agent.manager.inputs import MAX_SEED
-from ragen.parallel.env_set import first_seed
+from ragen.seeds import SEED_LIMIT, first_seed
 
 STEPS = 200  # default
 
@@ -42,8 +41,9 @@ def rows(config: Any, mode: str = "train", steps: int = 1) -> Iterator[dict[str,
     tags = [entry.spec.tag for entry in settings.entries[:: settings.group_size]]
     for step in range(steps if mode == "train" else 1):
         first = first_seed(mode, settings.base_seed, step * (max(settings.group_numbers) + 1))
-        if first + max(settings.group_numbers) > MAX_SEED:
-            raise ConfigError(f"seed.{mode} = {settings.base_seed}: step {step} would need seeds above {MAX_SEED}.")
+        if first + max(settings.group_numbers) >= SEED_LIMIT:
+            most = SEED_LIMIT - 1
+            raise ConfigError(f"seed.{mode} = {settings.base_seed}: step {step} would need seeds above {most}.")
         for group, (tag, number) in enumerate(zip(tags, settings.group_numbers, strict=True)):
             yield _row(step * len(tags) + group, tag, first + number, mode)
 

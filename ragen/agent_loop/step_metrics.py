@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ragen.llm_agent.evaluation.statistics import solved_in_group
+from ragen.statistics import solved_in_group
 
 PREFIX = "envs"
 WARN_FROM = 0.1  # fraction of failed episodes of a tag from which a warning is printed

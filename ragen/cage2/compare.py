@@ -27,6 +27,7 @@ from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
 from ragen.games import GYM
 from ragen.parallel import Change, EnvEngine, EnvSpec, Settings
+from ragen.statistics import z_value
 
 # Blue policies
 
@@ -93,7 +94,6 @@ POLICIES: dict[str, Callable[[int], Policy]] = {"Sleep": Sleep, "random": Random
 
 
 REDS = ("b_line", "meander")
-SURE = 1.96  # standard errors on each side of 95 %
 SHOWN = {  # which of a host's bits, and their values
     "scanned": (0, (1, 0)),
     "exploited": (0, (1, 1)),
@@ -216,7 +216,7 @@ class Sample(NamedTuple):
     @property
     def pm(self) -> float:
         """Half the 95 % interval."""
-        return SURE * math.sqrt(self.variance)
+        return z_value() * math.sqrt(self.variance)
 
 
 def mean_of(values: Sequence[float]) -> Sample:
@@ -237,7 +237,7 @@ def rate_of(worked: Sequence[int], tried: Sequence[int]) -> Sample:
 
 def row(what: str, embedded: Sample, cage2: Sample) -> Row:
     """A row of both simulators."""
-    pm = SURE * math.sqrt(embedded.variance + cage2.variance)
+    pm = z_value() * math.sqrt(embedded.variance + cage2.variance)
     difference = embedded.mean - cage2.mean
     return Row(what, embedded.mean, embedded.pm, cage2.mean, cage2.pm, difference, pm)
 

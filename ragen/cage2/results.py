@@ -22,6 +22,7 @@ from ragen.cage2.workflow import EpisodeCompliance, order_text
 from ragen.errors import CheckpointError
 from ragen.extras import needs
 from ragen.files import replacing
+from ragen.statistics import z_value
 
 LAST = 5  # last episodes of each environment, over which a result is averaged
 
@@ -115,7 +116,7 @@ class Comparison:
     Attributes:
         best, worst: Their results.
         difference: Difference of their mean returns.
-        noise: 1.96 standard errors of that difference, from the spread over environments.
+        noise: Half of that difference's 95 % interval, from the spread over environments.
     """
 
     best: WorkflowResult
@@ -128,7 +129,7 @@ class Comparison:
         """Compare results; at least one is required."""
         best = max(results, key=lambda each: each.train_reward)
         worst = min(results, key=lambda each: each.train_reward)
-        noise = 1.96 * math.hypot(best.noise, worst.noise)
+        noise = z_value() * math.hypot(best.noise, worst.noise)
         return cls(best, worst, best.train_reward - worst.train_reward, noise)
 
     def lines(self) -> str:
@@ -268,10 +269,10 @@ def draw_search(path: Path, results: Sequence[WorkflowResult]) -> Path:
     figure = Figure(figsize=(13, 2.5 + 0.28 * len(ranked)), layout="constrained")
     FigureCanvasAgg(figure)
     returns, rates, curves = figure.subplots(1, 3, width_ratios=(4, 3, 4))
-    noises = [1.96 * each.noise for each in ranked]
+    noises = [z_value() * each.noise for each in ranked]
     returns.errorbar([each.train_reward for each in ranked], rows, xerr=noises, fmt="o", capsize=3)
     returns.set_yticks(rows, labels)
-    returns.set_xlabel(f"return of the last episodes, ± 1.96 standard errors\n({ranked[0].simulator} simulator)")
+    returns.set_xlabel(f"return of the last episodes, with 95 % intervals\n({ranked[0].simulator} simulator)")
     rates.barh(rows, [each.train_compliance for each in ranked], color="C2", alpha=0.6)
     for row, each in zip(rows, ranked, strict=True):
         rates.text(0.02, row, f"{each.coverage:.0f} fixes", va="center", fontsize=8)

@@ -1,8 +1,8 @@
 """Many CAGE 2 environments, in workers or in the main process, stepped by batches of actions.
 
-    ParallelEnvWrapper    seeds, autoresets, sums of rewards; arrays
+    ParallelEnvWrapper    seeds, sums of rewards; arrays
           |
-        EnvSet            processes, time-outs, failures; shared with gymnasium's vector environments
+       SubEnvs            autoresets, processes, time-outs, failures; shared with gymnasium's vector environments
 
 An episode's seed depends on the wrapper's seed, its number of resets, the environment's index and the episode's number,
 and is sent with the turn that may end the previous episode. Results are therefore equal for any number of workers,
@@ -12,23 +12,27 @@ whether some are killed or not.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from ragen.cage2.env import Cage2Config
-from ragen.cage2.layout import N_ACTIONS, N_BITS
+from ragen.cage2.layout import N_ACTIONS
 from ragen.errors import ConfigError, EnvError, InputError, StateError
-from ragen.games import AT_END, GYM, Began, GymResult, GymTurn, Shown
-from ragen.parallel import EnvFailed, EnvSet, EnvSpec, Mode, Settings, holds_interrupts
+from ragen.games import GYM, GymResult
+from ragen.parallel import EnvSpec, Mode, Settings, holds_interrupts
+from ragen.seeds import checked_seed
+from ragen.vector import SubEnvs
 
 Infos = list[dict[str, Any]]
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]
 
 
-class ParallelEnvWrapper(EnvSet):
+class ParallelEnvWrapper(SubEnvs):
     """Environments of CAGE Challenge 2, stepped together; a context manager, also closed when garbage collected.
 
     Attributes:
@@ -76,11 +80,11 @@ class ParallelEnvWrapper(EnvSet):
             reset_timeout: Seconds for one reset of one environment.
 
         Raises:
-            ConfigError: An argument is invalid; nothing was started.
+            ConfigError, InputError: An argument is invalid, or the seed is; nothing was started.
         """
         if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer) or n_envs < 1:
             raise ConfigError(f"n_envs = {n_envs!r}: expected a number of environments, at least 1.")
-        self.n_envs, self.seed = int(n_envs), _seed(seed)
+        self.n_envs, self.seed = int(n_envs), checked_seed(seed, limit=None)
         self.config = Cage2Config.of(red_agent_type, max_steps, simulator, cage2_path, scenario_path, bugs)
         self.simulator = self.config.simulator
         settings = Settings(
@@ -91,12 +95,11 @@ class ParallelEnvWrapper(EnvSet):
             reset_timeout=reset_timeout,
         )
         specs = [EnvSpec.of(self.config, env_id=i, tag="cage2", game=GYM) for i in range(self.n_envs)]
-        self._hold(specs, settings)
-        self._rounds = -1  # resets since the seed was set
+        self._base = [self.seed, -1]  # what seeds of episodes depend on: the seed, and the resets since it was set
+        next_seed = partial(episode_seed, self._base)
+        super().__init__(specs, settings, AutoresetMode.SAME_STEP, lambda index, episode: None, next_seed)
         self._is_begun = False
-        self._episodes = [0] * self.n_envs  # number of each environment's current episode; 0 before the first reset
         self._returns, self._lengths = np.zeros(self.n_envs), np.zeros(self.n_envs, int)
-        self._shown = np.zeros((self.n_envs, N_BITS), np.float32)
         self._compromised: list[tuple[bool, ...]] = [()] * self.n_envs
 
     # Episodes
@@ -112,20 +115,21 @@ class ParallelEnvWrapper(EnvSet):
             Observations, ``(n_envs, 52)``.
 
         Raises:
+            InputError: The seed is negative, or not an integer; nothing was reset.
             EnvError: An environment could not be reset, even after it was rebuilt.
         """
         self._check_open()
         self._is_begun = False
-        chosen = self.seed if seed is None else _seed(seed)
-        rounds = self._rounds + 1 if seed is None else 0
-        found = self._begin({i: self._episode_seed(i, 1, chosen, rounds) for i in range(self.n_envs)})
-        self.seed, self._rounds = chosen, rounds
-        self._episodes = [1] * self.n_envs
+        chosen = self.seed if seed is None else checked_seed(seed, limit=None)
+        rounds = self._base[1] + 1 if seed is None else 0
+        seeds = [episode_seed((chosen, rounds), i, 1) for i in range(self.n_envs)]
+        shown = self.reset_envs(range(self.n_envs), seeds, [None] * self.n_envs)
+        self._refuse_lost([i for i, each in enumerate(shown) if "env_error" in each.info])
+        self.seed, self._base[:] = chosen, (chosen, rounds)
         self._returns[:], self._lengths[:] = 0, 0
-        for index, (observation, info) in found.items():
-            self._shown[index], self._compromised[index] = observation, info["compromised"]
+        self._compromised = [each.info["compromised"] for each in shown]
         self._is_begun = True
-        return self._shown.copy()
+        return np.array(self.last, np.float32)
 
     @holds_interrupts
     def step(self, actions: Sequence[int] | NDArray[Any]) -> Stepped:
@@ -154,66 +158,39 @@ class ParallelEnvWrapper(EnvSet):
         if not self._is_begun:
             raise StateError("ParallelEnvWrapper was stepped before a reset that worked: call reset first.")
         chosen = _actions(actions, self.n_envs)
-        self._count_turns(self.n_envs)
-        results = self._engine.play({index: self._turn(index, action) for index, action in enumerate(chosen)})
-        failed = {i: each for i, each in results.items() if isinstance(each, EnvFailed)}
-        if failed:
-            self._is_begun = False  # unless the resets work
-            begun = self._begin({i: self._episode_seed(i, self._episodes[i] + 1) for i in failed})
-            self._is_begun = True
-            results |= {i: self._truncated(i, failed[i], begun[i]) for i in failed}
-        return self._taken(results)
-
-    def _turn(self, index: int, action: int) -> GymTurn:
-        """A step; the last one of an episode, known by its length, also begins the next episode."""
-        if self._lengths[index] + 1 < self.config.max_steps:
-            return GymTurn(action)
-        return GymTurn(action, AT_END, self._episode_seed(index, self._episodes[index] + 1))
-
-    def _taken(self, results: Mapping[int, GymResult]) -> Stepped:
-        """Store the results of a step, and return them as arrays."""
-        rewards = np.array([float(each.reward) for each in results.values()])
-        dones = np.array([each.began is not None for each in results.values()])
+        self._is_begun = False  # unless environments that fail can be reset
+        results = self.step_envs(range(self.n_envs), chosen)
+        self._refuse_lost([i for i, each in enumerate(results) if each.final is None and "env_error" in each.info])
+        self._is_begun = True
+        rewards = np.array([float(each.reward) for each in results])
+        dones = np.array([each.final is not None for each in results])
         self._returns += rewards
         self._lengths += 1
-        infos: Infos = []
-        for index, result in results.items():
-            infos.append(self._info(index, result))
-            self._shown[index] = result.observation
-            self._compromised[index] = result.info["compromised"]
+        infos = [self._info(index, each) for index, each in enumerate(results)]
+        self._compromised = [each.info["compromised"] for each in results]
         self._returns[dones], self._lengths[dones] = 0, 0
-        return self._shown.copy(), rewards, dones, infos
+        return np.array(self.last, np.float32), rewards, dones, infos
 
     def _info(self, index: int, result: GymResult) -> dict[str, Any]:
         if result.final is None:
             return result.info
-        self._episodes[index] += 1
+        info, next_info = result.final.info, dict(result.info)
+        if "env_error" in info:
+            held = self._compromised[index]
+            info = {"compromised_before": held, "compromised": held, "env_error": next_info.pop("env_error")}
         return {
-            **result.final.info,
+            **info,
             "final_observation": result.final.observation,
             "episode": {"r": float(self._returns[index]), "l": int(self._lengths[index])},
             "truncated": True,
-            "reset_info": result.info,
+            "reset_info": next_info,
         }
 
-    def _truncated(self, index: int, failed: EnvFailed, begun: tuple[Any, dict[str, Any]]) -> GymResult:
-        """The step at which an environment failed: reward 0, truncated, and the next episode begun."""
-        held = self._compromised[index]
-        info = {"compromised_before": held, "compromised": held, "env_error": failed.text}
-        final = Shown(self._shown[index].copy(), info)
-        return GymResult(begun[0], 0.0, False, True, begun[1], None, final, Began(None))
-
-    def _begin(self, seeds: Mapping[int, int]) -> dict[int, tuple[Any, dict[str, Any]]]:
-        """Reset some environments; returns their observations and infos."""
-        found = self._engine.reset(seeds)
-        for index, shown in found.items():
-            if isinstance(shown, EnvFailed):
-                raise EnvError(f"env {index} could not be reset: {shown.text}") from shown.error
-        return {index: (shown.observation, shown.info) for index, shown in found.items()}
-
-    def _episode_seed(self, index: int, episode: int, seed: int | None = None, rounds: int | None = None) -> int:
-        seed, rounds = (self.seed, self._rounds) if seed is None or rounds is None else (seed, rounds)
-        return int(np.random.SeedSequence(seed, spawn_key=(rounds, index, episode)).generate_state(1)[0])
+    def _refuse_lost(self, lost: Sequence[int]) -> None:
+        """Raise the failure of the first environment that has no episode."""
+        for index in lost:
+            failed = self.engine.records[index].failed
+            raise EnvError(f"env {index} could not be reset: {failed.text}") from failed.error
 
     # Queries
 
@@ -224,10 +201,10 @@ class ParallelEnvWrapper(EnvSet):
         return list(self._values_of(found))
 
 
-def _seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"seed = {seed!r}: expected a whole number, at least 0.")
-    return int(seed)
+def episode_seed(base: Sequence[int], index: int, episode: int) -> int:
+    """The seed of an episode, counted from 1, for the wrapper's seed and the number of resets since that was set."""
+    seed, rounds = base
+    return int(np.random.SeedSequence(seed, spawn_key=(rounds, index, episode)).generate_state(1)[0])
 
 
 def _mode(use_multiprocessing: Any, workers: Any) -> Mode:

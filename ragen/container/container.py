@@ -22,7 +22,7 @@ from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError, StateError
-from ragen.parallel.env_set import EnvSet, group_seeds
+from ragen.parallel.env_set import EnvSet
 from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.values import copied
@@ -30,6 +30,7 @@ from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import LaneStats
+from ragen.seeds import checked_seed, group_seeds
 
 
 def to_numpy(data: Any) -> np.ndarray:
@@ -45,9 +46,6 @@ def to_numpy(data: Any) -> np.ndarray:
     if isinstance(data, list | tuple | int | float | bool | np.generic):
         return np.array(data)
     raise InputError(f"{type(data).__name__} cannot be made an array; expected a tensor, array, number or list.")
-
-
-SEED_LIMIT = 2**32
 
 
 def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str, Any] | None = None) -> list[EnvSpec]:
@@ -82,19 +80,6 @@ def _configs(env_type: str, config_class: Any, fields: dict[str, Any]) -> Iterat
             yield None if config_class is None else config_class(**copied(fields))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"env_kwargs = {fields!r}: {error}") from error
-
-
-def checked_seed(seed: Any) -> int:
-    """A seed as an int.
-
-    Raises:
-        InputError: It is not an integer from 0 to 2**32 - 1.
-    """
-    if isinstance(seed, np.integer):
-        seed = int(seed)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
-        raise InputError(f"seed = {seed!r}: expected an integer from 0 to 2**32 - 1.")
-    return seed
 
 
 Answer = tuple[Any, float, bool, dict[str, Any]]
@@ -344,7 +329,7 @@ class EnvironmentContainer(EnvSet):
 
     def _seeds(self, seeds: Sequence[int] | None) -> list[int]:
         if seeds is None:
-            return group_seeds(self.seed + self.seed_counter, self.env_num, self.group_n)
+            return group_seeds(self.seed + self.seed_counter, [i // self.group_n for i in range(self.num_processes)])
         self._check_count("seeds", seeds)
         return [checked_seed(seed) for seed in seeds]
 

@@ -107,7 +107,7 @@ class BaseEnv(ABC):
 
 
 class BaseDiscreteActionEnv(BaseEnv):
-    """An environment whose actions are the integers that ``config.action_lookup`` gives names to."""
+    """An environment whose actions are integers, named by ``config.action_lookup``."""
 
     @abstractmethod
     def step(self, action: int) -> tuple[Any, float, bool, dict[str, Any]]:
@@ -126,12 +126,12 @@ class BaseLanguageBasedEnv(BaseEnv):
         """Execute the action that the text asks for; any string is legal. See :meth:`BaseEnv.step`."""
 
 
-class BaseEnvConfig(ABC):  # as in RAGEN: nothing has to be written
-    """What configurations of environments written for RAGEN derive from; ours are plain dataclasses.
+class BaseEnvConfig(ABC):  # as in RAGEN, without abstract methods
+    """The base class of configurations written for RAGEN; ours are plain dataclasses.
 
     Attributes:
-        invalid_act: The action that stands for one that is none; a dataclass may set its own.
-        invalid_act_score: What that one scores.
+        invalid_act: The action used in place of an invalid one; a dataclass may set its own.
+        invalid_act_score: Its score.
     """
 
     invalid_act: Any

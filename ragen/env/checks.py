@@ -1,26 +1,25 @@
-"""What configurations, seeds and actions must look like, said once and with one kind of message."""
+"""Checks of configurations, seeds and actions, with uniform messages."""
 
 from __future__ import annotations
 
-import operator
 import secrets
 from collections.abc import Collection
 from typing import Any
 
+from ragen import seeds
 from ragen.errors import ConfigError, InputError, StateError
-
-SEED_LIMIT = 2**32  # what numpy's legacy seeding takes, and so what RAGEN's seeds are
+from ragen.seeds import SEED_LIMIT
 
 
 def require(ok: bool, env_type: str, key: str, value: object, expected: str) -> None:
     """Refuse a configuration value.
 
     Args:
-        ok: Whether the value is fine.
-        env_type: The environment type the configuration is for.
+        ok: Whether the value is valid.
+        env_type: The environment type.
         key: The key in ``env_config``.
-        value: What the key says.
-        expected: What would be fine, in words.
+        value: Its value.
+        expected: A description of valid values.
 
     Raises:
         ConfigError: ``ok`` is false.
@@ -30,10 +29,10 @@ def require(ok: bool, env_type: str, key: str, value: object, expected: str) -> 
 
 
 def require_families(env_type: str, families: Any, known: Collection[str]) -> None:
-    """Refuse ``families`` of generated instances that are neither None nor a list of some that are known.
+    """Check that ``families`` of generated instances are None or a list of known ones.
 
     Raises:
-        ConfigError: They are not.
+        ConfigError: They are neither.
     """
     if families is None:
         return
@@ -63,7 +62,7 @@ def checked_seed(env_type: str, seed: int | None, limit: int | None = SEED_LIMIT
 
     Args:
         env_type: The environment type, for the message.
-        seed: What ``reset`` was given.
+        seed: The argument of ``reset``.
         limit: The first seed that is too large; None for no limit.
 
     Raises:
@@ -71,18 +70,11 @@ def checked_seed(env_type: str, seed: int | None, limit: int | None = SEED_LIMIT
     """
     if seed is None:
         return secrets.randbelow(SEED_LIMIT)
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise InputError(f"{env_type}: reset got seed {seed!r}, expected an integer or None.") from None
-    if number < 0 or (limit is not None and number >= limit):
-        bound = "" if limit is None else f" and below {limit}"
-        raise InputError(f"{env_type}: reset got seed {number}, expected at least 0{bound}.")
-    return number
+    return seeds.checked_seed(seed, f"{env_type}: seed", limit)
 
 
 def check_action(env_type: str, action: Any, lookup: dict[int, str]) -> None:
-    """Refuse an action that is not a key of the lookup.
+    """Check that an action is a key of the lookup.
 
     Raises:
         InputError: It is not.
@@ -97,7 +89,7 @@ def check_action(env_type: str, action: Any, lookup: dict[int, str]) -> None:
 
 
 def check_was_reset(env_type: str, was_reset: bool) -> None:
-    """Refuse a step of an environment that was never reset.
+    """Check that the environment was reset.
 
     Raises:
         StateError: It was not.

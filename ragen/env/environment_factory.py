@@ -1,7 +1,4 @@
-"""Managers from a configuration, under the name first asked for; see :mod:`ragen.llm_agent.collecting.factory`.
-
-Nothing of ``ragen.env`` imports this module: what it gives reads configurations, floors above the games.
-"""
+"""Re-exports :mod:`ragen.llm_agent.collecting.factory` publicly; nothing in ``ragen.env`` imports this module."""
 
 from ragen.llm_agent.collecting.factory import (
     create_environments,

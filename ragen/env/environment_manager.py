@@ -1,8 +1,4 @@
-"""Managers of containers, under the name by which they were first asked for.
-
-They are in :mod:`ragen.llm_agent.collecting.managers`. Nothing of ``ragen.env`` imports this module: what it gives
-writes prompts, floors above the games.
-"""
+"""Re-exports :mod:`ragen.llm_agent.collecting.managers` publicly; nothing in ``ragen.env`` imports this module."""
 
 from ragen.llm_agent.collecting.managers import (
     BanditEnvironmentManager,

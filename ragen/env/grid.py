@@ -1,4 +1,4 @@
-"""What the games on a grid share: their configurations' lookups, their observation formats, and how a grid is read."""
+"""Shared by the grid games: lookups of their configurations, observation formats, and parsing of grids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Position = tuple[int, int]
 
 
 class GridEnv(BaseDiscreteActionEnv):
-    """A game on a grid: drawn as text, listed as coordinates, or painted; images are painted only when asked for."""
+    """A game on a grid, rendered as text, as coordinates, or as an image on request."""
 
     uses_global_rng = False
     cost_hint = "cheap"
@@ -32,13 +32,13 @@ class GridEnv(BaseDiscreteActionEnv):
         """The current observation.
 
         Args:
-            mode: ``"text"`` or ``"rgb_array"``; None is the configuration's ``render_mode``.
+            mode: ``"text"`` or ``"rgb_array"``; None uses the configuration's ``render_mode``.
 
         Returns:
             Text in the configuration's ``observation_format``, or a new ``(H, W, 3)`` uint8 array.
 
         Raises:
-            InputError: There is no such mode.
+            InputError: The mode is unknown.
             StateError: The environment was never reset.
         """
         shown_as = mode or self.config.render_mode
@@ -58,7 +58,7 @@ class GridEnv(BaseDiscreteActionEnv):
 
     @abstractmethod
     def _was_reset(self) -> bool:
-        """Whether there is anything to show."""
+        """Whether the environment was reset."""
 
     @abstractmethod
     def _grid(self) -> str:
@@ -66,20 +66,20 @@ class GridEnv(BaseDiscreteActionEnv):
 
     @abstractmethod
     def _coordinates(self) -> str:
-        """Where everything is, in the words of :func:`coordinates`."""
+        """The positions of all things; see :func:`coordinates`."""
 
     @abstractmethod
     def _image(self) -> np.ndarray:
-        """The grid, painted."""
+        """The grid as an image."""
 
 
 def coordinates(height: int, width: int, things: Iterable[tuple[str, Sequence[Position]]]) -> str:
-    """A line for the board's size, then one per kind of thing that is anywhere.
+    """The size of the board, then a line for each kind of thing on it.
 
     Args:
-        height: Rows.
-        width: Columns.
-        things: What they are called, and their (row, column).
+        height: Number of rows.
+        width: Number of columns.
+        things: The name and the (row, column) positions of each kind.
     """
     lines = [f"Board size: {height} rows x {width} cols (zero-indexed)."]
     lines += [f"{name}: {', '.join(map(str, positions))}" for name, positions in things if positions]
@@ -87,14 +87,14 @@ def coordinates(height: int, width: int, things: Iterable[tuple[str, Sequence[Po
 
 
 def read_grid(observation: str, grid_lookup: Mapping[int, str]) -> list[list[int]] | None:
-    """The tiles that an observation draws.
+    """Parse the grid of an observation.
 
     Args:
-        observation: What ``render()`` gave, in a format that has the grid.
+        observation: The result of ``render()``, in a format with the grid.
         grid_lookup: Tile to symbol, as in the configuration; symbols may be longer than a character.
 
     Returns:
-        The tile of each cell, row by row; None if this is not a grid of those symbols.
+        The tile of each cell, row by row; None if the text has no grid of these symbols.
     """
     drawn = observation.rpartition(_GRID_TITLE)[2]
     rows = [_read_row(line, grid_lookup) for line in drawn.split("\n")]
@@ -122,13 +122,13 @@ def checked_lookup(env_type: str, key: str, lookup: Any, keys: Sequence[int]) ->
     """A lookup from numbers to texts, as a plain dict whose keys are ints.
 
     Args:
-        env_type: The environment type, for the message.
-        key: The key in ``env_config``, likewise.
-        lookup: What the configuration says; YAML and Hydra may have made ``"1"`` of 1.
-        keys: The numbers that it must have, no more and no less.
+        env_type: The environment type, for messages.
+        key: The key in ``env_config``, for messages.
+        lookup: The configured lookup; YAML and Hydra may have converted 1 to ``"1"``.
+        keys: The numbers that it must have, and no others.
 
     Raises:
-        ConfigError: It is not a mapping, has other keys, or a value is not a text or empty.
+        ConfigError: It is not a mapping, has other keys, or a value is not a text, or is empty.
     """
     expected = f"a text (not empty, one line) for each of {', '.join(map(str, keys))}, and no other keys"
     require(isinstance(lookup, Mapping), env_type, key, lookup, expected)
@@ -140,10 +140,10 @@ def checked_lookup(env_type: str, key: str, lookup: Any, keys: Sequence[int]) ->
 
 
 def checked_actions(env_type: str, lookup: Any, keys: Sequence[int]) -> dict[int, str]:
-    """The ``action_lookup``: like :func:`checked_lookup`, and no two names may differ in case only.
+    """The ``action_lookup``: like :func:`checked_lookup`, but names must also differ in more than case.
 
     Raises:
-        ConfigError: It does not fit.
+        ConfigError: It is invalid.
     """
     actions = checked_lookup(env_type, "action_lookup", lookup, keys)
     distinct = len({name.lower() for name in actions.values()}) == len(actions)
@@ -152,7 +152,7 @@ def checked_actions(env_type: str, lookup: Any, keys: Sequence[int]) -> dict[int
 
 
 def checked_vocabulary(env_type: str, vocabulary: Any, symbols: Mapping[int, str], meanings: Sequence[str]) -> dict:
-    """The ``grid_vocab``: symbol to meaning, from the lookup's symbols where the configuration leaves it out.
+    """The ``grid_vocab``: symbol to meaning; by default made from the lookup.
 
     Raises:
         ConfigError: It is not a mapping of texts to texts.
@@ -167,7 +167,7 @@ def checked_vocabulary(env_type: str, vocabulary: Any, symbols: Mapping[int, str
 
 
 def check_choice(env_type: str, key: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse a value that is not one of some texts.
+    """Check that a value is one of some texts.
 
     Raises:
         ConfigError: It is not.
@@ -176,5 +176,5 @@ def check_choice(env_type: str, key: str, value: Any, choices: Sequence[str]) ->
 
 
 def as_number(key: Any) -> Any:
-    """An int for a text of digits; anything else as it is."""
+    """An int for a text of digits; any other value unchanged."""
     return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key

@@ -1,6 +1,6 @@
-"""Arrow keys at a terminal: a line is typed as ever, or one of the four keys says Up, Down, Left or Right at once.
+"""Input from a terminal: a line, or an arrow key, which is read as Up, Down, Left or Right without Enter.
 
-Where there is no terminal, or none whose mode can be set, nothing of this is used: lines are words as before.
+Without a terminal whose mode can be set, only lines are read.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TextIO
 ARROWS = {"A": "Up", "B": "Down", "C": "Right", "D": "Left"}
 """The last letter of what a terminal sends for a key, and the action that it names."""
 _ESCAPE, _END, _ERASE, _LINE = "\x1b", "\x04", ("\x7f", "\b"), ("\r", "\n")
-_REST_S = 0.05  # in which the rest of a key's letters arrive
+_REST_S = 0.05  # maximum delay of the rest of an escape sequence
 
 
 @contextmanager
 def typed(lines: TextIO, out: TextIO) -> Iterator[TextIO]:
-    """Lines as they are typed, arrow keys among them where ``lines`` is a terminal; its mode is restored afterwards.
+    """Read lines, and arrow keys if ``lines`` is a terminal, whose mode is restored afterwards.
 
     Args:
-        lines: Where to read from.
-        out: The terminal, for what is typed to be seen.
+        lines: The input.
+        out: The terminal on which input is echoed.
     """
     try:
         import termios
@@ -32,23 +32,23 @@ def typed(lines: TextIO, out: TextIO) -> Iterator[TextIO]:
 
         number = lines.fileno()
         before = termios.tcgetattr(number) if lines.isatty() and out.isatty() else None
-    except (ImportError, OSError, ValueError, AttributeError):  # not this system, or something that is not a file
+    except (ImportError, OSError, ValueError, AttributeError):  # not on this system, or not a file
         before = None
     if before is None:
         yield lines
         return
     try:
         tty.setcbreak(number, termios.TCSADRAIN)
-        yield KeyReader(number, out)  # type: ignore[misc]  # as much of a TextIO as a player needs
+        yield KeyReader(number, out)  # type: ignore[misc]  # the part of TextIO that a player needs
     finally:
         termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
 class KeyReader:
-    """Reads a terminal in cbreak mode, letter by letter."""
+    """Reads a terminal in cbreak mode, character by character."""
 
     def __init__(self, number: int, out: TextIO) -> None:
-        """Read from this descriptor, and show what is typed there."""
+        """Read from this descriptor, and echo to ``out``."""
         self._number, self._out = number, out
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._waiting: list[str] = []
@@ -58,7 +58,7 @@ class KeyReader:
         return True
 
     def readline(self) -> str:
-        """What was typed before Enter, or the name of an arrow key; empty at the end of input."""
+        """A line without its end, or the name of an arrow key; empty at the end of input."""
         text = ""
         while True:
             letter = self._letter()
@@ -77,7 +77,7 @@ class KeyReader:
                 text += self._shown(letter)
 
     def _arrow(self) -> str | None:
-        """The arrow key whose first letter was read; None for any other key, whose letters are read too."""
+        """The arrow key whose first byte was read; None for other keys, whose bytes are consumed."""
         letters = ""
         while self._has_more() and not ("@" <= letters[1:][-1:] <= "~"):
             letters += self._letter()
@@ -87,7 +87,7 @@ class KeyReader:
         return bool(self._waiting) or bool(select.select([self._number], [], [], _REST_S)[0])
 
     def _letter(self) -> str:
-        """The next letter; empty at the end of input."""
+        """The next character; empty at the end of input."""
         while not self._waiting:
             data = os.read(self._number, 1024)
             if not data:

@@ -1,7 +1,4 @@
-"""From texts to actions, under the name by which it was first asked for; see :mod:`ragen.llm_agent.prompting.replies`.
-
-Nothing of ``ragen.env`` imports this module: what it gives reads replies, floors above the games.
-"""
+"""Re-exports projections of :mod:`ragen.llm_agent.prompting.replies`; nothing in ``ragen.env`` imports this module."""
 
 from ragen.llm_agent.prompting.replies import (
     bandit_projection,

@@ -36,10 +36,10 @@ class LazyClasses(MutableMapping[str, type]):
         self._classes = dict(classes)
 
     def __getitem__(self, name: str) -> type:
-        """The class of this name, imported now if it was not yet.
+        """The class of this name, imported on first access.
 
         Raises:
-            KeyError: The name is not here.
+            KeyError: The name is unknown.
             UnknownEnvError: The name's path cannot be imported.
         """
         entry = self._classes[name]
@@ -48,11 +48,11 @@ class LazyClasses(MutableMapping[str, type]):
         return entry
 
     def __setitem__(self, name: str, entry: ClassOrPath) -> None:
-        """Put a class, or the path of one, under a name."""
+        """Set the class of a name, or its path."""
         self._classes[name] = entry
 
     def __delitem__(self, name: str) -> None:
-        """Forget a name."""
+        """Remove a name."""
         del self._classes[name]
 
     def clear(self) -> None:
@@ -64,7 +64,7 @@ class LazyClasses(MutableMapping[str, type]):
         self._classes.pop(name, None)
 
     def __contains__(self, name: object) -> bool:
-        """Whether the name is here; imports nothing."""
+        """Whether the name is known; imports nothing."""
         return name in self._classes
 
     def __iter__(self) -> Iterator[str]:
@@ -72,7 +72,7 @@ class LazyClasses(MutableMapping[str, type]):
         return iter(self._classes)
 
     def __len__(self) -> int:
-        """How many names there are."""
+        """The number of names."""
         return len(self._classes)
 
     def __repr__(self) -> str:
@@ -139,15 +139,15 @@ def replace_envs(
     in_main: Mapping[str, str] | None = None,
     in_main_unless_hash_seed: Mapping[str, str] | None = None,
 ) -> tuple[LazyClasses, LazyClasses]:
-    """Put other environments in place of the built-in ones; what was registered since is forgotten too.
+    """Replace all registered environments, built-in or not.
 
     Args:
         envs: Classes, or ``"package.module:Class"`` paths, by type.
         configs: Their dataclass configurations, likewise.
-        in_main: Types whose episodes do not follow from configuration, seed and actions alone, each with what else
-            they follow from; they always stay in the main process.
-        in_main_unless_hash_seed: Types that depend on Python's hashes of texts, each with where; they stay in the main
-            process as long as those differ from process to process, that is unless ``PYTHONHASHSEED`` is set.
+        in_main: Types whose episodes depend on more than configuration, seed and actions, each with the reason; they
+            always stay in the main process.
+        in_main_unless_hash_seed: Types that depend on Python's hashes of texts, each with the place; they stay in the
+            main process unless ``PYTHONHASHSEED`` is set.
 
     Returns:
         ``REGISTERED_ENVS`` and ``REGISTERED_ENV_CONFIGS``.
@@ -168,7 +168,7 @@ def replace_envs(
 
 
 def staying_in_main(env_types: Iterable[str]) -> list[str]:
-    """Those of the types that must stay in the main process for equal rollouts, sorted; why is told once for each."""
+    """The types that must stay in the main process for equal rollouts, sorted; the reason of each is logged once."""
     salted = {} if os.environ.get(HASH_SEED, "random") != "random" else _in_main_unless_hash_seed
     staying = sorted(env_type for env_type in env_types if env_type in _in_main or env_type in salted)
     for env_type in staying:
@@ -197,7 +197,7 @@ def resolve_env(env_type: str) -> tuple[type, type | None]:
         env = REGISTERED_ENVS[env_type]
     else:
         env = import_class(env_type if ":" in env_type else _entry_point(env_type))
-        REGISTERED_ENVS[env_type] = env  # only now: what cannot be imported is no name to offer
+        REGISTERED_ENVS[env_type] = env  # after the import, so that only working names are suggested
     if env_type in REGISTERED_ENV_CONFIGS:
         return env, REGISTERED_ENV_CONFIGS[env_type]
     return env, getattr(env, "config_class", None)
@@ -242,7 +242,7 @@ def _of_file(file: str, class_name: str) -> str:
 
 
 def _meant(module_name: str, class_name: str) -> str:
-    """What was probably meant by a path of which the module or the class is not there; "" where nothing is near."""
+    """A hint for a path whose module or class does not exist; "" if no name is similar."""
     if classes := _classes_of(module_name):
         return suggestion(f"{module_name}:{each}" for each in nearest(class_name, classes) or classes[:_SUGGESTED])
     beside = nearest(module_name, [file.stem for file in Path().glob("*.py")])
@@ -253,7 +253,7 @@ def _meant(module_name: str, class_name: str) -> str:
 
 
 def _classes_of(module_name: str) -> list[str]:
-    """The classes with a method ``step`` that a module's source defines; the module is not run."""
+    """The classes with a method ``step`` in a module's source, which is not executed."""
     try:
         spec = importlib.util.find_spec(module_name)
         tree = ast.parse(Path(spec.origin).read_bytes())  # type: ignore[union-attr, arg-type]
@@ -271,7 +271,7 @@ def _split_path(path: str) -> tuple[str, str]:
 
 
 def _entry_point(name: str) -> str:
-    from importlib import metadata  # here, since it is a fifth of what a worker imports and seldom needed
+    from importlib import metadata  # imported late, since it is a fifth of a worker's imports and rarely needed
 
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name:

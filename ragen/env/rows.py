@@ -1,8 +1,8 @@
 """Rows of a data set, from a file, a directory or a hub, read once per process.
 
-An environment keeps a :class:`RowSource`, a few strings that pickle to nothing, and asks :func:`load_rows` (or its own
-cached reading of it) for the rows. So a hundred environments hold one copy, and an environment that moves to another
-process is read there again. A file that changes while a process runs is not read again.
+An environment keeps a :class:`RowSource`, which is small when pickled, and gets the rows from :func:`load_rows` or a
+cache of its own. The environments of a process thus share one copy. A file that changes while a process runs is not
+read again.
 
 Parquet files need ``pyarrow`` and hub names need ``datasets``; each is imported when such a source is first read.
 """
@@ -33,12 +33,12 @@ class RowSource:
     """Where rows come from; two equal sources have the same rows.
 
     Attributes:
-        env_type: The environment type that asks, for messages.
-        key: The configuration key that named the location, for messages.
+        env_type: The environment type, for messages.
+        key: The configuration key of the location, for messages.
         location: A file, a directory, or a data set's name on the Hugging Face hub (``owner/name``).
-        columns: What to take of each row, in this order.
-        split: Which part of a directory or of a hub's data set.
-        cache_dir: Where a hub's data set is kept; None for the library's own place.
+        columns: The columns to read, in this order.
+        split: The split of a directory or hub data set.
+        cache_dir: Cache directory for hub data sets; None for the library's default.
     """
 
     env_type: str
@@ -49,16 +49,15 @@ class RowSource:
     cache_dir: str | None = None
 
     def error(self, problem: str) -> ConfigError:
-        """The error that says what is wrong with this source."""
+        """An error about this source."""
         return ConfigError(f"{self.env_type}: env_config key {self.key}={self.location!r}: {problem}")
 
 
 def check_source(source: RowSource) -> None:
-    """Refuse a location that cannot be one, without reading anything.
+    """Check the location without reading it.
 
     Raises:
-        ConfigError: It is not a text; or there is no such file or directory and it is not the form of a hub's name
-            either.
+        ConfigError: It is not a text, or neither an existing path nor of the form ``owner/name``.
     """
     location = source.location
     if not isinstance(location, str) or not location:
@@ -72,7 +71,7 @@ def _is_hub_name(location: str) -> bool:
 
 
 def absolute(location: str) -> str:
-    """The location with a path made independent of the working directory; a hub's name as it is."""
+    """The location, with a path made absolute; a hub name unchanged."""
     return os.path.abspath(location) if os.path.exists(location) else location
 
 
@@ -81,8 +80,8 @@ def load_rows(source: RowSource) -> Sequence[Row]:
     """The rows of a source, in order.
 
     Returns:
-        A sequence of tuples with the source's columns; Arrow-backed for Parquet files and hubs, where a row becomes
-        Python objects only when it is asked for.
+        A sequence of tuples with the source's columns; Arrow-backed for Parquet files and hubs, where a row is
+        converted to Python objects on access.
 
     Raises:
         ConfigError: The source is missing or malformed, lacks a column, or needs a package that is not installed.

@@ -1,4 +1,4 @@
-"""Environments whose observation is text and nothing else."""
+"""Environments with text observations only."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ragen.errors import InputError
 
 
 class TextObservation:
-    """Keeps the current observation, and shows it.
+    """Keeps the current observation and renders it.
 
     Attributes:
-        observation: The text that ``render()`` gives; ``reset`` and ``step`` set it.
+        observation: The text that ``render()`` returns; set by ``reset`` and ``step``.
     """
 
     observation: str = ""
@@ -21,7 +21,7 @@ class TextObservation:
             mode: None or ``"text"``.
 
         Raises:
-            InputError: Another mode was asked for.
+            InputError: The mode is another one.
         """
         if mode not in (None, "text"):
             raise InputError(f"{type(self).__name__} shows text only; render got mode {mode!r}.")

@@ -1,4 +1,4 @@
-"""Pictures of the grid games' tiles, drawn with numpy in any size, and grids put together from them.
+"""Images of the grid games' tiles, drawn with NumPy in any size, and of whole grids.
 
 A picture is a uint8 array of shape ``(size, size, 3)``. Functions that draw *on* a picture return a new one.
 """
@@ -30,11 +30,11 @@ _FLAG: Colour = (52, 162, 84)
 
 
 def mosaic(tile_set: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Put pictures together to one of the whole grid.
+    """The image of a grid from those of its tiles.
 
     Args:
-        tile_set: The pictures, shape (kinds, size, size, 3).
-        codes: Which one goes where, shape (rows, columns).
+        tile_set: The tiles' images, shape (kinds, size, size, 3).
+        codes: The tile of each cell, shape (rows, columns).
 
     Returns:
         A new uint8 array of shape (rows * size, columns * size, 3).
@@ -105,7 +105,7 @@ def with_flag(picture: np.ndarray) -> np.ndarray:
 
 
 def with_player(picture: np.ndarray, sunk: bool = False) -> np.ndarray:
-    """A person; only down to the chest where they are ``sunk``."""
+    """A person; only the upper half if ``sunk``."""
     size = len(picture)
     x, y = _axes(size)
     drop = 0.16 if sunk else 0.0

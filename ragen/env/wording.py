@@ -1,4 +1,4 @@
-"""Texts of generated tasks, which say all that is to be done: a scripted player reads the parameters back from them."""
+"""Texts of generated tasks, from which a scripted player can read the parameters back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 class Wording:
-    """A text with parameters, ``$k`` and the like, and what each of them may be."""
+    """A text with parameters such as ``$k``, and the values that each may have."""
 
     def __init__(self, text: str, choices: Mapping[str, Sequence[Any]]) -> None:
-        """Take the text and, for each parameter in it, its values; no two of one may be written alike."""
+        """Take the text and the values of each parameter, which must differ as texts."""
         self._template, self._choices = Template(text), choices
         self._known = {name: {str(value): value for value in values} for name, values in choices.items()}
         parts = re.split(r"\$(\w+)", text)
@@ -25,7 +25,7 @@ class Wording:
         self._pattern = re.compile(pattern)
 
     def draw(self, rng: Random) -> dict[str, Any]:
-        """Values of the parameters."""
+        """Draw values of the parameters."""
         return {name: rng.choice(values) for name, values in self._choices.items()}
 
     def fill(self, parameters: Mapping[str, Any]) -> str:
@@ -33,6 +33,6 @@ class Wording:
         return self._template.substitute(parameters)
 
     def read(self, text: str) -> dict[str, Any] | None:
-        """The values in a text that this one is part of; None where it is not."""
+        """The values in a text that contains this one; None if it does not."""
         found = self._pattern.search(text)
         return None if found is None else {name: self._known[name][value] for name, value in found.groupdict().items()}

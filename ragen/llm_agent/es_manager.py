@@ -18,21 +18,16 @@ from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.manager.branching import Branches
 from ragen.llm_agent.manager.handle import public_entry
-from ragen.llm_agent.manager.inputs import (
-    Asked,
-    EnvStatus,
-    checked_seed,
-    checked_turns,
-    seeds_from,
-)
+from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_turns
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from ragen.parallel.env_set import EnvSet, counted_on, first_seed
+from ragen.parallel.env_set import EnvSet
 from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Mode
 from ragen.parallel.stats import LaneStats
+from ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 
 log = logging.getLogger(__name__)
 
@@ -113,10 +108,10 @@ class EnvStateManager(EnvSet):
             EnvError: An environment could not be built.
         """
         self._check_open()
-        seed = checked_seed(seed)
-        first = first_seed(self.mode, self.base_seed, self.seed_counter) if seed is None else seed
+        given = None if seed is None else checked_seed(seed)
+        first = first_seed(self.mode, self.base_seed, self.seed_counter) if given is None else given
         numbers = self._settings.group_numbers
-        seeds = seeds_from(first, numbers, seed)
+        seeds = group_seeds(first, numbers)
         self.rollout_cache = None
         self._branches.begin_episode()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
@@ -124,7 +119,7 @@ class EnvStateManager(EnvSet):
         self._raise_failures(observations, at_build=True)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
         # last, so that a reset that is interrupted can be made again
-        self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, seed, max(numbers) + 1)
+        self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, given, max(numbers) + 1)
         self.rollout_cache = caches
         return caches
 

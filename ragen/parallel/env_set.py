@@ -2,14 +2,13 @@
 
 Each of them is an interface of its own, with its users' names and formats. They share the following: the engine is
 closed with its holder, even when the holder is garbage collected; calls to a closed holder are refused; failures are
-values, or are raised if the settings say so; seeds of groups follow one rule; and where episodes begin one by one, so
+values, or are raised if the settings say so; and where episodes begin one by one, so
 that the environments are never all reset together, placement is decided on again every :data:`REBALANCE_INTERVAL`
 turns.
 """
 
 from __future__ import annotations
 
-import random
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,41 +25,7 @@ from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Gain, LaneStats
 
-DEFAULT_VAL_SEED = 123
 REBALANCE_INTERVAL = 32  # turns of each environment after which placement is decided on again
-
-
-def first_seed(mode: str, base_seed: int | None, counted: int) -> int:
-    """The seed of the first group for a ``reset`` without a seed.
-
-    Args:
-        mode: ``"train"`` advances seeds from reset to reset, ``"val"`` uses the same seeds each time.
-        base_seed: The mode's configured seed; None draws one (train), or is 123 (val).
-        counted: The offset by earlier resets.
-    """
-    if mode != "train":
-        return base_seed if base_seed is not None else DEFAULT_VAL_SEED
-    return random.randint(0, 1_000_000) if base_seed is None else base_seed + counted
-
-
-def counted_on(mode: str, base_seed: int | None, counted: int, given: int | None, groups: int) -> int:
-    """The offset after one more reset; after an explicit seed it continues from there, as in RAGEN."""
-    if mode != "train" or base_seed is None:
-        return counted
-    return counted + groups if given is None else given - base_seed + 1
-
-
-def group_seeds(first: int, groups: int, group_size: int = 1) -> list[int]:
-    """The seed of every environment, groups one after the other: members of a group share theirs.
-
-    RAGEN's rule: each further group's seed is one higher.
-
-    Args:
-        first: Seed of the first group.
-        groups: Number of groups.
-        group_size: Environments per group.
-    """
-    return [first + index // group_size for index in range(groups * group_size)]
 
 
 class EnvSet(Closing):

@@ -1,10 +1,10 @@
-"""The engine put into a checkout of RAGEN: ``ragen retrofit CHECKOUT``.
+"""Installs the engine in a checkout of RAGEN: ``ragen retrofit CHECKOUT``.
 
-    command.py    the command: its options, what it prints, its exit codes
-    checkout.py   whether a folder is a checkout that is known, and what becomes of its own files
-    imports.py    which modules of this package it needs, found by following their imports
-    backup.py     git keeps what is replaced, and brings every byte back
-    suite.py      runs in the checkout: whether rollouts are equal
+    command.py    the command: options, output, exit codes
+    checkout.py   recognizes a checkout, and adapts its own files
+    imports.py    finds the modules of this package to install, by following imports
+    backup.py     keeps the replaced files in a git repository, and restores them
+    suite.py      runs in the checkout and compares rollouts
 
-All but the suite needs git and the standard library alone, and Python 3.10.
+All but the suite needs only git, the standard library and Python 3.10.
 """

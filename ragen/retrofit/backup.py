@@ -1,9 +1,9 @@
-"""Git keeps what a retrofit replaces, in a repository of its own, and brings it back.
+"""Keeps the files that a retrofit replaces in a git repository of its own, and restores them.
 
 The repository is ``.ragen-retrofit/`` in the checkout, whether or not the checkout is itself a git repository, whose
-history, index and settings are never touched. It has two commits: ``before`` has the files that are replaced, ``after``
-all files that are put in place. Both are written before the first file of the checkout changes. ``HEAD`` is ``after``
-exactly while everything is in place: a process that finds ``before`` there knows that another was killed half-way.
+history, index and settings are never touched. It has two commits: ``before`` with the replaced files, and ``after``
+with all installed files. Both are written before the first file of the checkout changes. ``HEAD`` is ``after`` only
+while everything is installed; ``before`` means that a process was killed half-way.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SETTINGS = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_L
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Hold the checkout against a second retrofit.
+    """Lock the checkout against concurrent retrofits.
 
     Raises:
-        RetrofitError: Another process holds it.
+        RetrofitError: Another process holds the lock.
     """
     descriptor = os.open(root, os.O_RDONLY)
     try:
@@ -43,14 +43,14 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def state(root: Path) -> str | None:
-    """``"after"`` if a retrofit is in place, ``"before"`` if one was interrupted half-way, None if there is none."""
+    """``"after"`` if a retrofit is installed, ``"before"`` if one was interrupted, else None."""
     if not (root / FOLDER / "HEAD").is_file():
         return None
     return _git(root, "symbolic-ref", "--short", "HEAD").decode().strip()
 
 
 def originals(root: Path) -> dict[str, bytes | None]:
-    """The contents, before the retrofit, of every file that it put in place; None where there was none."""
+    """The original contents of every installed file; None where there was no file."""
     if state(root) is None:
         return {}
     replaced = set(_paths(root, BEFORE))
@@ -61,16 +61,16 @@ def originals(root: Path) -> dict[str, bytes | None]:
 
 
 def place(root: Path, files: Mapping[str, bytes]) -> None:
-    """Put files into a checkout that has no retrofit, and keep what they replace.
+    """Install files in a checkout without a retrofit, and keep what they replace.
 
-    Whatever goes wrong, and Ctrl-C, brings everything back before it is raised.
+    On any error, and on Ctrl-C, everything is restored first.
 
     Args:
         root: The checkout.
         files: Contents by path.
 
     Raises:
-        RetrofitError: A file cannot be read or written; everything is as it was.
+        RetrofitError: A file cannot be read or written; nothing has changed.
     """
     clean(root)
     try:
@@ -97,17 +97,17 @@ def place(root: Path, files: Mapping[str, bytes]) -> None:
 
 
 def undo(root: Path, force: bool = False) -> tuple[int, int]:
-    """Bring back every byte.
+    """Restore all files.
 
     Args:
         root: The checkout.
-        force: Discard edits made since in files that the retrofit put in place.
+        force: Discard later edits of installed files.
 
     Returns:
-        How many files were brought back, and how many removed.
+        The number of restored files, and of removed ones.
 
     Raises:
-        RetrofitError: There is no retrofit here, or files were edited since.
+        RetrofitError: There is no retrofit, or installed files were edited.
     """
     clean(root)
     was = state(root)
@@ -133,7 +133,7 @@ def undo(root: Path, force: bool = False) -> tuple[int, int]:
 
 
 def clean(root: Path) -> None:
-    """Remove what a killed process left of a repository that is not in use yet, or not any more."""
+    """Remove what a killed process left of a repository that is not in use."""
     for name in (_NEW, _OLD):
         shutil.rmtree(root / name, ignore_errors=True)
 
@@ -165,7 +165,7 @@ def _paths(root: Path, branch: str) -> list[str]:
 
 
 def _different(root: Path, branch: str) -> set[str]:
-    """Files of a commit that are there and have other contents now, and files there that the commit does not have."""
+    """Files that differ from a commit's, and files that it lacks."""
     _git(root, "read-tree", branch)
     changed = _git(root, "diff", "--no-ext-diff", "--diff-filter=d", "-z", "--name-only").decode().split("\0")[:-1]
     absent = set(_paths(root, AFTER)) - set(_paths(root, branch))
@@ -173,7 +173,7 @@ def _different(root: Path, branch: str) -> set[str]:
 
 
 def _remove_traces(root: Path, path: Path) -> None:
-    """Remove what Python compiled of a file that is gone, and folders that are empty now."""
+    """Remove the bytecode of a removed file, and empty folders."""
     for compiled in (root / path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         compiled.unlink(missing_ok=True)
     for folder in (path.parent / "__pycache__", path.parent, *path.parent.parents):

@@ -1,12 +1,12 @@
-"""A checkout of RAGEN: whether it is one that is known, and what its files become. Its source is read, never run.
+"""Recognizes a checkout of RAGEN, and adapts its files. Its source is parsed, never executed.
 
-Three of its files are replaced at most, and all others stay as they are:
+At most three files are replaced:
 
-- ``ragen/llm_agent/es_manager.py`` becomes this package's.
-- ``ragen/env/__init__.py`` imports every environment with all its packages, and a worker needs one. It is read, and
-  written anew as a table of paths, from which a class is imported on first use. A file that is put together in another
-  way is kept; a few lines at its end hand over what it has registered.
-- ``ragen/__init__.py`` of 2026 imports verl. Its code moves to a module of its own, which workers do not import.
+- ``ragen/llm_agent/es_manager.py``, by this package's.
+- ``ragen/env/__init__.py``, which imports all environments with their packages, although a worker needs only one. It is
+  rewritten as a table of paths whose classes are imported on first use. A file of another structure is kept, and lines
+  at its end pass on its registrations.
+- ``ragen/__init__.py`` of 2026, which imports verl. Its code moves to a module that workers do not import.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ METHODS = {
 
 
 class Checkout:
-    """A checkout, as it was before any retrofit.
+    """A checkout, as before any retrofit.
 
     Attributes:
         root: Its folder.
-        generation: 2025 or 2026; 0 until it is recognised.
+        generation: 2025 or 2026; 0 before it is recognized.
     """
 
     def __init__(self, root: Path) -> None:
-        """Look at a folder."""
+        """Take a folder."""
         self.root, self.generation = root, 0
         self._originals = backup.originals(root)
 
@@ -55,10 +55,10 @@ class Checkout:
         return (self.root / path).read_bytes() if (self.root / path).is_file() else None
 
     def tree(self, path: str) -> ast.Module:
-        """A source file's syntax tree; an empty one if there is no such file. Python finds out its encoding.
+        """A source file's syntax tree, in any encoding that Python reads; empty if there is no such file.
 
         Raises:
-            SyntaxError: It is not Python that this interpreter reads.
+            SyntaxError: This interpreter cannot parse it.
         """
         return ast.parse(self.read(path) or b"", path)
 
@@ -69,14 +69,14 @@ class Checkout:
 
 
 def recognise(folder: Path, needed: Needed) -> Checkout:
-    """Check that a folder is a checkout that is known, and that the modules that it needs fit into it.
+    """Check that a folder is a known checkout, and that the needed modules fit into it.
 
     Args:
         folder: The folder.
         needed: The modules.
 
     Raises:
-        RetrofitError: It is not, or they do not; every reason is named.
+        RetrofitError: It is not, or they do not; the message lists all reasons.
     """
     if not folder.is_dir():
         raise RetrofitError(f"{folder} is not a folder; expected a checkout of RAGEN.")
@@ -105,7 +105,7 @@ def _unreadable(checkout: Checkout) -> Iterator[str]:
 
 
 def _in_the_way(checkout: Checkout, needed: Needed) -> Iterator[str]:
-    """Files of the checkout's own where ours would go, and places that lead out of it or cannot be written."""
+    """The checkout's own files at the paths of ours, and paths outside of it or not writable."""
     for path in sorted({*needed.files, *NEEDED}):
         place = checkout.root / path
         if path in needed.files and path != MANAGER and checkout.read(path) is not None:
@@ -132,7 +132,7 @@ def _generation(checkout: Checkout) -> tuple[int, list[str]]:
 
 
 def _lacking(checkout: Checkout, needed: Needed) -> Iterator[str]:
-    """What our modules import of modules that the checkout keeps, and that it has not."""
+    """Names that our modules import from the checkout's modules, but that these lack."""
     for module, names in needed.wanted.items():
         path = checkout.module_path(module)
         if path is None:
@@ -154,7 +154,7 @@ def methods_of(tree: ast.Module, name: str) -> dict[str, ast.FunctionDef] | None
 
 
 def names_defined(tree: ast.Module) -> set[str]:
-    """The names that a module's top level gives: classes, functions, imports, and what is assigned."""
+    """The names that a module's top level defines: classes, functions, imports and variables."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -178,14 +178,14 @@ _NAMES = "register_env, replace_envs, resolve_env"
 
 @dataclass
 class Adapted:
-    """What is to be put into a checkout.
+    """The files to install in a checkout.
 
     Attributes:
         files: Contents by path.
-        envs: Environment types that it registers.
-        notes: What the user is to know, a sentence each.
-        in_main: Types that stay in the main process, with why.
-        salted: Types that do so unless ``PYTHONHASHSEED`` is set, with why.
+        envs: Environment types that the checkout registers.
+        notes: Notes for the user, one sentence each.
+        in_main: Types that stay in the main process, with the reasons.
+        salted: Types that do so unless ``PYTHONHASHSEED`` is set, with the reasons.
     """
 
     files: dict[str, bytes]
@@ -197,12 +197,12 @@ class Adapted:
 
 @dataclass
 class _Table:
-    """What an ``__init__.py`` of environments registers.
+    """The registrations of an ``__init__.py`` of environments.
 
     Attributes:
-        imports: The module that each imported name is of.
-        entries: For each of the two tables, the name of the class of each type.
-        other: Lines of statements that are not understood.
+        imports: The module of each imported name.
+        entries: For both tables, the class name of each type.
+        other: Lines of other statements.
     """
 
     imports: dict[str, str] = field(default_factory=dict)
@@ -211,10 +211,10 @@ class _Table:
 
 
 def adapt(checkout: Checkout, needed: Needed) -> Adapted:
-    """All files that are to be put into a checkout, by path.
+    """All files to install in a checkout, by path.
 
     Raises:
-        RetrofitError: A file of the checkout is not understood.
+        RetrofitError: A file of the checkout has an unknown structure.
     """
     adapted = Adapted({path: source.read_bytes() for path, source in needed.files.items()})
     adapted.files[MANAGER] += _MANAGER.format(generation=checkout.generation).encode()
@@ -281,7 +281,7 @@ def _read_table(tree: ast.Module) -> _Table:
 
 
 def _passes(statement: ast.Try) -> bool:
-    """Whether a failing import leaves nothing behind but the lack of it."""
+    """Whether a failed import is simply skipped."""
     handled = all(isinstance(each, ast.Pass) for handler in statement.handlers for each in handler.body)
     return handled and not statement.orelse and not statement.finalbody
 
@@ -315,7 +315,7 @@ def _is_entry(key: ast.expr | None, value: ast.expr) -> bool:
 
 
 def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, module: str) -> None:
-    """Look for what an episode follows from beside configuration, seed and actions, as far as source shows it."""
+    """Look in the source for anything besides configuration, seed and actions that episodes depend on."""
     path = checkout.module_path(module) if module else None
     if path is None:
         return
@@ -335,7 +335,7 @@ def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, mod
 
 
 def _counters(tree: ast.Module, name: str) -> Iterator[int]:
-    """Lines on which a method of a class changes an attribute of the class."""
+    """Lines in which a method of a class changes a class attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == name:
             for inner in (
@@ -351,7 +351,7 @@ def _is_class(node: ast.expr, name: str) -> bool:
 
 
 def _hashes(tree: ast.Module) -> Iterator[int]:
-    """Lines on which the built-in ``hash`` is called, outside of a ``__hash__``."""
+    """Lines in which the built-in ``hash`` is called, outside of a ``__hash__``."""
     inside = {
         id(each)
         for f in ast.walk(tree)

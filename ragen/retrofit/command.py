@@ -1,7 +1,7 @@
-"""``ragen retrofit CHECKOUT``: the engine and ``EnvStateManager`` put into a checkout of RAGEN, and proven.
+"""``ragen retrofit CHECKOUT``: installs the engine and ``EnvStateManager`` in a checkout of RAGEN, and tests them.
 
-The checkout's environments, trainer, context manager and configurations stay its own. What is replaced is kept, and
-comes back with ``--undo``, byte by byte; so it does by itself where the rollouts turn out not to be equal.
+The checkout keeps its environments, trainer, context manager and configurations. ``--undo`` restores the replaced files
+byte by byte, which also happens automatically if rollouts are not equal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
-        arguments: Its arguments; None takes the process's.
+        arguments: The arguments; None for the process's.
         prog: The program's name.
 
     Returns:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line, under this name."""
+    """The argument parser."""
     parser = CommandParser(
         prog=prog,
         description="Install the engine and EnvStateManager into a checkout of RAGEN, and prove that its rollouts stay "
@@ -150,7 +150,7 @@ def _is_in_place(root: Path, adapted: Adapted) -> bool:
 
 
 def _prove(root: Path, options: argparse.Namespace, undo_line: str) -> int:
-    """Run the suite in the checkout; bring everything back if it fails."""
+    """Run the suite in the checkout; restore everything if it fails."""
     print("Playing what its configurations play, in the main process, in workers, and by its own manager:", flush=True)
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", LIGHT: "1", **_OFFLINE}

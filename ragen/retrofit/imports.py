@@ -1,7 +1,7 @@
-"""Which modules a checkout needs: those that a few roots import, followed from file to file.
+"""Finds the modules that a checkout needs: a few roots, and all that they import.
 
-Every import statement counts, also one in a function, and so does a string that is the name of a module, such as what a
-new process runs. Modules that the checkout has of its own stay; what is imported *from* them is required of them.
+Imports in functions count, and so do strings that name a module, such as those that a new process runs. The checkout
+keeps its own modules, which must provide the names that are imported *from* them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Needed:
 
     Attributes:
         files: Source files of this package, by their path in the checkout.
-        wanted: Names that they import from modules that the checkout keeps, by module; each with one that imports it.
+        wanted: Names that they import from the checkout's own modules, by module, each with an importing module.
         outside: Top-level names of third-party packages that they import, at once or on demand.
     """
 
@@ -77,7 +77,7 @@ def modules() -> dict[str, Path]:
 
 
 def references(path: Path, known: dict[str, Path]) -> Iterator[tuple[str, str | None]]:
-    """The modules and names that a file imports when it runs, and the modules that it names in strings."""
+    """The modules and names that a file imports at run time, and the modules that it names in strings."""
     tree = ast.parse(path.read_bytes(), str(path))
     for_types = [each for each in ast.walk(tree) if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test)]
     never_run = {id(inner) for each in for_types for inner in ast.walk(each)}

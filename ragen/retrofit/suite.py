@@ -1,11 +1,11 @@
-"""Whether a retrofitted checkout plays as it did: ``cd CHECKOUT && python -m ragen.retrofit.suite``.
+"""Tests a retrofitted checkout: ``cd CHECKOUT && python -m ragen.retrofit.suite``.
 
-Every tag that the checkout's configurations play is played four times with the same seeds and the same replies: in the
-main process, in workers, in workers of which one is killed before each turn, and by the ``EnvStateManager`` that the
-checkout had before. Caches, statuses and what is rendered are compared, as ``ragen suite`` compares them.
+Every tag of the checkout's configurations is played four times with the same seeds and replies: in the main process, in
+workers, in workers of which one is killed before each turn, and by the checkout's original ``EnvStateManager``. Caches,
+statuses and renderings are compared as by ``ragen suite``.
 
-Configurations are put together without Hydra, verl or anything that they start: a file's ``defaults`` are followed
-within the folder, and what is not there (verl's ``ppo_trainer``) says nothing of environments.
+Configurations are composed without Hydra and verl: a file's ``defaults`` are followed within the folder, and those
+outside of it, such as verl's ``ppo_trainer``, do not concern environments.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _PATIENCE = 30  # seconds that an episode of one tag may take; what takes longer
 
 @dataclass(frozen=True)
 class Played:
-    """A tag as configurations play it.
+    """A tag with its settings.
 
     Attributes:
         tag: The tag.
         entry: Its entry in ``custom_envs``.
-        format_penalty: The penalty that the first of them sets.
+        format_penalty: The penalty of the first configuration that uses the tag.
     """
 
     tag: str
@@ -59,7 +59,7 @@ class Played:
     format_penalty: float
 
     def config(self, **settings: Any) -> Any:
-        """A configuration of this tag alone, as OmegaConf has it: RAGEN's own manager reads attributes."""
+        """A configuration of this tag only, for OmegaConf, since RAGEN's manager reads attributes."""
         part = {"env_groups": GROUPS, "group_size": GROUP_SIZE}
         part |= {"env_configs": {"tags": [self.tag], "n_groups": [GROUPS]}}
         settings = {"format_penalty": self.format_penalty, "crash_report_dir": None, **settings}
@@ -70,14 +70,14 @@ class Played:
 
 
 def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
-    """Every tag that the configurations of a folder train or validate with, once for each way of playing it.
+    """Every tag with which a folder's configurations train or validate, once per combination of settings.
 
     Args:
         folder: The folder.
-        names: The configurations; None for all that have environments.
+        names: The configurations; None for all with environments.
 
     Raises:
-        ConfigError: A configuration that was asked for is not there, or cannot be read.
+        ConfigError: A named configuration does not exist, or cannot be read.
     """
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     if unknown := [name for name in names or () if name not in known]:
@@ -90,7 +90,7 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
 
 
 def composed(folder: Path, name: str) -> dict[str, Any]:
-    """The sections of a configuration that are about environments, as plain Python; an absent section is empty.
+    """The sections of a configuration about environments, as plain Python; absent ones are empty.
 
     Raises:
         ConfigError: A file cannot be read, or its defaults form a circle.
@@ -104,7 +104,7 @@ def composed(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _merged(folder: Path, name: str, seen: tuple[str, ...]) -> Any:
-    """A file merged over those of its defaults that lie in the folder."""
+    """A file merged over those of its defaults that are in the folder."""
     if name in seen:
         raise ConfigError(f"{folder}: the defaults {' -> '.join((*seen, name))} form a circle.")
     own: Any = OmegaConf.load(folder / f"{name}.yaml")
@@ -134,12 +134,12 @@ def _tags(config: Mapping[str, Any]) -> Iterator[Played]:
 
 @dataclass
 class Verdict:
-    """What was found of a tag.
+    """The result for a tag.
 
     Attributes:
         played: The tag.
         skipped: Why it was not played; empty if it was.
-        differences: What differed, a sentence each.
+        differences: The differences, one sentence each.
         stays: Whether its environments stay in the main process.
         own: Whether it was compared with the checkout's own manager.
     """
@@ -161,17 +161,17 @@ class Verdict:
 
 
 class ClassCounters:
-    """Numbers that a class of environments keeps in itself, such as its instances; every run begins with the same."""
+    """Counters of an environment class, such as of its instances; each run begins with the same values."""
 
     def __init__(self, env_type: str) -> None:
-        """Remember the numbers of the class of a type as they are now."""
+        """Store the current counters of the class of a type."""
         self._class: Any = None
         with contextlib.suppress(RagenError):  # it is not played, then
             self._class = resolve_env(env_type)[0]
         self._values = self._read()
 
     def restore(self) -> None:
-        """Set what has changed since this was made."""
+        """Restore the stored counters."""
         for name, value in self._read().items():
             if name in self._values and value != self._values[name]:
                 setattr(self._class, name, self._values[name])
@@ -182,7 +182,7 @@ class ClassCounters:
 
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:
-    """Play a tag in every way, and compare."""
+    """Play a tag in all four ways, and compare."""
     verdict, counters = Verdict(played, own=own is not None), ClassCounters(played.entry["env_type"])
     in_main = played.config(use_multiprocessing=False)
     try:
@@ -223,14 +223,14 @@ def examine(played: Played, workers: int, own: Any) -> Verdict:
 def record(
     manager: Any, episodes: int = EPISODES, before_turn: BeforeTurn | None = None, as_numbers: bool = False
 ) -> Recording:
-    """Everything that a manager shows of some episodes, RAGEN's or ours, as it is after each call.
+    """Record everything that a manager, RAGEN's or ours, shows after each call of some episodes.
 
     Args:
         manager: The manager.
-        episodes: How many.
+        episodes: Number of episodes.
         before_turn: Called with the manager and the turn's index before each turn, to disturb it.
-        as_numbers: Whether ``1``, ``1.0`` and ``numpy.float64(1)`` are the same, a list and a tuple, and keys in
-            any order.
+        as_numbers: Whether ``1``, ``1.0`` and ``numpy.float64(1)`` are equal, a list and a tuple too, and the order of
+            keys does not matter.
     """
     seen, shown = Recording(), _loose if as_numbers else lambda value: value
     for episode in range(episodes):
@@ -250,7 +250,7 @@ def record(
 
 
 def _input(entry: dict[str, Any], episode: int, turn: int) -> dict[str, Any]:
-    """An environment's input of ``EnvStateManager.step``, drawn from what it is for alone."""
+    """An environment's input for ``EnvStateManager.step``, a function of environment, episode and turn."""
     rng = random.Random(str((episode, turn, entry["env_id"])))
     lookup = getattr(entry["env"].config, "action_lookup", None)
     names = [str(name) for name in lookup.values()] if lookup else [*ODD]
@@ -289,7 +289,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _alarm(seconds: int) -> Iterator[None]:
-    """Interrupt what takes longer."""
+    """Interrupt the block after some seconds."""
 
     def ring(*_: object) -> None:
         raise TimeoutError(f"it takes longer than {seconds} s")
@@ -305,7 +305,7 @@ def _alarm(seconds: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Environments, the packages they import and the processes they start print nothing meanwhile."""
+    """Suppress the output of environments, imported packages and child processes."""
     sys.stdout.flush()
     kept = [(stream, os.dup(stream)) for stream in (1, 2)]
     nothing = os.open(os.devnull, os.O_WRONLY)
@@ -325,10 +325,10 @@ def _quiet() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Examine every tag, print a line for each, and return 0 if all that could be played is equal.
+    """Examine every tag, and print a line for each.
 
     Returns:
-        0; 1 if something differed, 2 if a configuration cannot be read, 3 if nothing could be played.
+        0 if all rollouts are equal; 1 if some differ, 2 if a configuration cannot be read, 3 if none could be played.
     """
     parser = argparse.ArgumentParser(prog="python -m ragen.retrofit.suite", description=__doc__.split("\n\n")[1])
     parser.add_argument("--config-dir", type=Path, default=Path("config"), help="default: %(default)s")
@@ -360,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _own_manager(path: Path | None) -> Any:
-    """The class of the manager that the checkout had before; None, with a line that says why, if there is none."""
+    """The checkout's original manager class; None, with a printed reason, if there is none."""
     if path is None:
         return None
     spec = importlib.util.spec_from_file_location("own_es_manager", path)

@@ -28,7 +28,6 @@ from typing import Any
 
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.session import Session
-from ragen.env.checks import SEED_LIMIT
 from ragen.errors import (
     AmbiguousCallError,
     ConfigError,
@@ -43,6 +42,7 @@ from ragen.errors import (
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.prompting.replies import split_actions, tagged
 from ragen.parallel.episode.turn import Observation, Turn, TurnResult
+from ragen.seeds import SEED_LIMIT, checked_seed
 from ragen.serve.journal import Journal, Journals
 from ragen.tools.json_codec import encode
 
@@ -432,10 +432,8 @@ class ServedSession:
             raise InputError(f"mode is {in_short(mode)}; expected one of {', '.join(MODES)}.")
         if seed is None:
             seed = secrets.randbelow(SEED_LIMIT)
-        if type(seed) is not int or not 0 <= seed < SEED_LIMIT:
-            raise InputError(f"seed is {in_short(seed)}; expected a whole number from 0 to {SEED_LIMIT - 1}.")
         episode_id = _checked_id("episode_id", data.get("episode_id")) or secrets.token_hex(8)
-        return {"env": env, "seed": seed, "mode": mode, "episode_id": episode_id}
+        return {"env": env, "seed": checked_seed(seed), "mode": mode, "episode_id": episode_id}
 
     def _actions(self, env: str, text: str) -> list[str]:
         """The actions of a text: what stands in its last ``<answer>`` or ``<action>``, or else all of it."""

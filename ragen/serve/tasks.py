@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen.env.checks import SEED_LIMIT
 from ragen.errors import InputError, in_short
+from ragen.seeds import SEED_LIMIT
 
 SPLITS = {"train": "train", "val": "validation"}
 """The name of each split, and of what kind it is for OpenEnv."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ragen.commands import CommandParser, refusing
-from ragen.env.checks import SEED_LIMIT
 from ragen.env.fields import build_env
 from ragen.env.keys import ARROWS, KeyReader, typed
 from ragen.env.registry import REGISTERED_ENVS
 from ragen.errors import ConfigError, InputError
 from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
+from ragen.seeds import SEED_LIMIT
 
 PROG = "python -m ragen.tools.play"
 _QUIT = "quit"

@@ -20,7 +20,8 @@ from ragen.lazy import attach
 if TYPE_CHECKING:
     from ragen.vector.lane_vector_env import LaneVectorEnv
     from ragen.vector.make import make_vec
+    from ragen.vector.sub_envs import SubEnvs
 
-__all__ = ["LaneVectorEnv", "make_vec"]
+__all__ = ["LaneVectorEnv", "SubEnvs", "make_vec"]
 
-__getattr__, __dir__ = attach(__name__, {"LaneVectorEnv": "lane_vector_env", "make_vec": "make"})
+__getattr__, __dir__ = attach(__name__, {"LaneVectorEnv": "lane_vector_env", "SubEnvs": "sub_envs", "make_vec": "make"})

@@ -173,7 +173,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         how = old_api, overlap_waits
         specs = [spec_of(EnvFn(fn, uses_global_rng), index, *how) for index, fn in enumerate(env_fns)]
         self._envs = SubEnvs(specs, settings, self.autoreset_mode, next_options, next_seed)
-        self._sent = PendingSteps(self._envs.step)
+        self._sent = PendingSteps(self._envs.step_envs)
         try:
             self._learn_spaces()
         except BaseException:
@@ -240,14 +240,14 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         ids, given = arguments.options_from(options, self.num_envs)
 
         def work() -> Any:
-            shown = self._envs.reset(ids, [seeds[index] for index in ids], [given[index] for index in ids])
+            shown = self._envs.reset_envs(ids, [seeds[index] for index in ids], [given[index] for index in ids])
             return self._batches.of_reset(self._envs.last, ids, shown)
 
         return work
 
     def _stepping(self, actions: Any) -> Callable[[], Any]:
         each = actions_of(self.action_space, actions, self.num_envs)
-        return lambda: self._batches.of_step(self._envs.step(range(self.num_envs), each))
+        return lambda: self._batches.of_step(self._envs.step_envs(range(self.num_envs), each))
 
     # Subsets
 
@@ -263,7 +263,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             Like :meth:`step`, with one row for each of ``ids`` in that order, repeated in ``infos["env_id"]``.
         """
         some = self._free(arguments.ids_from(ids, self.num_envs))
-        results = self._envs.step(some, actions_of(self.action_space, actions, len(some)))
+        results = self._envs.step_envs(some, actions_of(self.action_space, actions, len(some)))
         return self._with_ids(some, self._batches.of_step(results))
 
     @holds_interrupts

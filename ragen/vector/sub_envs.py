@@ -72,7 +72,7 @@ class SubEnvs(EnvSet):
         self.buffer: SharedBuffer | None = None
         self._slots = [0] * count  # which row holds what each showed last
 
-    def reset(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
+    def reset_envs(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
         """Begin new episodes.
 
         Args:
@@ -93,7 +93,7 @@ class SubEnvs(EnvSet):
         self._raise_first(found.values())
         return [self._told_failed(i, found[i]) if isinstance(found[i], EnvFailed) else found[i] for i in ids]
 
-    def step(self, ids: Sequence[int], actions: Sequence[Any]) -> list[GymResult]:
+    def step_envs(self, ids: Sequence[int], actions: Sequence[Any]) -> list[GymResult]:
         """Step environments, or begin the next episodes of those whose last ones are over.
 
         Args:

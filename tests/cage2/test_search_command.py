@@ -101,7 +101,7 @@ def test_ctrl_c_stops_after_an_update_and_the_same_command_goes_on(tmp_path, cap
     ("override", "said"),
     [
         ("n_workflow=3", "Did you mean 'n_workflows'"),
-        ("n_envs=many", "n_envs = 'many': expected int"),
+        ("n_envs=many", "'n_envs' is 'many'; expected a whole number"),
         ("n_envs", "expected key=value"),
         ("simulator=real", "simulator = 'real'"),
         ("red_agent_type=Nobody", "Nobody"),

@@ -287,5 +287,5 @@ def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value:
 
 
 def test_a_seed_below_zero_is_refused() -> None:
-    with pytest.raises(InputError, match="seed -1"):
+    with pytest.raises(InputError, match="seed = -1"):
         CountdownEnv().reset(-1)

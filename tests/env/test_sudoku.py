@@ -246,5 +246,5 @@ def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value:
 def test_seeds_out_of_range_are_refused() -> None:
     env = make()
     for seed in (-1, 2**32):
-        with pytest.raises(InputError, match=re.escape(f"seed {seed}")):
+        with pytest.raises(InputError, match=re.escape(f"seed = {seed}")):
             env.reset(seed)

@@ -471,6 +471,6 @@ def test_a_step_before_a_reset_or_with_something_else_than_text_is_refused(folde
         env.step(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="text only"):
         env.render("rgb_array")
-    with pytest.raises(InputError, match="seed 'x'"):
+    with pytest.raises(InputError, match="seed = 'x'"):
         env.reset("x")  # type: ignore[arg-type]
     assert env.reset(None)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from ragen.llm_agent.evaluation.statistics import (
+from ragen.statistics import (
     effective_episodes,
     holm,
     mean_pass_at_k,

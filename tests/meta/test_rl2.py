@@ -184,10 +184,10 @@ def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
     ("override", "said"),
     [
         ("ppo.epoch=2", "'ppo.epoch'. Did you mean 'ppo.epochs'"),
-        ("iterations=many", "iterations = 'many': expected int"),
-        ("rollouts=0", "rollouts = 0"),
+        ("iterations=many", "'iterations' is 'many'; expected a whole number"),
+        ("rollouts=0", "'rollouts' is 0"),
         ("ppo.minibatches=129", "ppo.minibatches = 129"),
-        ("ppo=3", "ppo = 3: expected a section"),
+        ("ppo=3", "'ppo' is 3; expected a section"),
         ("iterations", "expected key=value"),
         ("engine.backend=threads", "backend = 'threads'"),
         ("env.id=Nothing-v0", "Nothing"),

@@ -1,1 +1,1 @@
-"""A two-armed bandit whose arms can be told apart only by what their names suggest."""
+"""A two-armed bandit; only the arms' names hint at their payouts."""

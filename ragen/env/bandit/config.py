@@ -1,4 +1,4 @@
-"""What a bandit can be told: its arms' names, their payouts, and which generation's rules pick the names."""
+"""The configuration of the bandit: names and payouts of its arms."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class BanditEnvConfig:
         lo_arm_name: The arm that always pays ``lo_arm_score``; not used with ``split``.
         hi_arm_name: The arm that pays little or much, much more on average; not used with ``split``.
         action_space_start: The number of the first arm; the second has the next one.
-        lo_arm_score: What the safe arm pays.
-        hi_arm_loscore: What the risky arm pays mostly.
-        hi_arm_hiscore: What the risky arm pays sometimes.
-        hi_arm_hiscore_prob: How often "sometimes" is, 0 to 1.
+        lo_arm_score: Payout of the safe arm.
+        hi_arm_loscore: Usual payout of the risky arm.
+        hi_arm_hiscore: Rare payout of the risky arm.
+        hi_arm_hiscore_prob: Probability of the rare payout, 0 to 1.
         split: None for two fixed names (RAGEN 2025); ``"train"`` or ``"test"`` to draw the pair of names from that
             list (RAGEN 2026).
         internal_seed: Added to every seed with ``split``. RAGEN 2026 adds the number of bandits that its process had
@@ -76,7 +76,7 @@ class BanditEnvConfig:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         for key in ("lo_arm_name", "hi_arm_name"):
             name = getattr(self, key)

@@ -1,4 +1,4 @@
-"""The bandit: one pull, and the names are the only hint.
+"""The bandit: one pull, with the names as the only hint.
 
 Every random draw of an episode comes from one stream of uniform numbers in [0, 1), numpy's ``default_rng(seed)``. All
 members of a group share the seed and therefore also what the risky arm pays, as in RAGEN.
@@ -91,11 +91,11 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
             action: A key of ``config.action_lookup``.
 
         Returns:
-            What the arm paid as text and as reward, True, and info; ``success`` says that the risky arm was pulled,
+            The payout as text and as reward, True, and info, whose ``success`` is whether the risky arm was pulled,
             whatever it paid.
 
         Raises:
-            InputError: There is no such arm.
+            InputError: The arm does not exist.
             StateError: The environment was never reset.
         """
         check_was_reset("bandit", self._stream is not None)
@@ -116,6 +116,6 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         return {**state, "arms": self.config.action_lookup}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.config.action_lookup = state["arms"]
         self.__dict__.update({name: value for name, value in state.items() if name != "arms"})

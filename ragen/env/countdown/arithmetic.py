@@ -1,9 +1,9 @@
-"""A calculator for what a model wrote: Python's arithmetic, parsed here and never passed to ``eval``.
+"""A calculator for a model's text: Python's arithmetic, parsed here and never passed to ``eval``.
 
-Understood are numbers as Python writes them, parentheses, ``+ - * / // % **``, the bit operators, signs, line breaks
-inside parentheses and comments. The value is the one that Python gives, rounding included; names, calls, comparisons
-and everything else are errors. Nothing costs more than a fraction of a millisecond: nesting, the size of powers and
-shifts, and the number of characters read are bounded.
+It supports Python's numbers, parentheses, ``+ - * / // % **``, bit operators, signs, line breaks inside parentheses,
+and comments, with Python's results including rounding. Names, calls, comparisons and everything else are errors.
+Nothing costs more than a fraction of a millisecond: nesting, the size of powers and shifts, and the number of
+characters read are bounded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _END = ""
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """The numbers, operators and parentheses of one logical line, then ``_END`` for ever."""
+    """The numbers, operators and parentheses of one logical line, then ``_END`` forever."""
     depth = line_start = 0
     begun = ended = False
     for match in _TOKEN.finditer(text):
@@ -155,20 +155,20 @@ def evaluate(text: str) -> Number:
     """The value of an arithmetic expression.
 
     Args:
-        text: Anything.
+        text: Any text.
 
     Returns:
         The value that Python would compute.
 
     Raises:
-        ExpressionError: The text is no expression, is too large in some way, or divides by zero.
+        ExpressionError: The text is not an expression, exceeds a bound, or divides by zero.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"longer than {MAX_LENGTH} characters")
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip(" \t")
     without_blanks = text.rstrip(" \t\f")
     if without_blanks != text and without_blanks.endswith("\n"):
-        raise ExpressionError("unexpected indent")  # what Python makes of a last line of blanks
+        raise ExpressionError("unexpected indent")  # Python's error for a last line of blanks
     try:
         return _Calculator(text).result()
     except ExpressionError:

@@ -1,4 +1,4 @@
-"""What Countdown can be told: where the puzzles are, how many to take, and what answers score."""
+"""Configuration of Countdown: where the puzzles are, how many to take, and what answers score."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ class CountdownEnvConfig:
 
     Attributes:
         train_path: A ``.parquet``, ``.jsonl`` or ``.json`` file of rows ``{nums, target}``, a directory of such files,
-            or a data set's name on the Hugging Face hub; None takes the puzzles that ship with the package.
-        max_instances: How many rows to take from the beginning, before those without a solution by plus and minus are
-            dropped.
-        score: What a right answer earns.
-        format_score: What an answer earns that uses each number once but is wrong.
+            or a data set's name on the Hugging Face hub; None uses the puzzles of the package.
+        max_instances: Number of rows to read, from the first; those that plus and minus cannot solve are dropped.
+        score: Reward of a right answer.
+        format_score: Reward of a wrong answer that uses each number once.
         render_format: ``"text"``.
         render_mode: ``"text"``.
     """
@@ -40,7 +39,7 @@ class CountdownEnvConfig:
         """Check every value; the puzzles are read when an environment is built.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         if self.train_path is not None:
             check_source(self.source())
@@ -52,7 +51,7 @@ class CountdownEnvConfig:
             require(getattr(self, key) == "text", _TYPE, key, getattr(self, key), "'text'")
 
     def source(self) -> RowSource:
-        """Where the puzzles come from."""
+        """The source of the puzzles."""
         location = str(PACKAGED_PUZZLES) if self.train_path is None else self.train_path
         if isinstance(location, str):
             location = absolute(location)

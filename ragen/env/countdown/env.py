@@ -1,7 +1,7 @@
 """Countdown: one answer, an arithmetic expression that uses each number once and has the target as its value.
 
-The rules are RAGEN's; what is different is that the expression is parsed (see :mod:`ragen.env.countdown.arithmetic`)
-and never passed to ``eval``. Its scores are those that ``eval`` gives for every arithmetic expression.
+The rules are RAGEN's, but the expression is parsed (see :mod:`ragen.env.countdown.arithmetic`) instead of passed to
+``eval``, with the same scores for every arithmetic expression.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ragen.env.countdown.puzzles import Puzzle, load_puzzles
 from ragen.env.countdown.scoring import reaches, uses_each_once
 from ragen.env.text import TextObservation
 
-_STATE = ("puzzle", "index", "observation")  # what an episode changes
+_STATE = ("puzzle", "index", "observation")  # the state of an episode
 
 
 class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
@@ -23,7 +23,7 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
 
     Attributes:
         puzzle: The :class:`Puzzle` of this episode; None before the first reset.
-        index: Its place among the puzzles.
+        index: Its index among the puzzles.
     """
 
     config_class = CountdownEnvConfig
@@ -32,7 +32,7 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
     action_hint = "an expression with each number once, such as: (3 + 4) * 5"
 
     def __init__(self, config: CountdownEnvConfig | None = None) -> None:
-        """Take a configuration and read its puzzles, unless this process has them already.
+        """Take a configuration and read its puzzles, unless this process has read them.
 
         Raises:
             ConfigError: The puzzles cannot be read, or none is left.
@@ -44,10 +44,10 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         self._puzzles()
 
     def _puzzles(self) -> tuple[Puzzle, ...]:
-        return load_puzzles(self._source, self.config.max_instances)  # not kept here: a copy must pickle small
+        return load_puzzles(self._source, self.config.max_instances)  # not kept here: a copy must be small when pickled
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Take the puzzle that the seed counts to, starting over after the last; see :meth:`BaseEnv.reset`."""
+        """Take the puzzle at the index ``seed``, modulo their number; see :meth:`BaseEnv.reset`."""
         puzzles = self._puzzles()
         self.index = checked_seed("countdown", seed, limit=None) % len(puzzles)
         self.puzzle = puzzles[self.index]
@@ -81,5 +81,5 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         return {name: getattr(self, name, None) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)

@@ -20,7 +20,7 @@ _LARGEST_TARGET = 199
 
 
 def candidates(seed: int) -> Iterator[dict[str, object]]:
-    """Puzzles without end, as rows ``{nums, target}``; some may come twice."""
+    """An endless stream of rows ``{nums, target}``, with repetitions."""
     rng = random.Random(seed)
     while True:
         numbers = rng.sample(range(1, _LARGEST_NUMBER + 1), rng.choice((3, 4)))
@@ -30,7 +30,7 @@ def candidates(seed: int) -> Iterator[dict[str, object]]:
 
 
 def lines(count: int = COUNT, seed: int = SEED) -> list[str]:
-    """That many different puzzles, a JSON line each."""
+    """Different puzzles, one per line, as JSON."""
     distinct = dict.fromkeys(json.dumps(row) for row in islice(candidates(seed), 2 * count))
     return list(islice(distinct, count))
 

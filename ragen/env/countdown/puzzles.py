@@ -1,4 +1,4 @@
-"""The puzzles of a source: some numbers and a target each, kept if plus and minus can reach the target."""
+"""The puzzles of a source, each with numbers and a target that plus and minus can reach."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def load_puzzles(source: RowSource, max_instances: int) -> tuple[Puzzle, ...]:
 
     Args:
         source: Rows with columns ``nums`` and ``target``.
-        max_instances: How many rows to look at, from the first.
+        max_instances: Number of rows to read, from the first.
 
     Returns:
-        Those among them that :func:`reachable_by_signs` keeps, in order.
+        Their puzzles for which :func:`reachable_by_signs` holds, in order.
 
     Raises:
         ConfigError: The source cannot be read, a row is malformed, or no puzzle is left.

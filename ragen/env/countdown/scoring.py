@@ -1,4 +1,4 @@
-"""What a reply to a Countdown puzzle is worth."""
+"""The score of a reply to a Countdown puzzle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOLERANCE = 1e-5
 def uses_each_once(text: str, numbers: Iterable[int]) -> bool:
     """Whether the runs of digits in a text are the numbers, each once, in any order.
 
-    Signs and points are not looked at, digits of any script count, and a text longer than any expression never does.
+    Signs and points are ignored; digits of any script count; a text longer than any expression fails.
     """
     wanted = sorted(numbers)
     if len(text) > MAX_LENGTH:

@@ -1,11 +1,11 @@
-"""Finds an expression for a Countdown puzzle, for policies that play it and for people who are stuck."""
+"""Finds an expression for a Countdown puzzle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, product
 
-_SEARCH_LIMIT = 200_000  # combinations of two numbers that are tried at most
+_SEARCH_LIMIT = 200_000  # maximum number of pairs of numbers to combine
 
 Term = tuple[int, str]
 """A value, and the expression that has it."""
@@ -14,11 +14,11 @@ Term = tuple[int, str]
 def solve(numbers: list[int], target: int) -> str | None:
     """An expression with this value that uses each number once.
 
-    Sums and differences of the numbers as they are come first; then all four operations, in every order, until a limit
-    that five numbers rarely and six numbers often reach.
+    Tries sums and differences first, then all four operations in every order, up to a limit that is rarely reached with
+    five numbers and often with six.
 
     Args:
-        numbers: What to use, none negative.
+        numbers: The numbers to use, none negative.
         target: The value to reach.
 
     Returns:

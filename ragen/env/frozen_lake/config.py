@@ -1,4 +1,4 @@
-"""What a frozen lake can be told: its size and holes, how slippery it is, and how it is shown."""
+"""Configuration of a frozen lake: its size and holes, how slippery it is, and how it is shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ragen.env.checks import SEED_LIMIT, is_integer, is_number, require
+from ragen.env.checks import is_integer, is_number, require
 from ragen.env.grid import (
     OBSERVATION_FORMATS,
     RENDER_MODES,
@@ -16,6 +16,7 @@ from ragen.env.grid import (
     checked_lookup,
     checked_vocabulary,
 )
+from ragen.seeds import SEED_LIMIT
 
 _TYPE = "frozen_lake"
 _ACTIONS = range(1, 5)
@@ -33,17 +34,17 @@ class FrozenLakeEnvConfig:
     Attributes:
         size: Rows, and columns; 2 to 100.
         p: The fraction of cells that are frozen and not holes, 0 to 1.
-        is_slippery: Whether a step may slip to the left or right of where it was meant to go.
-        success_rate: How often it does not, 0 to 1; it slips to either side equally often.
-        map_seed: The seed of a ``reset()`` that is given none; None draws one. As in RAGEN, a seed that ``reset`` is
-            given decides the lake whatever this says.
+        is_slippery: Whether a step may slip to the left or right of its direction.
+        success_rate: Probability of not slipping, 0 to 1; both sides are equally likely.
+        map_seed: The seed of a ``reset()`` without one; None draws one. As in RAGEN, a seed of ``reset`` takes
+            precedence.
         action_map: Action to direction: left (0), down (1), right (2), up (3).
         grid_lookup: Tile to symbol. Tiles: 0 player, 1 frozen, 2 hole, 3 goal, 4 player in a hole, 5 player on the
             goal. Symbols may be longer than a character.
-        grid_vocab: Symbol to meaning, told to the model; None names the symbols of ``grid_lookup``.
+        grid_vocab: Symbol to meaning, for prompts; None uses the symbols of ``grid_lookup``.
         action_lookup: Number to name of the actions 1 to 4.
         render_mode: ``"text"``, or ``"rgb_array"`` for images of 64 x 64 pixels a cell.
-        observation_format: What text shows: the ``"grid"``, coordinates (``"coord"``) or both (``"grid_coord"``).
+        observation_format: The content of texts: the ``"grid"``, coordinates (``"coord"``) or both (``"grid_coord"``).
     """
 
     size: int = 4
@@ -62,7 +63,7 @@ class FrozenLakeEnvConfig:
         """Check every value, and make plain dicts with int keys of the lookups.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         require(is_integer(self.size, 2, 100), _TYPE, "size", self.size, "an integer from 2 to 100")
         for key in ("p", "success_rate"):

@@ -1,8 +1,8 @@
-"""FrozenLake, played on the lakes and with the slips of RAGEN (gymnasium's FrozenLake-v1).
+"""FrozenLake with RAGEN's lakes and slips (gymnasium's FrozenLake-v1).
 
-The state is the player's cell and the number of steps taken. The uniform number that decides whether and where step
-``k`` slips is the ``k``-th of ``numpy.random.default_rng(seed)`` (counted from 0; gymnasium takes number 0 to choose
-the start); every step takes one, also those that cannot slip or move.
+The state is the player's cell and the number of steps taken. Step ``k`` slips according to the ``k``-th uniform number
+of ``numpy.random.default_rng(seed)``, counted from 0 (gymnasium uses number 0 for the start). Every step uses one, even
+if it cannot slip or move.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _PLAYER_LINE = {FROZEN: "Player", HOLE: "Player in hole", GOAL: "Player on goal"
 
 
 class SlipNumbers:
-    """The uniform numbers of a seed that decide about slips, drawn when the first is asked for."""
+    """The uniform numbers of a seed for slips, drawn on first use."""
 
     _FIRST_DRAW = 32
 
     def __init__(self, seed: int) -> None:
-        """Remember the seed; draw nothing yet."""
+        """Take the seed; nothing is drawn yet."""
         self.seed = seed
         self._numbers: tuple[float, ...] = ()
 
@@ -44,11 +44,11 @@ class SlipNumbers:
         return self._numbers[step]
 
 
-_STATE = ("_lake", "_slips", "_cell", "_steps", "_board")  # what an episode changes
+_STATE = ("_lake", "_slips", "_cell", "_steps", "_board")  # the state of an episode
 
 
 class FrozenLakeEnv(GridEnv):
-    """Walk over the ice to the goal; holes and the goal end the episode, and nothing moves the player from there."""
+    """Walk over the ice to the goal; holes and the goal end the episode."""
 
     config_class = FrozenLakeEnvConfig
 
@@ -68,7 +68,7 @@ class FrozenLakeEnv(GridEnv):
 
         Raises:
             InputError: The seed is not an integer from 0 to 2**32 - 1.
-            LevelError: The configuration has hardly any lake with a way to the goal.
+            LevelError: No lake with a path to the goal was found.
         """
         number = checked_seed("frozen_lake", self.config.map_seed if seed is None else seed)
         lake = generate_lake(self.config.size, self.config.p, number)
@@ -94,11 +94,11 @@ class FrozenLakeEnv(GridEnv):
         return {name: getattr(self, name, None) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)
 
     def step(self, action: int) -> tuple[str | np.ndarray, int, bool, dict[str, Any]]:
-        """Move the player one cell, where the ice lets it go; see :meth:`BaseEnv.step`.
+        """Move the player by one cell, or slip; see :meth:`BaseEnv.step`.
 
         Args:
             action: A key of ``config.action_lookup``.
@@ -132,7 +132,9 @@ class FrozenLakeEnv(GridEnv):
             return -1
         if number < before_straight:
             return 0
-        return 1 if number < self._up_to[2] else -1  # beyond a sum that rounding left below 1, numpy's argmax gives 0
+        return (
+            1 if number < self._up_to[2] else -1
+        )  # above the sum, which rounding may leave below 1, numpy's argmax is 0
 
     @property
     def player_position(self) -> Position:

@@ -1,4 +1,4 @@
-"""From a seed to a frozen lake, the same as RAGEN's.
+"""The frozen lake of a seed, equal to RAGEN's.
 
 One ``numpy.random.default_rng(seed)`` draws boards, and a start and a goal for each, until the goal can be reached. The
 tiles are bytes, row by row; a *cell* is an index into them.
@@ -22,7 +22,7 @@ ROUND_LIMIT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake; never changed, so environments may share it.
+    """A lake; immutable and shared by environments.
 
     Attributes:
         size: Rows, and columns.
@@ -39,7 +39,7 @@ class Lake:
 
 @lru_cache(maxsize=4096)
 def generate_lake(size: int, frozen: float, seed: int) -> Lake:
-    """The lake of a seed; the last few thousand are remembered.
+    """The lake of a seed; a few thousand are cached.
 
     Args:
         size: Rows, and columns, at least 2.
@@ -47,7 +47,7 @@ def generate_lake(size: int, frozen: float, seed: int) -> Lake:
         seed: Not negative.
 
     Raises:
-        LevelError: Very many boards in a row had no way from start to goal.
+        LevelError: Too many consecutive boards had no path from start to goal.
     """
     rng = np.random.default_rng(seed)
     limit = frozen / (frozen + (1.0 - frozen))  # RAGEN's draw divides by the sum of the probabilities
@@ -68,7 +68,7 @@ def generate_lake(size: int, frozen: float, seed: int) -> Lake:
 
 
 def _reaches(tiles: bytearray, size: int, start: int, goal: int) -> bool:
-    """Whether a way leads from start to goal around the holes."""
+    """Whether a path around the holes leads from start to goal."""
     moves = neighbours(size)
     seen = {start}
     frontier = [start]

@@ -1,4 +1,4 @@
-"""Finds the way over a frozen lake that is given as text, as a player would see it."""
+"""Finds a path over a frozen lake from its text."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def solve(
     action_lookup: Mapping[int, str] | None = None,
     slippery: bool = False,
 ) -> list[str] | None:
-    """The way from the player to the goal.
+    """The path from the player to the goal.
 
     Args:
-        observation: What the environment rendered, in the format ``grid`` or ``grid_coord``.
-        grid_lookup: The symbols of the tiles; None are the configuration's defaults.
+        observation: The rendered text, in the format ``grid`` or ``grid_coord``.
+        grid_lookup: The symbols of the tiles; None for the defaults.
         action_lookup: The names of left (1), down (2), right (3) and up (4), likewise.
-        slippery: Whether to prefer, among all ways, those on which the fewest slips end in a hole; else the shortest
-            way is taken. A slip leads off the way, so that a new one has to be asked for.
+        slippery: Whether to minimize the slips that end in a hole, instead of the length. After a slip, a new path is
+            needed.
 
     Returns:
-        The names of the actions, none if the player is on the goal; None if it is in a hole, no way leads to the goal,
-        or the observation is not such a grid.
+        The names of the actions, none if the player is on the goal; None if it is in a hole, there is no path, or the
+        observation is not such a grid.
     """
     defaults = FrozenLakeEnvConfig()
     rows = read_grid(observation, grid_lookup or defaults.grid_lookup)
@@ -46,7 +46,7 @@ def solve(
 
 
 def _search(tiles: list[int], moves: tuple[tuple[int, ...], ...], slippery: bool) -> list[int] | None:
-    """Directions of the way with the least (risk, length)."""
+    """Directions of the path with the least (risk, length)."""
     reached = set()
     queue: list[tuple[int, int, int, list[int]]] = [(0, 0, tiles.index(_PLAYER), [])]
     while queue:

@@ -1,7 +1,7 @@
-"""The rules of 2048 on a board of tuples: how lines slide, and what each move makes of a board.
+"""The rules of 2048 on a board of tuples: sliding lines and making moves.
 
-A board is a tuple of rows, a row a tuple of tile values, 0 where empty. Lines repeat all the time, so what one line
-becomes is remembered; a move is then a few look-ups.
+A board is a tuple of rows, a row a tuple of tile values, 0 where empty. Lines repeat often, so the results of sliding
+are cached; a move is then a few lookups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def slide(line: Line) -> tuple[Line, int]:
     """Slide a line towards its start; equal neighbors merge, each tile once.
 
     Returns:
-        The new line, and the sum of the tiles that came out of merging.
+        The new line, and the sum of the merged tiles.
     """
     merged: list[int] = []
     gained = waiting = 0
@@ -42,7 +42,7 @@ def slide_back(line: Line) -> tuple[Line, int]:
 
 
 def move(board: Board, direction: int) -> tuple[Board, int]:
-    """What a move makes of a board, before a new tile appears.
+    """The result of a move, before a new tile appears.
 
     Args:
         board: Square.

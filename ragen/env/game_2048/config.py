@@ -1,4 +1,4 @@
-"""What a game of 2048 can be told: the board's size, the new tiles, and how the score becomes a reward."""
+"""Configuration of a game of 2048: the board's size, the new tiles, and how the score becomes a reward."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Game2048EnvConfig:
 
     Attributes:
         size: Rows and columns of the board, 2 to 16.
-        two_prob: How often a new tile is a 2 and not a 4, 0 to 1.
+        two_prob: Probability that a new tile is a 2 and not a 4, 0 to 1.
         use_log_reward: Whether a move that merges tiles worth ``m`` gives ``0.1 * log2(m + 1)`` and any other move 0;
-            otherwise the reward is ``m``, and -0.1 for a move that moves nothing.
+            otherwise the reward is ``m``, or -0.1 if nothing moves.
         render_mode: ``"text"``.
         action_lookup: Number to name of the moves.
     """
@@ -32,7 +32,7 @@ class Game2048EnvConfig:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         require(is_integer(self.size, 2, 16), _TYPE, "size", self.size, "an integer from 2 to 16")
         require(is_number(self.two_prob, 0, 1), _TYPE, "two_prob", self.two_prob, "a number from 0 to 1")

@@ -1,8 +1,8 @@
-"""2048: four moves, a new tile after each that moved something, over when none can.
+"""2048: four moves, a new tile after each change, until no move is possible.
 
-As in RAGEN, and as its reference rollouts show: reaching 2048 neither ends the game nor counts as success unless the
-tile is there when the board is stuck; a move that moves nothing costs 0.1 only in ``info["raw_reward"]`` while
-``use_log_reward`` is on. One thing is different: ``reset`` returns the observation, like every other environment.
+As in RAGEN, reaching 2048 neither ends the game nor counts as success unless the tile is there when the board is stuck,
+and with ``use_log_reward`` a move without effect costs 0.1 only in ``info["raw_reward"]``. Unlike there, ``reset``
+returns the observation.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STUCK_PENALTY = -0.1
 _LABELS = ("0(Up)", "1(Right)", "2(Down)", "3(Left)")
 
 
-_STATE = ("_rng", "score", "_board", "_open", "observation")  # what an episode changes
+_STATE = ("_rng", "score", "_board", "_open", "observation")  # the state of an episode
 
 
 class Game2048Env(TextObservation, BaseDiscreteActionEnv):
-    """The sliding-tile game; see the module's text for what is peculiar about its rewards."""
+    """The sliding-tile game; see the module for its rewards."""
 
     config_class = Game2048EnvConfig
     uses_global_rng = False
@@ -66,7 +66,7 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
             change anything), ``score``, ``raw_reward`` (the merged tiles, or -0.1), and on a stuck board ``max_tile``.
 
         Raises:
-            InputError: There is no such move.
+            InputError: The move does not exist.
             StateError: The environment was never reset.
         """
         check_was_reset("game_2048", self._rng is not None)
@@ -120,5 +120,5 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         return {name: getattr(self, name, None) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)

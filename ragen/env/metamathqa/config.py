@@ -1,4 +1,4 @@
-"""What MetaMathQA can be told: where the problems are."""
+"""Configuration of MetaMathQA: where the problems are."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class MetaMathQAEnvConfig:
 
     Attributes:
         dataset_path: A ``.parquet``, ``.jsonl`` or ``.json`` file of rows ``{query, response}``, a directory of such
-            files, or a data set's name on the Hugging Face hub, such as ``meta-math/MetaMathQA``; None takes the
-            problems that ship with the package.
-        cache_dir: Where a hub's data set is kept; None for the ``datasets`` library's own place.
-        split: Which part of a directory or of a hub's data set.
+            files, or a data set's name on the Hugging Face hub, such as ``meta-math/MetaMathQA``; None uses the
+            problems of the package.
+        cache_dir: Cache directory for hub data sets; None for the default of ``datasets``.
+        split: The split of a directory or hub data set.
         render_mode: ``"text"``.
     """
 
@@ -36,7 +36,7 @@ class MetaMathQAEnvConfig:
         """Check every value; the problems are read when an environment is built.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         if self.dataset_path is not None:
             check_source(self.source())
@@ -49,7 +49,7 @@ class MetaMathQAEnvConfig:
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def source(self) -> RowSource:
-        """Where the problems come from."""
+        """The source of the problems."""
         location = str(PACKAGED_PROBLEMS) if self.dataset_path is None else self.dataset_path
         if isinstance(location, str):
             location = absolute(location)

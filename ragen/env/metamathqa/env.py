@@ -1,7 +1,7 @@
-"""MetaMathQA: one word problem, and attempts that earn half as much each time.
+"""MetaMathQA: one word problem; each attempt halves the reward.
 
-The right answer is what follows the first "The answer is: " of the reference response, up to its end; an attempt is
-right if it equals that but for white space and case. As in RAGEN 2025, but silent: nothing is printed.
+The right answer is the rest of the reference response after its first "The answer is: ". An attempt is right if it
+equals that up to white space and case, as in RAGEN 2025; nothing is printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARKER = "The answer is: "
 
 
 def gold_answer(response: Any) -> str | None:
-    """The answer that a reference response ends with; None if it names none."""
+    """The final answer of a reference response; None if there is none."""
     if not isinstance(response, str):
         return None
     _, marker, answer = response.partition(_MARKER)
@@ -35,16 +35,16 @@ def _bare(text: str) -> str:
     return "".join(text.split()).lower()
 
 
-_STATE = ("index", "correct_answer", "attempts", "observation")  # what an episode changes
+_STATE = ("index", "correct_answer", "attempts", "observation")  # the state of an episode
 
 
 class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
     """Answer a word problem.
 
     Attributes:
-        correct_answer: The right answer; None if the data does not say.
-        index: The problem's place in the data.
-        attempts: How often an answer was tried in this episode.
+        correct_answer: The right answer; None if the data has none.
+        index: The problem's index in the data.
+        attempts: Number of attempts in this episode.
     """
 
     config_class = MetaMathQAEnvConfig
@@ -53,7 +53,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
     action_hint = "the answer alone, such as: 42"
 
     def __init__(self, config: MetaMathQAEnvConfig | None = None) -> None:
-        """Take a configuration and read its problems, unless this process has them already.
+        """Take a configuration and read its problems, unless this process has read them.
 
         Raises:
             ConfigError: The problems cannot be read, or there are none.
@@ -67,7 +67,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
             raise self._source.error("there are no rows.")
 
     def _problems(self) -> Sequence[Row]:
-        return load_rows(self._source)  # not kept here: a copy must pickle small
+        return load_rows(self._source)  # not kept here: a copy must be small when pickled
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Draw a problem; see :meth:`BaseEnv.reset`."""
@@ -114,5 +114,5 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         return {name: getattr(self, name, None) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)

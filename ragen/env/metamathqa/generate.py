@@ -235,7 +235,7 @@ TEMPLATES: tuple[Callable[[random.Random], Problem], ...] = (
 
 
 def candidates(seed: int) -> Iterator[dict[str, str]]:
-    """Problems without end, as rows ``{query, response, type}``, template after template; some may come twice."""
+    """An endless stream of rows ``{query, response, type}`` from all templates in turn, with repetitions."""
     rng = random.Random(seed)
     for template in cycle(TEMPLATES):
         question, steps, answer = template(rng)
@@ -244,7 +244,7 @@ def candidates(seed: int) -> Iterator[dict[str, str]]:
 
 
 def lines(count: int = COUNT, seed: int = SEED) -> list[str]:
-    """That many different problems, a JSON line each."""
+    """Different problems, one per line, as JSON."""
     distinct = dict.fromkeys(json.dumps(row) for row in islice(candidates(seed), 2 * count))
     return list(islice(distinct, count))
 

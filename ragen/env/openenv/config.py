@@ -43,7 +43,7 @@ class OpenEnvEnvConfig:
         """Check every value; the server is asked when an episode begins.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         url_ok = isinstance(self.url, str) and self.url.startswith(SCHEMES)
         require(url_ok, _TYPE, "url", self.url, "the address of an OpenEnv server, such as http://127.0.0.1:8000")

@@ -1,4 +1,4 @@
-"""What a cube can be told: how far it is scrambled, how many turns there are, and whose back turn it has."""
+"""Configuration of a cube: how far it is scrambled, how many turns there are, and whose back turn it has."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class RubiksCubeEnvConfig:
 
     Attributes:
         scramble_depth: Random quarter turns at ``reset``, 0 to 1000; two may cancel each other out.
-        max_steps: The turn after which an episode is over.
+        max_steps: Maximum number of turns.
         render_mode: ``"text"``.
-        legacy_b_move: Turn the back face as RAGEN 2026 does, which tears corners apart as no real cube can; only for
-            comparing with its rollouts.
+        legacy_b_move: Whether to turn the back face as RAGEN 2026 does, which is impossible on a real cube; only for
+            comparison with its rollouts.
         action_lookup: Number to name of the twelve quarter turns.
     """
 
@@ -33,7 +33,7 @@ class RubiksCubeEnvConfig:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         depth, steps, lookup = self.scramble_depth, self.max_steps, self.action_lookup
         require(is_integer(depth, 0, 1000), _TYPE, "scramble_depth", depth, "an integer from 0 to 1000")

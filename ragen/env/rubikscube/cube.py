@@ -1,11 +1,11 @@
 """The 2x2 cube as 24 stickers, and its twelve quarter turns as permutations.
 
 Faces come in the order U L F R B D, four stickers each: top left, top right, bottom left, bottom right, as seen from
-outside with U (for U: B; for D: F) at the top. A turn is written as three cycles of stickers; a sticker moves on to the
-next place in its cycle.
+outside with U (for U: B; for D: F) at the top. A turn is three cycles of stickers, each of which moves to the next
+place in its cycle.
 
-The back turn is a real cube's. RAGEN 2026 has 22 and 23 swapped in it, so that its turn separates stickers of one
-corner: the order of "B L" is 9 there, and 15 on a cube.
+The back turn is that of a real cube. RAGEN 2026 has 22 and 23 swapped, which separates the stickers of a corner: the
+order of "B L" is 9 there, and 15 on a cube.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The 2x2 cube: reward 1 when every face shows one color, 0 before.
 
-As in RAGEN 2026 a scramble may leave the cube solved, and solved is looked at only after a turn; the observation that
-``step`` returns says when the game is over, the one that ``render`` gives never does.
+As in RAGEN 2026, a scramble may leave the cube solved, which is checked only after a turn, and the end of the game is
+stated in the observation of ``step`` but not in that of ``render``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SOLVED = "=== Game Over: Cube Solved! ==="
 _OUT_OF_STEPS = "=== Game Over: Max steps reached. ==="
 
 
-_STATE = ("stickers", "steps", "observation")  # what an episode changes
+_STATE = ("stickers", "steps", "observation")  # the state of an episode
 
 
 class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
@@ -69,7 +69,7 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
             steps are used up, and info.
 
         Raises:
-            InputError: There is no such turn.
+            InputError: The turn does not exist.
             StateError: The environment was never reset.
         """
         check_was_reset("rubikscube", bool(self.stickers))
@@ -96,5 +96,5 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
         return {name: getattr(self, name, None) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)

@@ -1,4 +1,4 @@
-"""What a game of Sokoban can be told: the room, how hard its level is looked for, and how it is shown."""
+"""Configuration of a game of Sokoban: the room, how hard its level is looked for, and how it is shown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SokobanEnvConfig:
         """Check every value, and make plain dicts with int keys of the lookups.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         self._check_room()
         self._check_numbers()

@@ -42,7 +42,7 @@ _LISTED = (
 )
 
 
-_STATE = ("_level", "_room", "_fixed", "_player", "_steps", "_boxes_on_target")  # what an episode changes
+_STATE = ("_level", "_room", "_fixed", "_player", "_steps", "_boxes_on_target")  # the state of an episode
 
 
 class SokobanEnv(GridEnv):
@@ -91,7 +91,7 @@ class SokobanEnv(GridEnv):
         return {name: getattr(self, name, None) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)
 
     def step(self, action: int) -> tuple[str | np.ndarray, float, bool, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a sudoku can be told: its size, how much is blank, how it is shown, and how many steps there are."""
+"""Configuration of a sudoku: its size, how much is blank, how it is shown, and how many steps there are."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SudokuEnvConfig:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         size_ok = is_integer(self.grid_size) and self.grid_size in (4, 9)
         require(size_ok, _TYPE, "grid_size", self.grid_size, "4 or 9")

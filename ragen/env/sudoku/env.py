@@ -34,7 +34,7 @@ _STATE = (
     "_grid",
     "_board",
     "_feedback",
-)  # what an episode changes
+)  # the state of an episode
 
 
 class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
@@ -163,5 +163,5 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         return {name: getattr(self, name, None) for name in _STATE}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)

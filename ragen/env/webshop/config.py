@@ -1,4 +1,4 @@
-"""What a shop can be told: which catalogue it sells, which goals it sets, and whose rules it follows."""
+"""Configuration of a shop: which catalogue it sells, which goals it sets, and whose rules it follows."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
         return {name: value for name, value in self.__getstate__().items() if name != "config"}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Stand where another was saved; see :class:`BaseEnv`."""
+        """Restore a saved state; see :class:`BaseEnv`."""
         self.__dict__.update(state)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The configuration of a run: files composed, keys checked once and given types, and commands that take them."""
+"""The configuration of a run: composition of files, typed and checked keys, and command lines."""

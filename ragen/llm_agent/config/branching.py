@@ -22,17 +22,17 @@ class BranchingSettings:
 
     Attributes:
         when: ``every_turn``, ``after_turn``, ``entropy``, or the path of a function, ``package.module:function``, which
-            is given an :class:`~ragen.llm_agent.trees.policy.OpenNode` and answers yes, no, or how many replies.
-        turns: ``after_turn``: after so many turns of an episode; 0 is the reset.
-        threshold: ``entropy``: how uncertain the last reply has to have been, in nats a token.
-        width: Replies that are asked for where it branches.
-        max_leaves: Most trajectories of a tree.
-        budget_tokens: A tree that took so many tokens of prompts and replies branches no more; its leaves play on.
-        advantages: ``tree``: against siblings; ``grpo``: against all trajectories of the group.
+            is called with an :class:`~ragen.llm_agent.trees.policy.OpenNode` and returns a bool or a number of replies.
+        turns: For ``after_turn``: the number of turns played; 0 is the reset.
+        threshold: For ``entropy``: the minimum surprise of the last reply, in nats per token.
+        width: Number of replies at a branching point.
+        max_leaves: Maximum number of trajectories per tree.
+        budget_tokens: A tree with this many tokens of prompts and replies stops branching; its leaves continue.
+        advantages: ``tree``: relative to siblings; ``grpo``: relative to all trajectories of the group.
         modes: Which rollouts branch: ``train``, ``val``.
         by_std: Whether advantages are divided by the siblings' standard deviation:
             ``algorithm.norm_adv_by_std_in_grpo``, as for chains.
-        decide: The function that ``when`` names; None for the kinds that have a name.
+        decide: The function that ``when`` names; None for the built-in rules.
     """
 
     when: str
@@ -49,10 +49,10 @@ class BranchingSettings:
 
     @classmethod
     def read(cls, config: Any) -> BranchingSettings | None:
-        """Read and check the keys; None where rollouts are chains.
+        """Read and check the keys; None if rollouts do not branch.
 
         Raises:
-            ConfigError: A key is unknown, has an invalid value, or another key cannot be had with it.
+            ConfigError: A key is unknown, has an invalid value, or conflicts with another key.
         """
         given = setting(config, "agent_proxy.branching", Mapping, {})
         for name in given:
@@ -76,14 +76,14 @@ class BranchingSettings:
 
 
 def refuse_branching(config: Any, who: str) -> None:
-    """See that rollouts are chains, where nothing else can be played.
+    """Check that branching is off, for players that do not support it.
 
     Args:
         config: The whole configuration.
-        who: What plays them.
+        who: The player.
 
     Raises:
-        ConfigError: They are to be trees.
+        ConfigError: Branching is on.
     """
     if BranchingSettings.read(config) is not None:
         raise ConfigError(
@@ -93,14 +93,14 @@ def refuse_branching(config: Any, who: str) -> None:
 
 
 def without_idle(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat keys without those of branching where rollouts are chains: they decide nothing then."""
+    """Flat keys, without those of branching if it is off, since they have no effect then."""
     if about.get(f"{SECTION}.when") is not None:
         return dict(about)
     return {key: value for key, value in about.items() if not f"{key}.".startswith(f"{SECTION}.")}
 
 
 def _check_others(config: Any) -> None:
-    """See that nothing else is asked for that plays chains alone."""
+    """Check that no setting is incompatible with branching."""
     for other in ("use_parallel_envs", "quirks"):
         if setting(config, other, bool, False):
             raise ConfigError(

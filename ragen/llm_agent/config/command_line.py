@@ -1,9 +1,8 @@
-"""What the commands that take a configuration have in common: arguments, sweeps, messages and exit codes.
+"""Shared by commands that take a configuration: arguments, sweeps, messages and exit codes.
 
-The arguments are Hydra's where it has some: ``--config-name``, ``--config-path``, ``--config-dir``, ``--cfg job``,
-``-m`` for a sweep (``seed=1,2,3``, ``range(1,4)``, ``glob(*)``), and ``key=value``. A sweep's runs follow one another,
-each in a folder below ``output_dir`` that is named after what it has of its own, so that the same sweep, called again,
-finds the same folders.
+The arguments are Hydra's: ``--config-name``, ``--config-path``, ``--config-dir``, ``--cfg job``, ``-m`` for a sweep
+(``seed=1,2,3``, ``range(1,4)``, ``glob(*)``), and ``key=value``. The runs of a sweep are sequential, each in a folder
+below ``output_dir`` named after its own overrides, so that a repeated sweep finds the same folders.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 
 
 def go_on() -> None:
-    """A command that has work to finish goes on when its output is no longer read."""
+    """Let a command finish its work when its output is no longer read."""
 
 
 def called_as() -> tuple[str, ...]:
-    """The command that runs now: its program, and its arguments; empty where none does."""
+    """The program and arguments of the running command; empty if there is none."""
     return _called.get()
 
 
@@ -48,8 +47,8 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     """Let a command take ``--config-name``, ``--config-path``, ``--config-dir`` and ``key=value``.
 
     Args:
-        parser: The command's.
-        default: The configuration's name where none is given; None asks for one.
+        parser: The command's parser.
+        default: The default configuration; None requires the option.
     """
     which = "a configuration, such as _2_sokoban" if default is None else "a configuration (default: %(default)s)"
     parser.add_argument("-cn", "--config-name", required=default is None, default=default, help=which)
@@ -63,14 +62,14 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
 
 
 def add_sweep_argument(parser: argparse.ArgumentParser) -> None:
-    """Let a command whose runs write to ``output_dir`` take ``-m``."""
+    """Add ``-m``, for commands whose runs write to ``output_dir``."""
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="a sweep: one run per value of key=a,b,c, one after the other"
     )
 
 
 def add_models_argument(parser: argparse.ArgumentParser) -> None:
-    """Let a command that asks a model take ``--models``, which is ``-m actor.model=a,b,c``."""
+    """Add ``--models a,b,c``, which is ``-m actor.model=a,b,c``."""
     parser.add_argument(
         "--models",
         metavar="A,B,C",
@@ -79,14 +78,14 @@ def add_models_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def model_overrides(models: str, overrides: Sequence[str]) -> list[str]:
-    """What ``--models`` says, as overrides of a sweep.
+    """``--models`` as overrides of a sweep.
 
     Args:
         models: Names, separated by commas.
         overrides: The others of the command line.
 
     Raises:
-        ConfigError: A name is empty or there twice, or the model is named by an override too.
+        ConfigError: A name is empty or repeated, or an override names the model too.
     """
     names = [name.strip() for name in models.split(",")]
     if not all(names) or len({*names}) < len(names):
@@ -98,23 +97,23 @@ def model_overrides(models: str, overrides: Sequence[str]) -> list[str]:
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
-    """Let a command that plays environments take ``--tags`` and ``--limit``; see :func:`narrow`."""
+    """Add ``--tags`` and ``--limit``; see :func:`narrow`."""
     parser.add_argument("--tags", metavar="A,B", help="play only these tags of the configuration")
     parser.add_argument("--limit", metavar="N", help="play at most this many groups per tag")
 
 
 def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> None:
-    """Leave only some tags, and some groups of each, in the section of ``es_manager`` that ``mode`` names.
+    """Keep only some tags, and some groups of each, in the mode's section of ``es_manager``.
 
     Groups keep their seeds, so that a part of an evaluation can be compared with the whole, seed by seed.
 
     Args:
-        config: The whole configuration; it is changed.
+        config: The whole configuration, changed in place.
         tags: Their names, separated by commas; None for all.
-        limit: The most groups of a tag; None for all.
+        limit: Maximum number of groups per tag; None for all.
 
     Raises:
-        ConfigError: There is no such tag, or the limit is no whole number of at least 1.
+        ConfigError: There is no such tag, or the limit is not a whole number of at least 1.
     """
     if tags is None and limit is None:
         return
@@ -147,7 +146,7 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]
         overrides: Some of them with several values.
 
     Returns:
-        What each run has of its own, and all of its overrides.
+        Each run's own overrides, and all of its overrides.
 
     Raises:
         ConfigError: An override cannot be read, or none has several values.
@@ -171,7 +170,7 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]
 
 
 def folder_name(overrides: Sequence[str]) -> str:
-    """A folder's name that says what is special; where something is lost of that, with a part of its hash."""
+    """A folder's name made of a run's own overrides, with a part of their hash if it is shortened."""
     whole = ",".join(overrides)
     name = re.sub(r"[^\w.,=+-]+", "_", whole)[:LONGEST_NAME]
     return name if name == whole else f"{name}-{sha256(whole.encode()).hexdigest()[:8]}"
@@ -187,11 +186,11 @@ def main_of(
     """The ``main`` of a command that takes a configuration.
 
     Args:
-        parser: Makes its command line, under a name.
+        parser: Creates its parser for a program name.
         prog: The program's name.
-        run: Does what the command is for; returns the exit code.
-        compose: Makes the configuration.
-        on_cut: Called when standard output is no longer read; the command goes on in silence.
+        run: Runs the command; returns the exit code.
+        compose: Composes the configuration.
+        on_cut: Called when standard output is no longer read; the command continues silently.
 
     Returns:
         ``main(argv=None, prog=prog)``, which returns the exit code; see :func:`run_command`.
@@ -208,17 +207,17 @@ def main_of(
 def run_command(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None, run: Callable[[Any], int], compose: Compose
 ) -> int:
-    """Read a command's arguments, compose its configuration, and run it, or print it where ``--cfg`` asks for that.
+    """Parse a command's arguments, compose its configuration, and run it, or print it with ``--cfg``.
 
     Args:
         parser: With :func:`add_config_arguments`; ``--cfg`` is added to it.
         argv: The arguments; None takes the process's own.
-        run: Does what the command is for; returns the exit code.
-        compose: Makes the configuration.
+        run: Runs the command; returns the exit code.
+        compose: Composes the configuration.
 
     Returns:
-        The exit code: that of ``run``, or 1 if it failed, 2 for a configuration that cannot work, 130 after Ctrl-C. Of
-        a sweep, that of the first run that was not 0; one that was stopped begins no further run.
+        The exit code: that of ``run``, or 1 if it failed, 2 for an invalid configuration, 130 after Ctrl-C. For a
+        sweep, the first nonzero one; Ctrl-C ends the sweep.
     """
     parser.add_argument("-c", "--cfg", action="store_true", help="print the composed configuration and exit")
     words = list(sys.argv[1:] if argv is None else argv)
@@ -272,17 +271,17 @@ class SweptRun(NamedTuple):
     """A run of a sweep.
 
     Attributes:
-        own: The overrides that it alone has.
-        began: When the sweep began, which is ``${now:..}`` for all its runs.
+        own: Its own overrides.
+        began: Start of the sweep, the value of ``${now:..}`` in all its runs.
     """
 
     own: tuple[str, ...]
     began: datetime
 
     def folder(self, config: Any) -> str:
-        """Where the run writes: below what its configuration says of ``output_dir``, in a folder of its own.
+        """The run's folder below the configured ``output_dir``.
 
-        That is named after what the run has of its own, without the values that ``output_dir`` is named after itself.
+        It is named after the run's own overrides, without values that are part of ``output_dir`` already.
         """
         from omegaconf import OmegaConf
 
@@ -295,7 +294,7 @@ class SweptRun(NamedTuple):
 
 
 def _without_job(words: Sequence[str]) -> list[str]:
-    """The arguments without Hydra's ``job`` behind ``--cfg``, which is all that ``--cfg`` can print here."""
+    """The arguments without Hydra's ``job`` after ``--cfg``, the only kind supported here."""
     return [
         "--cfg" if word == "--cfg=job" else word
         for place, word in enumerate(words)

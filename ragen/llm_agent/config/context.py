@@ -1,12 +1,12 @@
-"""The configuration keys that the context manager reads, checked once and given types.
+"""The configuration of the context manager, typed and checked.
 
-All of them may be absent. Keys below are relative to the whole configuration:
+All keys are optional:
 
 ====================================================  ==============  ================================================
 key                                                   default         meaning
 ====================================================  ==============  ================================================
 ``agent_proxy.enable_think``                          true            replies think before they answer
-``agent_proxy.action_sep``                            ``||``          stands between two actions
+``agent_proxy.action_sep``                            ``||``          separates actions
 ``agent_proxy.max_actions_per_turn``                  null            further actions of a reply are dropped
 ``agent_proxy.max_context_window``                    -1              a context shows its last k turns; < 1: all.
                                                                       Generation 2026: not with mode ``full``
@@ -24,8 +24,8 @@ key                                                   default         meaning
 ``generation``, ``quirks``                            2025, false     see :mod:`ragen.llm_agent.config.generation`
 ====================================================  ==============  ================================================
 
-A server may answer with more than ``response_length`` tokens. What is far beyond it is cut off, as the server should
-have done it (:attr:`ContextSettings.reply_limit`); with neither length set, nothing is.
+Replies of servers that far exceed ``response_length`` are cut off (:attr:`ContextSettings.reply_limit`), if either
+length is set.
 """
 
 from __future__ import annotations
@@ -55,23 +55,22 @@ class ContextSettings:
 
     Attributes:
         enable_think: Whether replies think before they answer.
-        action_sep: What stands between two actions of a reply.
+        action_sep: The separator of actions in a reply.
         max_actions_per_turn: Further actions of a reply are dropped; None keeps all.
-        window: How many turns a context shows at most; None shows all.
+        window: Maximum number of turns in a context; None for all.
         window_mode: ``full``: a trajectory is one row, with loss on all its replies. ``limited_multi_turn``: every
             turn is a row that looks as its prompt did, with loss on its reply. ``single_turn``: likewise, but the
-            turns before are summarised inside the one user message.
+            turns before are summarized in the one user message.
         use_turn_scores: Whether each turn's reward stands at the end of that turn's reply.
-        training_tokens: ``sampled``: training rows are the tokens that were seen and sampled, where they are known, and
-            nothing is learned that the model did not write. With ``window_mode`` ``full`` a trajectory is then a row
-            for every stretch of turns whose prompts resume from one another token by token. ``text``: rows are the
-            chats' texts tokenized, one of each trajectory or turn whatever happened, and replies are learned with the
-            tag before and the end after them, as RAGEN does it.
+        training_tokens: ``sampled``: training rows have the tokens of prompts and replies, if known, with loss only on
+            those that the model sampled. With ``window_mode: full``, a trajectory has a row for every run of turns
+            whose prompts extend each other token by token. ``text``: rows are tokenized chats, one per trajectory or
+            turn, with loss also on the tag before and the end after each reply, as in RAGEN.
         grouping: Which trajectories are normalized together.
         method: How scores are normalized.
-        template: The words of prompts.
-        generation: Which RAGEN is meant where it has changed.
-        enable_response_mask: Whether the loss leaves out what environments wrote.
+        template: The texts of prompts.
+        generation: The version of RAGEN to follow.
+        enable_response_mask: Whether the loss excludes the environments' texts.
         response_length: Tokens of one reply, or None if unknown.
         max_model_len: Tokens of a context together with its reply, or None if unlimited.
         template_kwargs: Passed on to the chat template.
@@ -117,10 +116,10 @@ class ContextSettings:
         return settings
 
     def check(self) -> None:
-        """See that the values fit together.
+        """Check the combination of values.
 
         Raises:
-            ConfigError: They do not.
+            ConfigError: It is invalid.
         """
         if not self.action_sep.strip():
             raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a non-blank text, such as '||'.")
@@ -155,26 +154,26 @@ class ContextSettings:
 
     @property
     def quirks(self) -> bool:
-        """Whether batches are built as RAGEN builds them, right or wrong."""
+        """Whether batches follow RAGEN's oddities."""
         return self.generation.quirks
 
     @property
     def prompt_limit(self) -> int | None:
-        """How many tokens a prompt may have so that its reply still fits; None if unlimited."""
+        """Maximum number of tokens of a prompt, which leaves room for its reply; None for no limit."""
         return None if self.max_model_len is None else self.max_model_len - (self.response_length or 0)
 
     @property
     def reply_limit(self) -> int | None:
-        """How many characters of a reply are kept; None if all.
+        """Maximum number of characters of a reply; None for no limit.
 
-        Backends stop at ``response_length`` tokens. A server that does not must not fill up every later prompt.
+        Backends stop at ``response_length`` tokens. This keeps a server that does not from filling all later prompts.
         """
         tokens = self.max_model_len if self.response_length is None else self.response_length
         return None if tokens is None else tokens * TOKEN_CHARACTERS
 
 
 def _template(config: Any) -> PromptTemplate:
-    """The words of prompts: our own or a file's, with the configuration's own system message where it has one."""
+    """The texts of prompts, by default or from a file, with the configured system message if there is one."""
     path = setting(config, "agent_proxy.prompts", str, None)
     template = DEFAULT_PROMPTS if path is None else PromptTemplate.load(path)
     system = setting(config, "agent_proxy.system_prompt", str, None)
@@ -182,17 +181,17 @@ def _template(config: Any) -> PromptTemplate:
 
 
 def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:
-    """Which environments there are.
+    """The tag of each environment.
 
     Group g of a tag's ``n_groups`` holds ``group_size`` consecutive ids. Without ``n_groups`` the tags share
-    ``env_groups`` equally; the environment manager says if that does not come out even.
+    ``env_groups`` equally; the environment manager reports an uneven division.
 
     Args:
         config: The whole configuration.
         mode: ``"train"`` or ``"val"``: the section of ``es_manager``.
 
     Returns:
-        The tag of each environment id, and how many environments each tag has.
+        The tag of each environment id, and the number of environments of each tag.
 
     Raises:
         ConfigError: ``tags`` is missing, or ``n_groups`` has another length.

@@ -1,4 +1,4 @@
-"""What ``es_manager``, ``custom_envs`` and ``seed`` of a configuration say, checked before anything is built."""
+"""Reads and checks ``es_manager``, ``custom_envs`` and ``seed``, before anything is built."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class EnvEntry:
     """One environment to manage.
 
     Attributes:
-        spec: What builds it.
-        max_actions_per_traj: Actions an episode allows.
+        spec: How to build it.
+        max_actions_per_traj: Maximum number of actions per episode.
     """
 
     spec: EnvSpec
@@ -54,7 +54,7 @@ class EnvEntry:
 
 @dataclass(frozen=True)
 class ManagerConfig:
-    """All that an ``EnvStateManager`` needs to know.
+    """The settings of an ``EnvStateManager``.
 
     Attributes:
         entries: The environments, by env_id.
@@ -62,11 +62,11 @@ class ManagerConfig:
         group_size: Environments per group.
         group_numbers: Number of each group, which is added to the first seed: 0, 1, 2, .. unless some are left out.
         format_penalty: Added to ``penalty`` for a turn with invalid actions.
-        generation: Which RAGEN is meant where it has changed.
-        base_seed: First seed, None where the configuration has none for this mode.
-        engine: Where environments live, time-outs, and what follows a failure.
+        generation: The version of RAGEN to follow.
+        base_seed: The mode's configured seed; None if there is none.
+        engine: Placement, time-outs and handling of failures.
         crash_report_dir: Folder for crash reports; None for none.
-        env_state_hash: Whether each turn of a history has the hash of what it began with.
+        env_state_hash: Whether each turn of a history has the hash of its initial state.
     """
 
     entries: tuple[EnvEntry, ...]
@@ -81,7 +81,7 @@ class ManagerConfig:
     env_state_hash: bool = False
 
     def keep_failure(self) -> OnFailure:
-        """What writes failures down, so that they can be played again."""
+        """The function that writes crash reports."""
         if self.crash_report_dir is None:
             return say_nothing
         from ragen.tools.crash_report import CrashReportWriter
@@ -90,10 +90,10 @@ class ManagerConfig:
 
 
 def check_extras(managed: ManagerConfig) -> None:
-    """See that the packages which environments need are installed, before any of them is built.
+    """Check that the packages of all environments are installed, before any is built.
 
     Raises:
-        MissingExtraError: One is not; the message names the extra that has it.
+        MissingExtraError: One is not; the message names its extra.
     """
     for env_type, env_class in {entry.spec.env_type: entry.spec.env_class for entry in managed.entries}.items():
         if extra := extra_of(env_class):
@@ -101,7 +101,7 @@ def check_extras(managed: ManagerConfig) -> None:
 
 
 def read_config(config: Any, mode: str) -> ManagerConfig:
-    """Read and check everything; nothing is built and no process started.
+    """Read and check everything; nothing is built or started.
 
     Args:
         config: Hydra's configuration, or nested dicts.
@@ -144,7 +144,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
 
 
 def _section(name: str, config: Any) -> Any:
-    """A section as dicts and lists, interpolations resolved; the others are not even looked at.
+    """A section as dicts and lists, with interpolations resolved.
 
     Raises:
         ConfigError: It is not a mapping.

@@ -24,10 +24,10 @@ from ragen.commands import CommandParser, command, counted
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, evaluate, independent, print_whole
-from ragen.llm_agent.evaluation.statistics import holm, mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import tables_of
 from ragen.llm_agent.rollout.rollout_file import name_of, read_records, rows_of
 from ragen.output import new_console
+from ragen.statistics import holm, mean, paired_interval, sign_test
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
-from ragen.llm_agent.evaluation.statistics import (
+from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
+from ragen.statistics import (
     effective_episodes,
     mean,
     mean_pass_at_k,
     mean_pass_hat_k,
     wilson_interval,
 )
-from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
 
 if TYPE_CHECKING:
     from rich.console import Console

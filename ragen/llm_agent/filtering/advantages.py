@@ -1,20 +1,19 @@
-"""RAGEN-2's weights of advantages, on tensors: by what a trajectory's advantages are multiplied.
+"""RAGEN-2's weights of advantages, as tensors.
 
 ==================================================  ==================================================================
 key                                                 weight of a row's advantages
 ==================================================  ==================================================================
-``algorithm.soft_advantage_reweight``               its group's standard deviation over the largest of the step
+``algorithm.soft_advantage_reweight``               its group's standard deviation / the step's largest one
 ``actor_rollout_ref.actor``                         the mean length of the step's rows over its own (GRPO; also said at
 ``.grpo_advantage_length_weight``                   the top of a configuration, where RAGEN has it)
-``algorithm.zero_task_advantage``                   0: what is left is the loss's terms of entropy and divergence
+``algorithm.zero_task_advantage``                   0: only the entropy and divergence terms of the loss remain
 ==================================================  ==================================================================
 
-The first two are of GRPO alone. They are applied in this order, which is RAGEN's.
+The first two apply to GRPO only. They are applied in this order, as in RAGEN.
 
-Where groups are left out, ``actor_rollout_ref.actor.filter_loss_scaling`` multiplies all of them besides: the fewer
-groups were kept, the less a step shall move the model. ``none`` (the default) by nothing, ``linear`` by the fraction of
-a step's groups that was kept, ``sqrt`` by that share's square root. Penalties for entropy or for leaving the reference
-are left as they are, and so is what a critic learns.
+``actor_rollout_ref.actor.filter_loss_scaling`` also scales all advantages of a step from which groups were left out, by
+the fraction of groups kept (``linear``), its square root (``sqrt``), or not at all (``none``, the default). Entropy and
+KL terms and the critic's loss are not scaled.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ _EPS = 1e-6
 
 @dataclass(frozen=True)
 class AdvantageWeights:
-    """Which weights a configuration asks for; the table above says what each is.
+    """The configured weights; see the table above.
 
     Attributes:
-        soft: By the spread of a group's scores.
-        by_length: By a row's length.
-        zero_task: All of them 0.
+        soft: Weigh by the spread of the group's scores.
+        by_length: Weigh by the row's length.
+        zero_task: Set all weights to 0.
     """
 
     soft: bool = key(False, SOFT)
@@ -61,7 +60,7 @@ class AdvantageWeights:
         """Read and check the keys.
 
         Raises:
-            ConfigError: One has an invalid value, or asks for what the estimator has not.
+            ConfigError: A value is invalid, or the estimator does not support it.
         """
         found, at_top = read(cls, config), setting(config, LENGTH_AT_TOP, bool, False)
         asked = [LENGTH] if found.by_length else [LENGTH_AT_TOP] if at_top else []
@@ -85,16 +84,16 @@ class AdvantageWeights:
         groups: Sequence[Hashable],
         scores: Sequence[float],
     ) -> tuple[list[float], dict[str, float]]:
-        """The weight of each row, and what to log of them.
+        """The weight of each row, and metrics of the weights.
 
         Args:
-            lengths: How many tokens of each row the model chose.
-            episodes: The trajectory of each row; one that is several rows is compared once.
+            lengths: Number of tokens that the model sampled in each row.
+            episodes: The trajectory of each row; one with several rows counts once.
             groups: The group of each row.
             scores: The score of each row's trajectory.
 
         Returns:
-            As many weights, and ``train/soft_reweight_{min,max,mean}``.
+            The weights, and ``train/soft_reweight_{min,max,mean}``.
         """
         weights, logged = [1.0] * len(lengths), dict[str, float]()
         if self.soft:
@@ -111,7 +110,7 @@ class AdvantageWeights:
         return [0.0] * len(weights) if self.zero_task else weights, logged
 
     def multiplied(self, advantages: Tensor, weights: Sequence[float]) -> Tensor:
-        """Advantages ``(rows, ..)`` times the weights of their rows; 0 where all are, whatever they were."""
+        """Advantages ``(rows, ..)`` times their rows' weights; 0 if all weights are, also where they are infinite."""
         if self.zero_task:
             return advantages.new_zeros(advantages.shape)
         return advantages * advantages.new_tensor(list(weights)).unsqueeze(-1)
@@ -120,14 +119,14 @@ class AdvantageWeights:
 def _spreads(
     episodes: Sequence[Hashable], groups: Sequence[Hashable], scores: Sequence[float]
 ) -> dict[Hashable, float]:
-    """The standard deviation (n - 1) of each group's scores; 1 of a group of one, by which GRPO divides it (RAGEN)."""
+    """The standard deviation (n - 1) of each group's scores; 1 for a group of one, as in RAGEN."""
     members: dict[Hashable, dict[Hashable, float]] = defaultdict(dict)
     for episode, group, score in zip(episodes, groups, scores, strict=True):
         members[group].setdefault(episode, score)
     return {group: stdev(each.values()) if len(each) > 1 else 1.0 for group, each in members.items()}
 
 
-# The scale of the loss where groups are left out
+# Loss scaling for left-out groups
 
 
 LOSS_SCALING = "actor_rollout_ref.actor.filter_loss_scaling"
@@ -140,19 +139,19 @@ SCALINGS: dict[str, Callable[[float], float]] = {NONE: lambda share: 1.0, "linea
 
 
 def read_scaling(config: Any) -> str:
-    """Which of ``SCALINGS`` a configuration asks for.
+    """The configured one of ``SCALINGS``.
 
     Raises:
-        ConfigError: None of them.
+        ConfigError: The value is not one of them.
     """
     return choice(config, LOSS_SCALING, NONE, SCALINGS)
 
 
 def scaling_metrics(scaling: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """The factor for a step's advantages, to log; nothing where none is asked for.
+    """The factor for a step's advantages as a metric; empty without scaling.
 
     Args:
         scaling: A name of ``SCALINGS``.
-        metrics: Those of the choice of groups; one that keeps all groups has no share among them.
+        metrics: The metrics of the group filter; without a kept ratio, all groups were kept.
     """
     return {} if scaling == NONE else {LOSS_SCALE: SCALINGS[scaling](metrics.get(KEPT_RATIO, 1.0))}

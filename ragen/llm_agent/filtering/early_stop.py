@@ -1,16 +1,16 @@
-"""RAGEN-2's early stops: a training that teaches nothing any more ends, with the reason.
+"""RAGEN-2's early stopping: training that has stalled ends, with a reason.
 
 ============================  ========================================================================================
-``early_stopped/..``          when
+``early_stopped/..``          condition
 ============================  ========================================================================================
-``reward_variance_collapse``  ten steps in a row, the groups' mean standard deviation of scores was below a tenth of
-                              its mean over the first ten
-``low_validation_success``    five validations in a row, success of some tag was below 1 %
-``empty_filtered_steps``      ``rollout_filter_empty_stop_steps`` steps in a row, no group was left to train on
+``reward_variance_collapse``  for ten steps in a row, the groups' mean standard deviation of scores is below a tenth
+                              of its mean over the first ten
+``low_validation_success``    for five validations in a row, a tag's success is below 1 %
+``empty_filtered_steps``      ``rollout_filter_empty_stop_steps`` steps in a row, no group is left to train on
 ============================  ========================================================================================
 
-RAGEN of 2026 always does this; here it is ``trainer.early_stop``, which is true with ``generation: 2026`` and false
-otherwise. Steps of which no group is left count for the third reason alone.
+RAGEN of 2026 always stops early. Here ``trainer.early_stop`` enables it, by default with ``generation: 2026`` only.
+Steps without groups count only for the third condition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ragen.settings import setting
 
 KEY = "trainer.early_stop"
 METRIC = "early_stopped"
-WINDOW = 10  # steps that the first mean is of, and that have to be below a fraction of it
+WINDOW = 10  # steps of the first mean, and consecutive steps below a fraction of it
 SHARE = 0.1
 LOW_SUCCESS, VALIDATIONS = 0.01, 5
 VARIANCE, SUCCESS, EMPTY = "reward_variance_collapse", "low_validation_success", "empty_filtered_steps"
@@ -38,18 +38,18 @@ REASONS = {
 
 
 class EarlyStop:
-    """Says when to stop.
+    """Decides when to stop.
 
     Attributes:
-        kind: The reason, a key of :data:`REASONS`; None while there is none.
+        kind: The reason, a key of :data:`REASONS`; None before that.
     """
 
     def __init__(self, is_on: bool, most_empty: int) -> None:
-        """Nothing has been seen.
+        """Begin without observations.
 
         Args:
-            is_on: Whether there is ever a reason.
-            most_empty: How many steps without a group there may be in a row; 0 for any number.
+            is_on: Whether early stopping is enabled.
+            most_empty: Maximum number of consecutive steps without a group; 0 for no limit.
         """
         self.kind: str | None = None
         self._is_on = is_on
@@ -69,7 +69,7 @@ class EarlyStop:
         return cls(setting(config, KEY, bool, Generation.read(config).is_2026), read_empty_stop(config))
 
     def after_step(self, spread: float, groups_kept: int) -> None:
-        """A step is over.
+        """Record a training step.
 
         Args:
             spread: The mean over all groups played of the standard deviation of their scores.
@@ -88,10 +88,10 @@ class EarlyStop:
             self._stop(VARIANCE)
 
     def after_validation(self, success: Mapping[str, float]) -> None:
-        """A validation is over.
+        """Record a validation.
 
         Args:
-            success: Of each tag.
+            success: The success rate of each tag.
         """
         for tag, rate in success.items():
             self._low[tag] = self._low.get(tag, 0) + 1 if rate < LOW_SUCCESS else 0
@@ -100,16 +100,16 @@ class EarlyStop:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """``early_stopped/<reason>``, once there is one."""
+        """``early_stopped/<reason>``, if training is to stop."""
         return {} if self.kind is None else {f"{METRIC}/{self.kind}": 1.0}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that :meth:`load_state_dict` needs to go on."""
+        """The state, for :meth:`load_state_dict`."""
         counts = {"first": self._first, "recent": self._recent, "low": self._low, "empty": self._empty}
         return counts | {"kind": self.kind}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned."""
+        """Restore the state from :meth:`state_dict`."""
         self._first, self._recent = list(state["first"]), list(state["recent"])
         self._low, self._empty, self.kind = dict(state["low"]), state["empty"], state["kind"]
 

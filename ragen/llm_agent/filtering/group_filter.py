@@ -1,10 +1,8 @@
-"""RAGEN's choices of groups: by how much is to be had from each, and where to draw the line.
+"""RAGEN's group filters: which groups of trajectories to train on.
 
-RAGEN of 2025 (arXiv:2504.20073) keeps the share whose rewards differ most, or rank first otherwise:
-``rollout_filter_ratio`` and ``rollout_filter_type``. RAGEN-2 has a strategy and a value of its own. The keys are
-
-``actor_rollout_ref.rollout.rollout_filter_*`` (or the same names under ``agent_proxy``, looked for there first); those
-of RAGEN-2:
+The filter of 2025 (arXiv:2504.20073) keeps the fraction ``rollout_filter_ratio`` of the groups whose rewards vary most,
+or that rank first by another ``rollout_filter_type``. RAGEN-2 has a strategy and a value instead. The keys are
+``agent_proxy.rollout_filter_*``, or else ``actor_rollout_ref.rollout.rollout_filter_*``; those of RAGEN-2:
 
 ===========================  ====================  =================================================================
 key                          default               meaning
@@ -12,19 +10,18 @@ key                          default               meaning
 ``rollout_filter_strategy``  ``top_p``             ``top_p``, ``top_k`` (a fraction of all groups), ``top_k_abs`` (a
                                                    number of groups) or ``min_p`` (not below this share of the best)
 ``rollout_filter_value``     1.0                   the strategy's number
-``rollout_filter_type``      ``largest``           whether the ``largest`` or the ``smallest`` come first
+``rollout_filter_type``      ``largest``           whether the ``largest`` or the ``smallest`` rank first
 ``rollout_filter_metric``    ``reward_variance``   ``reward_variance`` (the standard deviation), ``reward`` (the
                                                    mean), ``reward_sum``, ``length`` (the mean number of tokens),
                                                    ``entropy`` (the mean over trajectories of a token's mean entropy,
                                                    in nats) or ``entropy_variance`` (their standard deviation)
-``..include_zero``           true                  whether groups that measure 0 can be chosen at all
-``..top_p_prob_mode``        ``linear``            ``linear``: as many as add up to the fraction of all there is;
-                                                   ``softmax``: likewise of the softmax of the measures
-``..selection_eps``          0.01                  how much may be missing to that share (``linear``)
+``..include_zero``           true                  whether groups with measure 0 may be chosen
+``..top_p_prob_mode``        ``linear``            ``linear``: shares are of the sum of the measures;
+                                                   ``softmax``: of the sum of their softmax
+``..selection_eps``          0.01                  tolerance of that share (``linear``)
 ===========================  ====================  =================================================================
 
-Rewards are what is trained on, penalties included. Nothing may be left; the tiny trainer then leaves the step out, and
-verl's samples on.
+Rewards include penalties. If no group is left, the tiny trainer skips the step, and verl's trainer samples again.
 """
 
 from __future__ import annotations
@@ -54,55 +51,55 @@ NAMES = (
     "type",
     "value",
 )
-"""What follows the prefix in the keys."""
+"""The keys without the prefix."""
 
 
 def filter_key(config: Any, name: str) -> str:
-    """The key under which a setting of RAGEN's filters is found."""
+    """The key of a filter setting: under ``agent_proxy`` if it is set there."""
     ours, ragens = f"agent_proxy.rollout_filter_{name}", f"actor_rollout_ref.rollout.rollout_filter_{name}"
     return ours if setting(config, ours, object, None) is not None else ragens
 
 
 def filter_settings(config: Any) -> dict[str, Any]:
-    """All settings of RAGEN's filters that a configuration has, by name with the prefix."""
+    """All filter settings of a configuration, by name with the prefix."""
     found = {name: setting(config, filter_key(config, name), object, None) for name in NAMES}
     return {f"{PREFIX}{name}": value for name, value in found.items() if value is not None}
 
 
-# What a choice looks at
+# Measures
 
 
-ZERO = 1e-10  # what measures no more than this measures nothing
-KEPT_RATIO = "rollout/filter_kept_ratio"  # the metric that says which share of the groups is kept
+ZERO = 1e-10  # measures up to this count as 0
+KEPT_RATIO = "rollout/filter_kept_ratio"  # the fraction of groups that is kept
 
 
 class Measured(Protocol):
-    """A group of trajectories from the same start, as far as a choice looks at it."""
+    """A group of trajectories from the same initial state, as filters see it."""
 
     @property
     def scores(self) -> Sequence[float]:
-        """What its trajectories are trained on: rewards and penalties."""
+        """The trajectories' rewards with penalties, which are trained on."""
 
     @property
     def rewards(self) -> Sequence[float]:
-        """What its trajectories earned, without penalties."""
+        """The trajectories' rewards without penalties."""
 
     @property
     def lengths(self) -> Sequence[int]:
-        """How many tokens the model chose in each trajectory."""
+        """Number of sampled tokens of each trajectory."""
 
     @property
     def entropies(self) -> Sequence[float]:
-        """The mean entropy of a token of each trajectory, in nats; empty where it was not asked for."""
+        """The mean entropy per token of each trajectory, in nats; empty if it was not computed."""
 
 
 def spread(values: Sequence[float]) -> float:
-    """The standard deviation (n - 1); 0 of a single value."""
+    """The sample standard deviation; 0 for a single value."""
     return stdev(values) if len(values) > 1 else 0.0
 
 
 def reward_std(group: Measured) -> float:
-    """The standard deviation (n - 1) of a group's rewards; 0 for a group of one."""
+    """The sample standard deviation of a group's rewards; 0 for a group of one."""
     return spread(group.rewards)
 
 
@@ -112,11 +109,11 @@ def reward_mean(group: Measured) -> float:
 
 
 def kept_metrics(count: int, measures: Sequence[float]) -> dict[str, float]:
-    """How many groups are kept, under RAGEN's names.
+    """Metrics of the number of kept groups, under RAGEN's names.
 
     Args:
-        count: Number of are.
-        measures: What was measured of each group.
+        count: Number of kept groups.
+        measures: The measure of each group.
     """
     return {
         "rollout/filter_kept_count": float(count),
@@ -126,12 +123,12 @@ def kept_metrics(count: int, measures: Sequence[float]) -> dict[str, float]:
 
 
 def spread_metrics(name: str, values: Sequence[Sequence[float]], chosen: Sequence[int]) -> dict[str, float]:
-    """Means over groups of the spread, the largest and the mean within each, under RAGEN's names.
+    """Means over groups of the standard deviation, maximum and mean within each, under RAGEN's names.
 
     Args:
-        name: What the values are.
-        values: A group's, for each of its trajectories.
-        chosen: The places of the groups that are kept.
+        name: Name of the values.
+        values: The values of each group's trajectories.
+        chosen: Indices of the kept groups.
     """
     found: dict[str, float] = {}
     for what, of in (("std", spread), ("max", max), ("mean", fmean)):
@@ -142,10 +139,10 @@ def spread_metrics(name: str, values: Sequence[Sequence[float]], chosen: Sequenc
     return found
 
 
-# The choice of 2025
+# The filter of 2025
 
 
-EPSILON = 1e-6  # of a group, by which a share may miss it in binary fractions
+EPSILON = 1e-6  # of a group: tolerance for fractions that floats cannot represent
 
 FILTER_TYPES: dict[str, tuple[Callable[[Measured], float], int]] = {
     "std": (reward_std, 1),
@@ -153,54 +150,54 @@ FILTER_TYPES: dict[str, tuple[Callable[[Measured], float], int]] = {
     "mean": (reward_mean, 1),
     "mean_rev": (reward_mean, -1),
 }
-"""Names of ``rollout_filter_type``: what is measured, and whether the largest (1) or the smallest (-1) are kept."""
+"""By ``rollout_filter_type``: the measure, and whether the largest (1) or the smallest (-1) are kept."""
 
 
 @dataclass(frozen=True)
 class BestShare:
-    """Which groups to train on.
+    """Keeps a fraction of the groups.
 
     Attributes:
         ratio: The fraction of groups to keep, above 0 and up to 1.
-        kind: Which to keep, a name of ``FILTER_TYPES``.
+        kind: Which ones, a key of ``FILTER_TYPES``.
     """
 
     ratio: float = 1.0
     kind: str = "std"
 
     def keeps_all(self) -> bool:
-        """Whether no group can be left out."""
+        """Whether all groups are always kept."""
         return self.ratio >= 1
 
     @property
     def needs_entropies(self) -> bool:
-        """False: it looks at rewards."""
+        """Whether the filter needs entropies."""
         return False
 
     def measures(self, groups: Sequence[Measured]) -> list[float]:
-        """What is measured of each group."""
+        """The measure of each group."""
         measure, _ = FILTER_TYPES[self.kind]
         return [measure(group) for group in groups]
 
     def chosen(self, measures: Sequence[float]) -> list[int]:
-        """The places of the groups to train on, in their order: at least one, if there is one; of equals the earlier.
+        """Indices of the groups to keep, ascending: at least one, if there is any; ties go to the earlier group.
 
         Args:
-            measures: What was measured of each group. The fraction of them is rounded down (RAGEN).
+            measures: The measure of each group; the fraction of their number is rounded down, as in RAGEN.
         """
         _, sign = FILTER_TYPES[self.kind]
         wanted = max(1, int(self.ratio * len(measures) + EPSILON))
         return sorted(sorted(range(len(measures)), key=lambda place: -sign * measures[place])[:wanted])
 
     def metrics(self, groups: Sequence[Measured], chosen: Sequence[int]) -> dict[str, float]:
-        """What was measured of all groups and of those chosen, under RAGEN's names; nothing where all are kept."""
+        """Metrics of all and of the chosen groups, under RAGEN's names; empty if all are kept."""
         if self.keeps_all():
             return {}
         rewards = [group.rewards for group in groups]
         return spread_metrics("reward", rewards, chosen) | kept_metrics(len(chosen), self.measures(groups))
 
 
-# The choice of 2026
+# The filter of 2026
 
 
 TOP_P, TOP_K, TOP_K_ABS, MIN_P = STRATEGIES = ("top_p", "top_k", "top_k_abs", "min_p")
@@ -209,20 +206,20 @@ LINEAR, SOFTMAX = PROB_MODES = ("linear", "softmax")
 
 METRICS: dict[str, Callable[[Measured], float]] = {
     "reward_variance": lambda group: spread(group.scores),
-    "reward_std": lambda group: spread(group.scores),  # the same by its other name
+    "reward_std": lambda group: spread(group.scores),  # an alias
     "reward": lambda group: fmean(group.scores),
     "reward_sum": lambda group: sum(group.scores),
     "length": lambda group: fmean(group.lengths),
     "entropy": lambda group: fmean(group.entropies),
     "entropy_variance": lambda group: spread(group.entropies),
-    "entropy_std": lambda group: spread(group.entropies),  # the same by its other name
+    "entropy_std": lambda group: spread(group.entropies),  # an alias
 }
-"""What is measured of a group."""
+"""The measures, by name."""
 
 
 @dataclass(frozen=True)
 class GroupFilter:
-    """Which groups to train on; the table above says what each attribute means."""
+    """RAGEN-2's filter; the table above describes its settings."""
 
     value: float = 1.0
     strategy: str = TOP_P
@@ -234,7 +231,7 @@ class GroupFilter:
 
     @classmethod
     def read(cls, config: Any) -> GroupFilter | None:
-        """Read and check the keys; None where neither a strategy nor a value is set.
+        """Read and check the keys; None if neither a strategy nor a value is set.
 
         Raises:
             ConfigError: A key has an invalid value.
@@ -260,23 +257,23 @@ class GroupFilter:
         return chosen
 
     def keeps_all(self) -> bool:
-        """Whether no group can be left out."""
+        """Whether all groups are always kept."""
         return self.include_zero and self.value >= 1 and self.strategy in (TOP_P, TOP_K)
 
     @property
     def needs_entropies(self) -> bool:
-        """Whether the groups' entropies have to be known, which a model is asked for."""
+        """Whether the filter needs entropies, which a model computes."""
         return self.metric.startswith("entropy") and not self.keeps_all()
 
     def measures(self, groups: Sequence[Measured]) -> list[float]:
-        """What is measured of each group."""
+        """The measure of each group."""
         return [METRICS[self.metric](group) for group in groups]
 
     def chosen(self, measures: Sequence[float]) -> list[int]:
-        """The places of the groups to train on, in their order; maybe none. Of equals the earlier is taken first.
+        """Indices of the groups to keep, ascending, possibly none; ties go to the earlier group.
 
         Args:
-            measures: What was measured of each group.
+            measures: The measure of each group.
         """
         places = [i for i, measure in enumerate(measures) if self.include_zero or abs(measure) > ZERO]
         if not places or (self.strategy == TOP_P and self.value >= 1):
@@ -295,10 +292,10 @@ class GroupFilter:
     def _is_near(self, measure: float, best: float) -> bool:
         if self.kind == LARGEST:
             return measure >= best * self.value - ZERO
-        return measure <= best / (self.value + ZERO) + max(ZERO, abs(best) * 1e-7)  # RAGEN's has float32's rounding
+        return measure <= best / (self.value + ZERO) + max(ZERO, abs(best) * 1e-7)  # RAGEN compares in float32
 
     def _nucleus(self, ranked: Sequence[float], sign: int) -> int:
-        """How many of the ranked measures make up the share."""
+        """How many of the ranked measures add up to the share."""
         if self.prob_mode == SOFTMAX:
             weights = [math.exp(sign * measure - sign * ranked[0]) for measure in ranked]
             wanted, shares = self.value, [weight / sum(weights) for weight in weights]
@@ -309,12 +306,12 @@ class GroupFilter:
             if total >= wanted:
                 return taken if self.prob_mode == LINEAR else max(1, taken)
             if self.prob_mode == LINEAR and share <= 0:
-                return 0  # what is left adds nothing, and it is not enough
+                return 0  # the rest adds nothing, and the share is not reached
             total += share
         return len(ranked) if total >= wanted or self.prob_mode == SOFTMAX else 0
 
     def metrics(self, groups: Sequence[Measured], chosen: Sequence[int]) -> dict[str, float]:
-        """What was measured of all groups and of those chosen, under RAGEN's names."""
+        """Metrics of all and of the chosen groups, under RAGEN's names."""
         found = spread_metrics("reward", [group.scores for group in groups], chosen)
         if self.metric == "length":
             found |= spread_metrics("length", [group.lengths for group in groups], chosen)
@@ -323,18 +320,18 @@ class GroupFilter:
         return found | kept_metrics(len(chosen), self.measures(groups))
 
 
-# Which of them a configuration asks for
+# Configuration
 
 
 Choice = GroupFilter | BestShare
-EMPTY_STOP = 10  # steps of which no group is left, one after the other
+EMPTY_STOP = 10  # consecutive steps without a group
 
 
 def read_filter(config: Any) -> Choice:
-    """RAGEN-2's choice where its strategy or value is set, else that of 2025, which by default keeps all groups.
+    """RAGEN-2's filter if its strategy or value is set, else that of 2025, which by default keeps all groups.
 
     Raises:
-        ConfigError: A key has an invalid value, or both ways are asked for.
+        ConfigError: A key has an invalid value, or both filters are configured.
     """
     newer = GroupFilter.read(config)
     ratio_key, type_key = (filter_key(config, name) for name in ("ratio", "type"))
@@ -352,9 +349,9 @@ def read_filter(config: Any) -> Choice:
 
 
 def read_empty_stop(config: Any) -> int:
-    """After how many steps of which no group is left, one after the other, a training stops (RAGEN-2); 0 for none.
+    """After how many consecutive steps without a group training stops (RAGEN-2); 0 for never.
 
     Raises:
-        ConfigError: It is no whole number of at least 0.
+        ConfigError: It is not a whole number of at least 0.
     """
     return count(config, filter_key(config, "empty_stop_steps"), EMPTY_STOP)

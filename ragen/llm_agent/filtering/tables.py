@@ -1,4 +1,4 @@
-"""The tables that RAGEN of 2026 logs of a training: its names and columns, for any :class:`~ragen.tracking.Logger`.
+"""The tables that RAGEN of 2026 logs during training, for any :class:`~ragen.tracking.Logger`.
 
 ==========================  ========================================  ==========================================
 table                       columns                                   key
@@ -9,8 +9,8 @@ table                       columns                                   key
                             ``selected``
 ==========================  ========================================  ==========================================
 
-RAGEN writes the matrix of rewards at every step, and the table of variances anew with those of all steps before; here
-one key asks for both, and a step's rows are written once.
+RAGEN writes the rewards at every step, and repeats the variances of all previous steps. Here one key enables both, and
+each row is written once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ GROUPS = "trainer.log_group_rv_table"
 
 @dataclass(frozen=True)
 class TableSettings:
-    """Which tables are written; the table above says what each is.
+    """Which tables are written; see the table above.
 
     Attributes:
-        generations: Rows of the table of a validation's trajectories; 0 for none.
-        groups: Whether groups are written.
+        generations: Number of rows of ``val/generations``; 0 for none.
+        groups: Whether the two tables of groups are written.
     """
 
     generations: int = key(0, f"{GENERATIONS}.val", low=0)
@@ -43,13 +43,13 @@ class TableSettings:
 def log_generations(
     logger: Logger, played: Sequence[tuple[str, str, float]], settings: TableSettings, step: int
 ) -> None:
-    """Write some trajectories of a validation, the same places at every one.
+    """Log some trajectories of a validation, with the same indices each time.
 
     Args:
-        logger: Where to.
-        played: Of each trajectory its first prompt, what followed, and its score.
-        settings: How many.
-        step: Of training.
+        logger: The logger.
+        played: The first prompt, the rest, and the score of each trajectory.
+        settings: How many to log.
+        step: The training step.
     """
     if settings.generations and played:
         chosen = Random(42).sample(sorted(played), min(settings.generations, len(played)))
@@ -59,14 +59,14 @@ def log_generations(
 def log_groups(
     logger: Logger, scores: Sequence[Sequence[float]], chosen: Collection[int], settings: TableSettings, step: int
 ) -> None:
-    """Write the matrix of scores, and how much they differ within each group.
+    """Log the scores of each group's members, and their standard deviation.
 
     Args:
-        logger: Where to.
-        scores: Of each group's members.
-        chosen: Places of the groups that are trained on.
-        settings: Whether to.
-        step: Of training.
+        logger: The logger.
+        scores: The scores of each group's members.
+        chosen: Indices of the groups that are trained on.
+        settings: Whether to log them.
+        step: The training step.
     """
     if not settings.groups or not scores:
         return

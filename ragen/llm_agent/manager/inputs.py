@@ -10,7 +10,6 @@ from typing import Any
 from ragen.errors import InputError, in_short
 from ragen.parallel.episode.turn import Turn, named
 
-MAX_SEED = 2**32 - 1  # the limit of NumPy's legacy generators
 INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
 Asked = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
 _ONLY_TEXT = frozenset({str})
@@ -101,36 +100,3 @@ def _check_actions(position: int, actions: Any) -> None:
         else:
             return
     raise InputError(f"step input {position}: actions = {actions!r}; expected a list of strings.")
-
-
-def checked_seed(seed: Any) -> int | None:
-    """A seed given to ``reset``.
-
-    Raises:
-        InputError: It is not an integer; nothing was reset.
-    """
-    try:
-        return None if seed is None else operator.index(_no_bool(seed))
-    except TypeError:
-        raise InputError(f"reset(seed={seed!r}): expected an integer from 0 to {MAX_SEED}, or None.") from None
-
-
-def seeds_from(first: int, numbers: Sequence[int], given: int | None) -> list[int]:
-    """Seeds of the groups: each group's number added to the first seed.
-
-    Raises:
-        InputError: They are not between 0 and ``MAX_SEED``.
-    """
-    seeds = [first + number for number in numbers]
-    if first < 0 or max(seeds) > MAX_SEED:
-        raise InputError(
-            f"reset(seed={given!r}): {len(seeds)} groups would get the seeds {min(seeds)} to {max(seeds)}; "
-            f"seeds go from 0 to {MAX_SEED}."
-        )
-    return seeds
-
-
-def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise TypeError
-    return value

@@ -8,9 +8,9 @@ from typing import Any
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError, steady_text
 from ragen.llm_agent.config.generation import DEFAULTS, Generation
-from ragen.llm_agent.evaluation.statistics import mean_pass_at_k
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.interrupts import let_signals_pass
+from ragen.statistics import mean_pass_at_k
 
 _SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
 

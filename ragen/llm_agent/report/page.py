@@ -20,7 +20,6 @@ from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.evaluation.results import is_branch
-from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
@@ -28,6 +27,7 @@ from ragen.llm_agent.report.trajectories import MOST_IMAGES, TrajectoryWriter, b
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment
 from ragen.parallel.stats import gathered
+from ragen.statistics import effective_episodes, wilson_interval
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")

@@ -30,7 +30,7 @@ def wilson_interval(successes: float, episodes: float, confidence: float = CONFI
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def z_value(confidence: float) -> float:
+def z_value(confidence: float = CONFIDENCE) -> float:
     """How many standard deviations a two-sided interval reaches to each side."""
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 

@@ -466,7 +466,7 @@ def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T
     return settings_of(kind, OmegaConf.to_container(merged, resolve=True))
 
 
-def settings_of(kind: type[T], config: Mapping[str, Any], at: str = "") -> T:
+def settings_of(kind: type[T], config: Any, at: str = "") -> T:
     """Settings from a configuration, or a section of it, that holds only them; nested dataclasses are sections.
 
     Args:

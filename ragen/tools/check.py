@@ -47,7 +47,7 @@ def check_parallel(
     Args:
         env: A class, a registered name, or a ``"package.module:Class"`` path.
         config: The environment's configuration object, or a mapping of its fields.
-        seeds: How many episodes to compare.
+        seeds: Number of episodes to compare.
         turns: Turns per episode.
         actions: Actions to play if the environment has no action names; generic texts by default.
         timeout: Time-out of a reset or turn in seconds.
@@ -79,7 +79,7 @@ def _spec_of(env: str | type, config: Any) -> EnvSpec:
 
 
 def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser:
-    """The command line, under this name."""
+    """The argument parser."""
     top = CommandParser(
         prog=prog,
         description="Does an environment work in worker processes, and do they pay off? Does an OpenEnv server "

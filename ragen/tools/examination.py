@@ -1,4 +1,4 @@
-"""One environment, examined in workers of its own: what ``check`` looks at, a method each."""
+"""The examination of an environment in workers of its own, with a method for each check."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ _MISHAPS = {
 
 
 class Examination:
-    """One environment being looked at."""
+    """The examination of one environment."""
 
     def __init__(
         self, spec: EnvSpec, seeds: Sequence[int], turns: int, actions: Sequence[str], timeout: float, budget: float
     ) -> None:
-        """Look at this environment; see :func:`ragen.tools.check.check_parallel` for the arguments."""
+        """Take the environment; see :func:`ragen.tools.check.check_parallel` for the arguments."""
         self._spec, self._seeds, self._turns, self._actions = spec, seeds, turns, list(actions)
         self._timeout, self._budget = timeout, budget
         self._pickled = PickledSpecs.of([spec])
@@ -96,7 +96,7 @@ class Examination:
         self._first: Episodes = {}
 
     def run(self) -> CheckReport:
-        """Look at everything; if one of the first looks fails, there is no point in the others."""
+        """Run all checks; if one of the first fails, the others are skipped."""
         looks = {
             "loads in a worker": self._loads,
             "is built and closed": self._is_built_and_closed,
@@ -149,7 +149,7 @@ class Examination:
         return Finding("ok", "without an error")
 
     def _plays(self) -> Finding:
-        """Choose what to play, the same for every comparison, and play it; what takes too long is cut from the plan."""
+        """Choose and play the turns for all comparisons; turns beyond the budget are dropped."""
         names: dict[str, None] = {}
         has_examples = not self._actions and getattr(self._spec.env_class, "example_action", None) is not None
         plans: dict[int, Iterator[tuple[str, ...]]] = {}
@@ -176,7 +176,7 @@ class Examination:
         )
 
     def _chosen(self, seed: int, choices: Sequence[str], has_examples: bool) -> Iterator[tuple[str, ...]]:
-        """The turns of an episode, each chosen when the one before was played: by the environment, or any of these."""
+        """The turns of an episode, each chosen after the previous one, by the environment or from these actions."""
         rng = random.Random(seed)
         for turn in range(self._turns):
             actions = tuple(rng.choices(choices, k=rng.choice((1, 1, 2))))
@@ -219,7 +219,7 @@ class Examination:
         return Finding("ok", "a reused object behaves the same")
 
     def _replays_elsewhere(self) -> Finding:
-        """Where all is otherwise at once; if that differs, one thing at a time is, to find which it depends on."""
+        """Replay with all conditions changed; if results differ, with one changed at a time, to find the cause."""
         everything = {name: value for environ, *_ in ELSEWHERE for name, value in environ.items()}
         difference = self._difference_elsewhere(everything, DESCRIPTORS)
         if not difference:
@@ -232,13 +232,13 @@ class Examination:
         return Finding("fail", f"another process gives a different result: {difference}", ELSEWHERE[0][-1])
 
     def _difference_elsewhere(self, environ: Mapping[str, str], descriptors: int) -> str:
-        """Where the episodes go otherwise in another process."""
+        """The first difference of the episodes in another process."""
         with Sandbox(self._timeout, {**HERE, **environ}) as elsewhere:
             self._load(elsewhere, descriptors)
             return self._difference(elsewhere, _FIRST)
 
     def _is_saved(self) -> Finding:
-        """What a snapshot is worth, where the class declares some: it has to play on as the episode did."""
+        """Check that episodes continue equally from snapshots, if the class declares them."""
         env_class = self._spec.env_class
         if not (isinstance(env_class, type) and {"save", "load"} <= vars(env_class).keys()):
             is_dear = self._costs.reset >= DEAR_RESET or self._costs.turn >= DEAR_TURN
@@ -259,7 +259,7 @@ class Examination:
     # What it gives, leaves and costs
 
     def _shows(self) -> Finding:
-        """Whether a model sees what ``reset`` and ``step`` return."""
+        """Whether ``render`` shows what ``reset`` and ``step`` return."""
         if unshown := self._ask("unshown", *self._episode):
             returned = " and ".join(f"{call}() returned {what}" for call, what in unshown.items())
             fix = "The model sees only what render() returns: return the observation from it."
@@ -267,7 +267,7 @@ class Examination:
         return Finding("ok", "render() shows what reset() and step() return")
 
     def _tells_metrics(self) -> Finding:
-        """Which metrics the environment's infos give."""
+        """The metrics of the environment's infos."""
         infos = [step.info or {} for steps in self._first.values() for step in steps]
         values = {str(key): value for info in infos for key, value in info.items()}
         metrics = sorted(key for key, value in values.items() if isinstance(value, int | float))
@@ -279,7 +279,7 @@ class Examination:
         return Finding("note", f"{text}; no 'success' seen", "The last turn's info['success'] decides success.")
 
     def _leaves_alone(self) -> Finding:
-        """What all environments of a worker share, and the main process too."""
+        """Check that process-wide state is unchanged."""
         if changes := self._ask("changes"):
             fix = "Other environments live in the same process: restore what is changed, or avoid changing it."
             return Finding("warn", f"it changes {'; '.join(changes)}", fix)
@@ -299,7 +299,7 @@ class Examination:
         )
 
     def _live(self, most: int) -> int:
-        """Let environments live as long as there is time, and note what that costs; how many there were."""
+        """Build environments within the budget, and measure their costs; returns their number."""
         seed, turns = self._episode
         load = Rebuild.of([replace(self._spec, env_id=_OTHER)], [])
         build = Call([(_OTHER, _BUILD)])
@@ -315,7 +315,7 @@ class Examination:
                     spent = spent.also(self._here.spent[self._spec.tag])
 
         def seconds(order: Order) -> list[float]:
-            """Of all but the first of a batch, which finds caches colder than among many environments."""
+            """The seconds of all but the first of a batch, whose caches are cold."""
             return [each.seconds for outcomes in given[order] for each in outcomes[1:] or outcomes]
 
         busy = min(1.0, spent.busy)
@@ -323,7 +323,7 @@ class Examination:
         return lives
 
     def _stays_small(self) -> Finding:
-        """Memory over three batches of resets of one environment, of which the first may fill caches."""
+        """Check memory over three batches of resets, of which the first may fill caches."""
         seed, affordable = self._episode[0], self._budget / (self._costs.reset or DEAR_RESET)
         count = max(1, int(min(MOST_RESETS, affordable / 3)))
         resets = Reset([ResetOrder(_FIRST, seed + index % SEEDS_RESET, OPTIONS) for index in range(count)])
@@ -341,14 +341,14 @@ class Examination:
     # Tools
 
     def _load(self, sandbox: Sandbox, descriptors: int = 0) -> None:
-        """Bring the probe and the environment (several, for comparing) into a worker."""
+        """Load the probe and the environment, or several, into a worker."""
         sandbox.load([EnvSpec.of(Probe, self._pickled, _PROBE)])
         sandbox.ask(Call([(_PROBE, Change("take_descriptors", (descriptors,)))]))
         sandbox.load([replace(self._spec, env_id=i, group_id=g) for i, g in _GROUPS.items()])
 
     @property
     def _here(self) -> Sandbox:
-        """The worker, with the environment in it again if it was lost."""
+        """The worker, with the environment reloaded if it was lost."""
         if self._worker.lost:
             self._load(self._worker)
         return self._worker
@@ -357,5 +357,5 @@ class Examination:
         return difference_from(self._first, sandbox, env_ids, self._plan)
 
     def _ask(self, name: str, *arguments: Any, where: str = "") -> Any:
-        """Ask the probe."""
+        """Call the probe."""
         return self._here.ask(Call([(_PROBE, Change(name, arguments))]), where)

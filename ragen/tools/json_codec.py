@@ -1,7 +1,7 @@
-"""Plain values as what JSON can hold, and back.
+"""Conversion of plain values to JSON and back.
 
 Numbers, texts, lists and dicts with text keys stay as they are. Other dicts, tuples, sets, bytes, arrays, and journals
-with what is in them, become a dict with one key that starts with ``$``. Anything else comes back as :class:`Lost`.
+become a dict with one key that starts with ``$``. Any other value is read back as :class:`Lost`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _RECORDS: dict[str, Any] = {f"${kind.__name__}": kind for kind in (Turn, Journal
 
 @dataclass(frozen=True)
 class Lost:
-    """Stands for a value that has no plain form.
+    """Replaces a value without a plain form.
 
     Attributes:
-        text: Its ``repr``, shortened and without addresses, which are others in every process.
+        text: Its ``repr``, shortened and without memory addresses.
     """
 
     text: str
@@ -70,22 +70,22 @@ def _lost(value: Any) -> Any:
 
 
 def read(text: str) -> Any:
-    """The value that was encoded, with :class:`Lost` for the parts that could not be; runs no code but our own.
+    """The encoded value, with :class:`Lost` for parts that have no plain form; runs no foreign code.
 
     Raises:
-        CrashReportError: It has a form that is not known here.
-        ValueError: The text is no JSON, or a value is damaged.
+        CrashReportError: A form is unknown.
+        ValueError: The text is not JSON, or a value is damaged.
     """
     return json.loads(text, object_hook=_decoded)
 
 
 def plain(value: Any) -> Any:
-    """What comes back of a value that was encoded: equal in every process where the value is."""
+    """The value after encoding and reading; equal values give equal results in every process."""
     return read(json.dumps(encode(value)))
 
 
 def _decoded(data: dict[str, Any]) -> Any:
-    """What a dict stands for whose values are decoded already."""
+    """The value of a dict whose values are decoded."""
     form = next((key for key in data if key.startswith("$")), None)
     if form is None:
         return data
@@ -106,7 +106,7 @@ def _decoded(data: dict[str, Any]) -> Any:
 
 
 def lost_in(value: Any) -> list[str]:
-    """What is lost of a decoded value."""
+    """The lost parts of a decoded value."""
     if isinstance(value, Lost):
         return [value.text]
     items = [*value, *value.values()] if isinstance(value, dict) else value

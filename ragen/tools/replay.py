@@ -2,13 +2,13 @@
 
 A crash report is data: it is shown, with what is about to be imported, before anything is. Environments are imported
 from what is installed, from the current folder, and from folders named by ``--path``; a script is run only if
-``--script`` names it. What an environment does with its configuration and its actions is its own business: look at a
-report of a stranger with ``--dry-run`` first.
+``--script`` names it. An environment may do anything with its configuration and actions: inspect a
+stranger's report with ``--dry-run`` first.
 
-Every turn is shown as it is played: what was asked, what it gave, and whether that is what the report holds. The
-environment lives in a worker of its own, so that one which hangs or takes its process down is reported like another.
+Every turn is shown: the request, the result, and whether it equals the recorded one. The environment lives in a worker
+of its own, so that a hang or a crash of its process is reported like any failure.
 With ``--pdb`` it lives in this process: an exception opens the debugger where it was raised, and a turn that hung or
-crashed is entered with the debugger (``c`` goes on, Ctrl-C then shows where it hangs).
+crashed begins in the debugger (``c`` continues, and Ctrl-C then shows where it hangs).
 
 Exit codes:
     0  it did not happen again: everything went as recorded (or --dry-run)
@@ -49,7 +49,7 @@ Verdict = tuple[int, str]  # the exit code, and what a replay came to in words
 
 
 class Replay:
-    """One crash report being played."""
+    """The replay of a crash report."""
 
     def __init__(self, report: CrashReport, spec: EnvSpec, stage: Sandbox | DebuggedStage) -> None:
         self._report, self._game, self._stage = report, spec.game, stage
@@ -115,12 +115,12 @@ class Replay:
                 print(f"  DIFFERS: {found.describe()}")
 
     def _show(self, digest: Any) -> None:
-        """A text; of other observations what stands for them."""
+        """An observation as text."""
         lines = digest.splitlines() if isinstance(digest, str) else [f"digest {digest!r}"]
         print("\n".join(f"    {line}" for line in lines))
 
     def _judge(self, entry: JournalTurn | Change | None, mishap: Mishap) -> Verdict:
-        """The environment failed at this entry, None being the reset: as it did before?"""
+        """Compare a failure at this entry (None for the reset) with the recorded one."""
         report, story = self._report, f"{mishap.where}: {mishap.text}"
         print(f"\n{mishap.kind} {story}\n{mishap.story}", flush=True)
         if mishap.kind == "quit":
@@ -158,16 +158,16 @@ def _described(value: Any) -> str:
 
 
 class DebuggedStage:
-    """The environment in this process, with a debugger where it fails; is asked as a :class:`Sandbox` is."""
+    """The environment in this process, with a debugger for failures; an interface like :class:`Sandbox`."""
 
     def __init__(self, spec: EnvSpec, stop_at: int | None) -> None:
-        """Enter the debugger in this turn (-1: the reset); None: only where something is raised."""
+        """Enter the debugger in this turn (-1: the reset); None: only on exceptions."""
         self._host = _OpenHost()
         self._host.load([spec])
         self._env_class, self._stop_at, self._turn = spec.env_class, stop_at, RESET
 
     def ask(self, order: Order, where: str) -> Any:
-        """What the environment gave; see :meth:`Sandbox.ask`."""
+        """The environment's result; see :meth:`Sandbox.ask`."""
         self._turn += isinstance(order, Play)
         carry_out: Callable[..., Any] = partial(order.run, self._host)
         if self._turn == self._stop_at and not isinstance(order, Call):
@@ -193,7 +193,7 @@ class _OpenHost(EnvHost):
 
 
 def _stopping_in(function: Any) -> pdb.Pdb:
-    """A debugger that goes on by itself until this function is entered."""
+    """A debugger that stops when this function is entered."""
     debugger = pdb.Pdb()
     code = getattr(function, "__code__", None)
     if code is not None:  # else it is no Python function, and the debugger starts before the turn
@@ -206,7 +206,7 @@ def _stopping_in(function: Any) -> pdb.Pdb:
 
 
 def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParser:
-    """The command line, under this name."""
+    """The argument parser."""
     example = f"Example: {prog} outputs/crash_reports/FILE.json --pdb\n\n"
     top = CommandParser(
         prog=prog,
@@ -233,7 +233,7 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
 
 @refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.replay") -> int:
-    """Run the command line, or these arguments of it; the exit code is one of those above."""
+    """Run the command; returns one of the exit codes above."""
     options = parser(prog).parse_args(arguments)
     report = read_crash_report(options.report)
     sys.path += [entry for entry in map(os.path.abspath, options.path) if entry not in sys.path]
@@ -273,7 +273,7 @@ def _replay(report: CrashReport, spec: EnvSpec, options: argparse.Namespace) -> 
 
 
 def _failing_turn(report: CrashReport) -> int | None:
-    """Where to enter the debugger; an exception opens it by itself, and a divergence has no one place."""
+    """The turn at which to enter the debugger; None for exceptions, which open it, and for divergences."""
     if report.kind in ("exception", "divergence"):
         return None
     return report.journal.turns if report.failed is not None else RESET

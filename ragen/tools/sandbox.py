@@ -1,7 +1,6 @@
-"""A worker of one's own, in which anything may be done to environments: every order ends, and reports what happened.
+"""A worker for environments that are not trusted yet: every order ends, and reports what happened.
 
-For tools that look at environments that are not trusted yet. What hangs is killed, what crashes harms no one else, and
-the next order finds a fresh worker (which knows no environments yet).
+A hanging worker is killed, and after a crash the next order gets a fresh worker, without environments.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _engines = itertools.count(1)  # numbers; workers are not shared with engines, s
 
 
 class Mishap(Exception):
-    """Something that was done to an environment and gave no result.
+    """A failed operation on an environment.
 
     Attributes:
-        kind: ``"exception"``, ``"timeout"``, ``"crash"``, or ``"start"`` (no worker came to be).
-        text: What happened, in words.
+        kind: ``"exception"``, ``"timeout"``, ``"crash"``, or ``"start"`` (the worker did not start).
+        text: A description.
         story: The environment's traceback, or the stacks of the hung worker.
-        phase: What was being done when it raised: ``"load"``, ``"build"``, ``"send"`` ...
-        where: When that was, in the caller's words: ``"in turn 3"``.
+        phase: The operation that raised: ``"load"``, ``"build"``, ``"send"`` ...
+        where: The caller's description of the time: ``"in turn 3"``.
     """
 
     def __init__(self, kind: str, text: str, story: str = "", phase: str = "", where: str = "") -> None:
@@ -44,26 +43,26 @@ class Mishap(Exception):
 
     @classmethod
     def of_raised(cls, raised: Raised, where: str) -> Mishap:
-        """An environment raised, or could not be loaded, or its result not be pickled."""
+        """An environment raised or could not be loaded, or its result could not be pickled."""
         return cls("exception", raised.text, raised.trace, raised.phase, where)
 
 
 class Sandbox(Closing):
-    """One worker and its environments; a context manager.
+    """A worker and its environments; a context manager.
 
     Attributes:
-        timeout: Seconds that each reset, turn or call may take.
-        spent: What the last resets or turns took, by tag.
-        lost: Whether the worker was lost, and the environments with it, since they were loaded.
+        timeout: Time-out in seconds of each reset, turn or call.
+        spent: Durations of the last resets or turns, by tag.
+        lost: Whether the worker, and thus the environments, were lost since loading.
     """
 
     def __init__(self, timeout: float, environ: Mapping[str, str]) -> None:
         """Start the worker, without waiting for it.
 
         Args:
-            timeout: Seconds that each reset, turn or call may take.
-            environ: Environment variables for it, beside those of this process. Where workers cannot be processes
-                of our own (:func:`ragen.parallel.kinds.available`), they have those of this process alone.
+            timeout: Time-out in seconds of each reset, turn or call.
+            environ: Additional environment variables. Workers that are not our own processes
+                (:func:`ragen.parallel.kinds.available`) have only those of this process.
 
         Raises:
             LaneStartError: It cannot be started.
@@ -77,7 +76,7 @@ class Sandbox(Closing):
         self._lane.start()
 
     def load(self, specs: Sequence[EnvSpec]) -> None:
-        """Bring environments in; they are built when first used.
+        """Load environments; they are built on first use.
 
         Raises:
             Mishap: They cannot be loaded.
@@ -86,10 +85,10 @@ class Sandbox(Closing):
         self.do(Rebuild.of(specs, []), "while it was loaded")
 
     def do(self, order: Order, where: str = "") -> list[Outcome]:
-        """Carry out an order, ``where`` being what it is in words; an outcome for each environment.
+        """Carry out an order, described by ``where``; returns an outcome for each environment.
 
         Raises:
-            Mishap: An environment gave no result.
+            Mishap: An environment returned no result.
         """
         reply = ask({self._lane: Request(self._engine, order, self.timeout)})[self._lane]
         where = where or f"while: {order.phase}"
@@ -104,17 +103,17 @@ class Sandbox(Closing):
         return reply.outcomes
 
     def ask(self, order: Order, where: str = "") -> Any:
-        """What the one environment of an order gave; see :meth:`do`."""
+        """The result of an order for one environment; see :meth:`do`."""
         return self.do(order, where)[0].value
 
     def restart(self) -> None:
-        """End the worker and all it has started; the next order finds another one, in which nothing is loaded."""
+        """End the worker and its child processes; the next order gets a fresh one."""
         with locked([self._lane]):
             self._lane.end()
         self.lost = True
 
     def close(self) -> None:
-        """Close the environments, and end the worker and all it has started."""
+        """Close the environments, and end the worker and its child processes."""
         if self._lane.handle is not None and self._lane.handle.is_up:
             ask({self._lane: Request(self._engine, CloseAll(), _CLOSING)})
         self.restart()

@@ -24,7 +24,7 @@ from PIL import Image
 
 from ragen.llm_agent.es_manager import EnvStateManager
 
-_SHOWN = 160  # characters of a fact that a message shows
+_SHOWN = 160  # characters of a fact in messages
 
 
 class Fact(NamedTuple):
@@ -121,7 +121,7 @@ class Recording:
         self.notes.append(Note(f"episode {self.episodes}, {place}", value))
 
     def first_difference(self, other: Recording) -> Difference | None:
-        """Where another recording parts from this one; None if they are equal."""
+        """The first difference to another recording; None if they are equal."""
         for one, another in zip_longest(self.notes, other.notes):
             if one is not None and another is not None and one.is_surely(another):
                 continue
@@ -150,15 +150,15 @@ def record_episode(
     before_turn: BeforeTurn | None = None,
     recording: Recording | None = None,
 ) -> Recording:
-    """Play an episode and write down everything that the manager shows.
+    """Play an episode and record everything that the manager shows.
 
     Args:
-        manager: The manager, open.
-        player: Whose inputs to play; equal states must get equal inputs from it.
-        turns: Most calls of ``step``; it ends earlier when no environment is active.
+        manager: The open manager.
+        player: Makes the inputs; equal states must get equal inputs.
+        turns: Maximum number of steps.
         seed: Passed to ``reset``.
         before_turn: Called with the manager and the turn's index before each turn, to disturb it.
-        recording: What to append to; None begins a new one.
+        recording: The recording to extend; None for a new one.
 
     Returns:
         The recording.
@@ -188,7 +188,7 @@ def _play(
     seen: Recording,
     where: str,
 ) -> None:
-    """One turn; ``active`` loses those whose episode it ends."""
+    """Play one turn; removes those whose episode ends from ``active``."""
     before = dict(active)
     outputs = seen.timed(manager.step, inputs)
     seen.note(f"{where}, inputs", inputs)
@@ -206,10 +206,10 @@ def _play(
 
 
 def describe(value: Any, place: str = "") -> Iterator[Fact]:
-    """The facts of a value: its own, then those of its parts.
+    """The facts of a value and of its parts.
 
-    Two values with the same facts are equal in type and content; NaN equals itself. An object of a type that is not
-    known here is described by its type and its attributes.
+    Two values with the same facts are equal in type and content; NaN equals itself. An object of another type is
+    described by its type and its attributes.
     """
     yield from _describe(value, place, ())
 
@@ -254,7 +254,7 @@ def _has_names(value: Any) -> bool:
 
 
 def _children(value: Any) -> dict[str, Any] | None:
-    """The parts of a value by what leads to them; None if it has none."""
+    """The parts of a value by their access path; None if it has none."""
     if isinstance(value, Mapping):
         return {f".{key}" if isinstance(key, str) else f"[{key!r}]": part for key, part in value.items()}
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):

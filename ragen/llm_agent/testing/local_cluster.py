@@ -1,7 +1,7 @@
-"""A Ray cluster of several nodes on this machine, whose nodes can be removed and added, to try what happens then.
+"""A Ray cluster of several nodes on this machine, whose nodes can be removed and added, for tests.
 
-Each node has processes of its own: a raylet, an agent of ours, workers. It needs a token to be spoken with, as a real
-cluster should, unless ``RAY_AUTH_MODE`` says otherwise.
+Each node has its own processes: a raylet, our agent, workers. Connections need a token, as in a secured cluster, unless
+``RAY_AUTH_MODE`` says otherwise.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 from ragen.closing import Closing
 
-OBJECT_STORE = 80 << 20  # bytes for each node: lanes keep nothing there
-SILENCE = 2.0  # seconds after which Ray says that a node that has fallen silent is dead, instead of half a minute
+OBJECT_STORE = 80 << 20  # bytes per node; unused by workers
+SILENCE = 2.0  # seconds after which Ray declares a silent node dead, instead of half a minute
 
 
 class LocalCluster(Closing):
-    """A head without processors for lanes, and nodes; this process is connected to it."""
+    """A head node without processors, and further nodes; this process is connected to it."""
 
     def __init__(self, nodes: int = 3, cpus: int = 2, silence: float = SILENCE) -> None:
-        """Start it.
+        """Start the cluster.
 
         Args:
-            nodes: How many nodes, the head not counted.
-            cpus: How many processors each of them says that it has.
-            silence: Seconds, more or less, after which Ray takes a node that says nothing for dead.
+            nodes: Number of nodes besides the head.
+            cpus: Number of processors that each declares.
+            silence: Approximate seconds without heartbeats after which Ray declares a node dead.
         """
         if "RAY_AUTH_MODE" not in os.environ:  # before Ray is imported, which reads it once
             os.environ["RAY_AUTH_MODE"] = "token"
@@ -55,29 +55,29 @@ class LocalCluster(Closing):
 
     @property
     def address(self) -> str:
-        """How others connect to it."""
+        """The address of the cluster."""
         return self._cluster.address
 
     def node_ids(self) -> list[str]:
-        """Ray's ids of the nodes that are there, the head not counted, oldest first."""
+        """Ray's ids of the live nodes besides the head, oldest first."""
         return [node.node_id for node in self._nodes]
 
     def add_node(self) -> str:
-        """Start one more node; its id."""
+        """Start a node; returns its id."""
         self._nodes.append(self._cluster.add_node(num_cpus=self._cpus, object_store_memory=OBJECT_STORE, wait=False))
         return self._nodes[-1].node_id
 
     def remove_node(self, index: int = 0) -> str:
-        """Kill a node as a power cut does: its raylet at once, what depends on it after; its id."""
+        """Kill a node as a power cut would, beginning with its raylet; returns its id."""
         node = self._nodes.pop(index)
         self._cluster.remove_node(node, allow_graceful=False)
         return node.node_id
 
     def raylet_pid(self, index: int = 0) -> int:
-        """Process id of a node's raylet."""
+        """The process id of a node's raylet."""
         return self._nodes[index].all_processes["raylet"][0].process.pid
 
     def close(self) -> None:
-        """Disconnect, and end all of it."""
+        """Disconnect, and stop the cluster."""
         self._ray.shutdown()
         self._cluster.shutdown()

@@ -1,7 +1,6 @@
-"""Plays a manager without a model: sensible, thoughtless and malformed actions, all drawn from a seed.
+"""Plays a manager without a model, with valid, random and malformed actions from a seed.
 
-What an environment is given is a function of the seed, the environment's id, the turn and what the environment shows.
-So two managers that show the same are given the same.
+Inputs are a function of the seed, the environment's id, the turn and the state, so equal managers get equal inputs.
 """
 
 from __future__ import annotations
@@ -34,19 +33,16 @@ ODD_ACTIONS = (
 
 
 class RandomPlayer:
-    """Draws the inputs of ``EnvStateManager.step``.
-
-    The order of the inputs changes from turn to turn, and in some turns a part of the environments is left out.
-    """
+    """Draws inputs for ``EnvStateManager.step``, in a new order each turn, sometimes for a part of the environments."""
 
     def __init__(self, seed: int = 0, odd: float = 0.3, thoughtful: float = 0.5, most: int = 5) -> None:
         """Take the settings.
 
         Args:
-            seed: Decides everything.
-            odd: The fraction of inputs that are spoilt in some way.
-            thoughtful: The fraction of inputs that follow the environment's scripted policy, where there is one.
-            most: Maximum number of actions of an input that is not spoilt.
+            seed: The only source of randomness.
+            odd: The fraction of malformed inputs.
+            thoughtful: The fraction of inputs that follow the environment's scripted policy, if it has one.
+            most: Maximum number of actions of a well-formed input.
         """
         self._seed = seed
         self._odd = odd
@@ -54,11 +50,11 @@ class RandomPlayer:
         self._most = most
 
     def inputs(self, manager: EnvStateManager, caches: Sequence[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
-        """Inputs for the environments of these caches, or for most of them.
+        """Inputs for the environments of these caches, or some of them.
 
         Args:
-            manager: Whose environments they are.
-            caches: Rollout caches of environments whose episode goes on.
+            manager: The manager of the environments.
+            caches: Rollout caches of environments whose episode is not over.
             turn: Index of the turn.
         """
         rng = Random(f"{self._seed} {turn}")
@@ -102,7 +98,7 @@ def _action_names(entry: dict[str, Any]) -> tuple[str, ...]:
     """The names in the action lookup, or words and numbers for environments that take any text."""
     if not hasattr(entry["config"], "action_lookup"):
         return ("go on", "42", "1 + 1", "yes", *ODD_ACTIONS)
-    lookup = entry["config"].action_lookup or entry["env"].config.action_lookup  # some are only made by a reset
+    lookup = entry["config"].action_lookup or entry["env"].config.action_lookup  # some are created by reset
     return tuple(lookup.values())
 
 

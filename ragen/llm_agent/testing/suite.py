@@ -1,15 +1,15 @@
-"""The equivalence suite: environments in worker processes give the rollouts that they give in the main process.
+"""The equivalence suite: checks that rollouts in worker processes equal those in the main process.
 
-    ragen suite                                     every environment, and what may disturb them
+    ragen suite                                     every environment, and all disturbances
     ragen suite --backend executor                  the same with another kind of workers
-    ragen suite --backend ray --remove-nodes        with workers on a Ray cluster of several nodes on this machine, some
-                                                    of which are lost
+    ragen suite --backend ray --remove-nodes        with workers on a local Ray cluster of several nodes, some of which
+                                                    are lost
     ragen suite --config-name my_config             the tags of a configuration
     ragen suite --env-type my_package.my_module:MyEnv --env-config size=8 level=hard
 
-Each check plays the same seeds and replies twice: in the main process, undisturbed, and in workers. All that the two
-managers show is compared without tolerance: states, image bytes, rewards and their types, infos, penalties, statuses,
-metrics, and the order of ``env_outputs``. The command prints a table and exits with 1 if anything differs.
+Each check plays the same seeds and replies twice: in the main process, undisturbed, and in workers. Everything that the
+two managers show is compared without tolerance: states, image bytes, rewards and their types, infos, penalties,
+statuses, metrics, and the order of ``env_outputs``. The command prints a table and exits with 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ CustomEnvs = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Size:
-    """How much a check plays.
+    """The size of a check.
 
     Attributes:
-        seeds: Episodes, each of which gives every group a new seed.
+        seeds: Number of episodes, each with new seeds.
         turns: Maximum number of turns of an episode.
         workers: Worker processes.
-        backend: Kind of workers, as in ``es_manager.backend``; a cluster for ``ray`` is there.
-        patience: Seconds after which a turn is overdue where a check waits for that; longer than any turn takes.
+        backend: Kind of workers, as in ``es_manager.backend``; for ``ray``, a cluster is running.
+        patience: Time-out in seconds, for checks that wait for one; longer than any turn takes.
     """
 
     seeds: int = 2
@@ -74,18 +74,18 @@ class Size:
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison with the main process.
+    """A comparison with the main process.
 
     Attributes:
-        name: What is checked.
+        name: Its name.
         custom_envs: The tags, as in a configuration.
-        settings: What the manager whose environments live in workers has under ``es_manager``.
+        settings: ``es_manager`` settings of the manager with workers.
         disturb: Called before each of its turns.
-        finding: What is wrong with it after the last turn, if anything; by default, that an environment was played in
-            the main process.
-        seeds: What ``reset`` is given; None for None in every episode.
+        finding: Returns what is wrong with it after the last turn, if anything; by default, that an environment was
+            played in the main process.
+        seeds: The seed of each ``reset``; None for None in every episode.
         replays: Whether environments are rebuilt from their journals.
-        waits: Whether a turn becomes overdue.
+        waits: Whether a turn times out.
     """
 
     name: str
@@ -103,12 +103,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a check.
+    """The result of a check.
 
     Attributes:
-        difference: The first difference, or what else is wrong; empty if the rollouts are equal.
-        sequential_s: Seconds that the main process took.
-        parallel_s: Seconds that the workers took.
+        difference: The first difference or other finding; empty if the rollouts are equal.
+        sequential_s: Seconds in the main process.
+        parallel_s: Seconds with workers.
     """
 
     difference: str
@@ -121,14 +121,14 @@ class Report:
 
 @cache
 def shipped_envs() -> dict[str, dict[str, Any]]:
-    """Every tag of the configurations that come with the package, and the registered types that have none."""
+    """All tags of the package's configurations, and the registered types without one."""
     tags = tags_of(load_config("base"))
     types = {entry["env_type"] for entry in tags.values()}
     return tags | {name: {"env_type": name} for name in REGISTERED_ENVS if name not in types and ":" not in name}
 
 
 def playable(custom_envs: CustomEnvs) -> dict[str, dict[str, Any]]:
-    """The tags whose environments can be built on this machine; standard error says what the others lack."""
+    """The tags whose environments can be built on this machine; the others are named on standard error."""
     found = {}
     for tag, entry in custom_envs.items():
         env_class, config_class = resolve_env(entry["env_type"])
@@ -190,7 +190,7 @@ def _played(
     disturb: BeforeTurn | None = None,
     finding: Callable[[EnvStateManager], str] = lambda manager: "",
 ) -> tuple[Recording, str]:
-    """What a manager showed, and what is wrong with it."""
+    """What a manager showed, and the finding."""
     from ragen.llm_agent.testing.equivalence import Recording, record_episode  # late, as it imports numpy
 
     recording = Recording()
@@ -201,7 +201,7 @@ def _played(
         return recording, finding(manager)
 
 
-# What must not make a difference
+# Disturbances
 
 
 def switch(manager: EnvStateManager, turn: int) -> None:
@@ -213,7 +213,7 @@ def kill_a_worker(manager: EnvStateManager, turn: int) -> None:
     """Kill the worker of another lane in every turn."""
     pids = _worker_pids(manager)
     if pids:
-        with contextlib.suppress(ProcessLookupError):  # dead already, and not needed since
+        with contextlib.suppress(ProcessLookupError):  # already dead
             os.kill(pids[turn % len(pids)], signal.SIGKILL)
 
 
@@ -233,7 +233,7 @@ class StallsOnceConfig:
     """Configuration of :class:`StallsOnce`.
 
     Attributes:
-        folder: A folder whose file ``stalled`` says that it has happened.
+        folder: A folder, whose file ``stalled`` marks that it has happened.
         action_lookup: Number to name of the actions.
     """
 
@@ -242,7 +242,7 @@ class StallsOnceConfig:
 
 
 class StallsOnce(BaseEnv):
-    """Counts; the first step in a worker process that finds the file ``stalled`` missing never ends."""
+    """Counts; the first step in a worker without the file ``stalled`` never ends."""
 
     config_class = StallsOnceConfig
     uses_global_rng = False
@@ -277,19 +277,19 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 class Loses:
-    """Loses a node of a cluster in every second turn, and starts another one in its place.
+    """Kills a node of a cluster in every second turn, and starts another one.
 
     Attributes:
-        lost: How many were lost.
+        lost: Number of killed nodes.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
-        """Lose nodes of this cluster."""
+        """Take the cluster."""
         self.lost = 0
         self._cluster = cluster
 
     def __call__(self, manager: EnvStateManager, turn: int) -> None:
-        """Before a turn: lose a node on which environments live."""
+        """Kill a node that hosts environments, before a turn."""
         if turn % 2:
             used = {lane.node.rpartition("/")[2] for lane in manager.lane_stats() if lane.envs}
             ids = self._cluster.node_ids()
@@ -300,11 +300,11 @@ class Loses:
                 self._cluster.add_node()
 
     def finding(self, manager: EnvStateManager) -> str:
-        """What is wrong if no node was lost, or no worker with it."""
+        """A finding if no node was lost, or no worker with it."""
         return _no_restart(manager) if self.lost else "no node was lost"
 
 
-# What must be true of the manager with workers
+# Findings
 
 
 def _played_in_main(manager: EnvStateManager) -> str:
@@ -339,7 +339,7 @@ def checks_of_tags(custom_envs: CustomEnvs) -> list[Check]:
 
 
 def checks_of_disturbances(custom_envs: CustomEnvs) -> list[Check]:
-    """Each thing that must not make a difference, with all of these tags in one manager."""
+    """A check for each disturbance, with all of these tags in one manager."""
     together = [Check("all of them in one manager", custom_envs)] if len(custom_envs) > 1 else []
     return [
         *together,
@@ -362,7 +362,7 @@ def checks_of_disturbances(custom_envs: CustomEnvs) -> list[Check]:
 
 
 def checks_of_the_engine() -> list[Check]:
-    """What needs environments made for it."""
+    """Checks with environments made for them."""
     mixed = {tag: shipped_envs()[tag] for tag in MIXED}
     stalling = {"env_type": f"{__name__}:{StallsOnce.__name__}", "env_config": {"folder": _scratch().name}}
     beside = {tag: mixed[tag] for tag in ("SimpleSokoban", "Bandit")}
@@ -383,7 +383,7 @@ def checks_of_the_engine() -> list[Check]:
 
 
 def checks_of_losses(custom_envs: CustomEnvs, cluster: LocalCluster) -> list[Check]:
-    """Whole nodes are lost while episodes go on."""
+    """A check that loses nodes in mid-episode."""
     loses = Loses(cluster)
     name = "a node lost before every second turn"
     return [Check(name, custom_envs, disturb=loses, finding=loses.finding, replays=True)]
@@ -426,7 +426,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line, under this name."""
+    """The argument parser."""
     parser = CommandParser(
         prog=prog,
         description="Play every environment in the main process and in workers, disturb and kill the workers, and "
@@ -543,7 +543,7 @@ def _cells(check: Check, size: Size, report: Report) -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def _quiet_log() -> Iterator[None]:
-    """Without the warnings about workers that the checks kill themselves."""
+    """Suppress warnings about workers killed by checks."""
     logging.disable(logging.WARNING)
     try:
         yield

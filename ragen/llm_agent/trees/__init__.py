@@ -1,4 +1,4 @@
-"""Trees of rollouts as values: who shares which turns with whom, when to branch, what is learned of it.
+"""Trees of rollouts: shared turns, branching decisions, and advantages.
 
 ::
 
@@ -8,6 +8,6 @@
     env 9                 +---- turn 2 -- turn 3
     env 10                          +---- turn 3           branched from env 9
 
-:mod:`~.lineage` reads this from rollout caches, and computes advantages and counts; :mod:`~.policy` decides where to
-branch. Neither of them plays; :mod:`ragen.llm_agent.rollout.trees` does.
+:mod:`~.lineage` reads trees from rollout caches and computes advantages and counts; :mod:`~.policy` decides where to
+branch; :mod:`ragen.llm_agent.rollout.trees` plays.
 """

@@ -1,12 +1,12 @@
-"""Who shares which turns with whom, read from ``parent`` and ``turn`` of rollout caches.
+"""The trees of a rollout, read from ``parent`` and ``turn`` of rollout caches.
 
-A trajectory is a *leaf*. A *point* is a moment at which several leaves resumed from the same turns, named by the
-environment that played the turn before (at the reset: by the tree's root) and by how many turns had been played. A
-*segment* is a stretch of one environment's own turns between two points: it is sampled as one, and judged as one.
+A trajectory is a *leaf*. A *point* is a place where several leaves branch from the same turns, identified by the
+environment that played the previous turn (at the reset: the tree's root) and the number of turns played. A *segment* is
+a run of an environment's own turns between two points, with one value and one advantage.
 
-The value of a segment is the score of its leaf, or, where it was branched, the mean of the values of those that went
-on. Its advantage is how much better it is than its siblings, the segments that begin at the same point; at the reset
-these are all of a group, since its members begin alike. Without branches that is GRPO.
+The value of a segment is the score of its leaf, or the mean value of the segments that branch from its end. Its
+advantage is relative to its siblings, the segments that begin at the same point; at the reset, these are the members of
+a group, which begin alike. Without branches, this is GRPO.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ragen.llm_agent.tokens.sampled_tokens import Exchange, raw_reply
 
 
 class Node(NamedTuple):
-    """A trajectory, and where it left another one.
+    """A trajectory, and the place where it branched from another one.
 
     Attributes:
         env_id: Its environment.
-        parent: The environment that it was branched from; None of a root.
-        turn: How many turns it shares with its parent.
-        played: How many turns it has, those included.
-        group: Its group; the members of one have the same beginning.
+        parent: The environment that it branched from; None for a root.
+        turn: Number of turns that it shares with its parent.
+        played: Number of its turns, including those.
+        group: Its group, whose members begin alike.
     """
 
     env_id: int
@@ -40,11 +40,11 @@ class Node(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Where trajectories part.
+    """A place where trajectories branch.
 
     Attributes:
-        env_id: Who played the turn before; at the reset the root.
-        turn: How many turns were played.
+        env_id: The environment that played the previous turn; at the reset, the root.
+        turn: Number of turns played.
     """
 
     env_id: int
@@ -52,12 +52,12 @@ class Point(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Own turns of an environment, from one point to the next or to its end; none where no reply came.
+    """An environment's own turns from one point to the next or to its end; empty without a reply.
 
     Attributes:
         env_id: The environment.
-        start: The first of them, from 0.
-        stop: The turn after the last.
+        start: Its first turn, from 0.
+        stop: The turn after its last one.
     """
 
     env_id: int
@@ -67,10 +67,10 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Forest:
-    """The trees of a rollout; chains are trees of one leaf.
+    """The trees of a rollout; a chain is a tree with one leaf.
 
     Attributes:
-        nodes: By environment, in the order of ids, in which parents come before their branches.
+        nodes: The trajectories by environment id, parents before their branches.
     """
 
     nodes: Mapping[int, Node]
@@ -79,11 +79,10 @@ class Forest:
     def of(cls, caches: Sequence[Mapping[str, Any]]) -> Forest:
         """Read rollout caches, or records of ``rollouts.jsonl``.
 
-        A branch whose parent is not among them stands for itself: all its turns are its own. So does one whose parent
-        cannot be its parent, since it came later or has not so many turns; the manager makes none of these.
+        A branch whose parent is missing, comes later or has too few turns is treated as a root.
 
         Args:
-            caches: With ``env_id``, ``history`` (of records: ``actions``), and of branches ``parent`` and ``turn``.
+            caches: With ``env_id``, ``history`` (in records: ``actions``), and for branches ``parent`` and ``turn``.
         """
         given = {cache["env_id"]: cache for cache in caches}
         played = {env_id: _turns_played(cache) for env_id, cache in given.items()}
@@ -91,30 +90,30 @@ class Forest:
 
     @property
     def has_branches(self) -> bool:
-        """Whether any turns are shared, or were."""
+        """Whether any trajectory is a branch."""
         return any(node.parent is not None for node in self.nodes.values())
 
     def root(self, env_id: int) -> int:
-        """The environment that a trajectory's tree began with."""
+        """The root of a trajectory's tree."""
         node = self.nodes[env_id]
         while node.parent is not None:
             node = self.nodes[node.parent]
         return node.env_id
 
     def owner(self, env_id: int, turn: int) -> int:
-        """Who played a turn (from 0) of a trajectory: itself, or whom it shares it with."""
+        """The environment that played a turn (from 0) of a trajectory."""
         node = self.nodes[env_id]
         while node.parent is not None and turn < node.turn:
             node = self.nodes[node.parent]
         return node.env_id
 
     def point(self, env_id: int, turn: int) -> Point:
-        """Where a trajectory stood after so many turns."""
+        """The point of a trajectory after a number of turns."""
         return Point(self.root(env_id) if turn == 0 else self.owner(env_id, turn - 1), turn)
 
     @cached_property
     def points(self) -> dict[Point, list[int]]:
-        """Every point at which trajectories part, with those that resume from there; who played on comes first."""
+        """Every branching point with its trajectories, the one that was branched first."""
         found: dict[Point, list[int]] = {}
         for node in self.nodes.values():
             if node.parent is not None:
@@ -124,7 +123,7 @@ class Forest:
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """All segments, tree by tree from the root on."""
+        """All segments, tree by tree, from the root."""
         cuts: dict[int, list[int]] = {}
         for point in self.points:
             if point.turn > self.nodes[point.env_id].turn:
@@ -136,7 +135,7 @@ class Forest:
         return found
 
     def segment_of(self, env_id: int, turn: int) -> Segment:
-        """The segment in which a turn (from 0) of a trajectory was played."""
+        """The segment of a turn (from 0) of a trajectory."""
         return self._segment_at[self.owner(env_id, turn), turn]
 
     @cached_property
@@ -145,11 +144,10 @@ class Forest:
 
     @cached_property
     def weights(self) -> dict[int, float]:
-        """By environment the fraction of its tree that a leaf stands for; the leaves of a tree make up 1.
+        """The weight of each leaf within its tree, by environment; the weights of a tree sum to 1.
 
-        It is the chance to get there from the root by choosing at every point one of those that go on, all alike. A
-        mean over leaves with these weights estimates what a mean over chains does; a plain one would count most what
-        was branched most.
+        It is the probability of reaching the leaf from the root by uniform choices at each point. A mean over leaves
+        with these weights estimates the mean over chains, while an unweighted one favors parts with many branches.
         """
         shares = dict.fromkeys(self.nodes, 1.0)
         for node in self.nodes.values():
@@ -159,7 +157,7 @@ class Forest:
 
 
 def forest_of(caches: Sequence[Mapping[str, Any]]) -> Forest:
-    """:meth:`Forest.of`; an empty one where there is no branch among the caches, which then need no ids."""
+    """:meth:`Forest.of`; empty if no cache is a branch, in which case ids are not needed."""
     return Forest.of(caches) if any("parent" in cache for cache in caches) else Forest({})
 
 
@@ -187,25 +185,25 @@ def segment_values(forest: Forest, scores: Mapping[int, float]) -> dict[Segment,
 
     Args:
         forest: The trees.
-        scores: Of every leaf, by env_id.
+        scores: The score of every leaf, by env_id.
     """
     starting = {(each.env_id, each.start): each for each in forest.segments}
     values: dict[Segment, float] = {}
-    for each in sorted(forest.segments, key=lambda segment: -segment.start):  # what goes on begins later
+    for each in sorted(forest.segments, key=lambda segment: -segment.start):  # children begin later
         going_on = forest.points.get(Point(each.env_id, each.stop), ()) if each.stop > each.start else ()
         parts = [starting[env_id, each.stop] for env_id in going_on]
-        answered = [values[part] for part in parts if part.stop > part.start]  # others got no reply, or were left
+        answered = [values[part] for part in parts if part.stop > part.start]  # others have no reply, or were abandoned
         values[each] = fmean(answered) if answered else scores[each.env_id]
     return values
 
 
 def segment_advantages(forest: Forest, scores: Mapping[int, float], by_std: bool = True) -> dict[Segment, float]:
-    """The advantage of every segment that has turns; 0 where there is no sibling to compare it with.
+    """The advantage of every nonempty segment; 0 without siblings.
 
     Args:
         forest: The trees.
-        scores: Of every leaf, by env_id: rewards and penalty.
-        by_std: Whether to divide by the siblings' standard deviation (n - 1).
+        scores: The score of every leaf, by env_id: rewards and penalty.
+        by_std: Whether to divide by the siblings' sample standard deviation.
     """
     values = segment_values(forest, scores)
     siblings: dict[Hashable, list[Segment]] = {}
@@ -223,7 +221,7 @@ def segment_advantages(forest: Forest, scores: Mapping[int, float], by_std: bool
 
 
 def _beginning(forest: Forest, segment: Segment) -> Hashable:
-    """What the segments that are compared with each other have in common."""
+    """The key that siblings share."""
     if segment.start == 0:
         return "reset", forest.nodes[segment.env_id].group
     return forest.point(segment.env_id, segment.start)
@@ -233,12 +231,12 @@ def tree_metrics(forest: Forest, caches: Sequence[dict[str, Any]]) -> dict[str, 
     """Counts over a whole rollout.
 
     Args:
-        forest: Of the caches.
+        forest: The trees of the caches.
         caches: Rollout caches.
 
     Returns:
-        ``tree/trees``, ``tree/leaves``, ``tree/points`` (where trajectories part), ``tree/turns`` (played, each once),
-        ``tree/chain_turns`` (of all leaves, each from the reset), and :func:`token_counts` under ``tree/``.
+        ``tree/trees``, ``tree/leaves``, ``tree/points`` (branching points), ``tree/turns`` (distinct turns),
+        ``tree/chain_turns`` (turns of all leaves from the reset), and :func:`token_counts` under ``tree/``.
     """
     nodes = forest.nodes.values()
     counts = {
@@ -252,15 +250,15 @@ def tree_metrics(forest: Forest, caches: Sequence[dict[str, Any]]) -> dict[str, 
 
 
 def token_counts(forest: Forest, caches: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """The tokens that the actor was asked with and answered; a prompt counts once, however many replies it got.
+    """Numbers of prompt and reply tokens; a prompt with several replies counts once.
 
     Args:
-        forest: Of the caches.
+        forest: The trees of the caches.
         caches: Rollout caches.
 
     Returns:
-        ``prompt_tokens`` and ``response_tokens``, and ``chain_prompt_tokens`` and ``chain_response_tokens``, what as
-        many chains of the same turns take. Nothing where tokens of some reply are unknown.
+        ``prompt_tokens`` and ``response_tokens``, and ``chain_prompt_tokens`` and ``chain_response_tokens``, which as
+        many chains of the same turns would need. Empty if a reply's tokens are unknown.
     """
     by_id = {cache["env_id"]: cache for cache in caches}
     asked: set[Any] = set()
@@ -284,5 +282,5 @@ def token_counts(forest: Forest, caches: Sequence[dict[str, Any]]) -> dict[str, 
 
 
 def sizes(exchange: Exchange) -> tuple[int, int]:
-    """How many tokens a prompt and its reply have."""
+    """Numbers of tokens of a prompt and its reply."""
     return len(exchange.prompt_ids or ()), len(exchange.reply_ids or ())

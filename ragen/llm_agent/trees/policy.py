@@ -1,7 +1,4 @@
-"""Where to branch, and how widely: a pure function of what was played so far.
-
-What was played does not depend on where environments live, nor do the decisions.
-"""
+"""Decides where to branch, and how widely: a pure function of the turns so far, and thus independent of workers."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from ragen.llm_agent.config.branching import AFTER_TURN, ENTROPY, EVERY_TURN, Br
 
 
 class OpenNode(NamedTuple):
-    """An environment whose next reply was not asked for yet; what a function of one's own is given.
+    """An environment before its next reply; the argument of a custom function.
 
     Attributes:
         env_id: The environment.
-        tree: The environment that its tree began with.
+        tree: The root of its tree.
         tag: The environment's tag.
-        turn: How many turns it has played.
-        surprise: The mean of ``-log p`` over the tokens of its last reply, in nats, which estimates the entropy that
-            they were drawn with; None before the first reply, or where the actor does not return log-probabilities.
-        history: Its turns, and what it shows now, as in a rollout cache. Not to be changed.
+        turn: Number of turns played.
+        surprise: The mean of ``-log p`` over the tokens of its last reply, in nats, an estimate of the entropy of
+            their distributions; None before the first reply, or without log-probabilities.
+        history: Its turns and current state, as in a rollout cache; read only.
     """
 
     env_id: int
@@ -34,11 +31,11 @@ class OpenNode(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How far a tree has grown.
+    """The size of a tree.
 
     Attributes:
-        leaves: Its number of trajectories.
-        tokens: How many tokens its prompts and replies had so far, each once.
+        leaves: Number of its trajectories.
+        tokens: Number of tokens of its prompts and replies, each counted once.
     """
 
     leaves: int
@@ -46,17 +43,17 @@ class Use(NamedTuple):
 
 
 def widths(nodes: Sequence[OpenNode], used: Mapping[int, Use], settings: BranchingSettings) -> list[int]:
-    """How many replies to ask for at each node; 1 goes on as a chain.
+    """The number of replies to request at each node; 1 means no branching.
 
-    Where a tree has less room than its nodes want, they get one reply more each, in turns, as long as there is room.
+    If a tree has not enough room for all its nodes, they share it in turns, one more reply each.
 
     Args:
-        nodes: Of one turn.
-        used: By tree.
-        settings: When and how widely.
+        nodes: The nodes of one turn.
+        used: The size of each tree.
+        settings: The settings of branching.
 
     Raises:
-        InputError: A function of one's own raised, or answered with something else; or ``entropy`` lacks
+        InputError: A custom function raised or returned an invalid value; or ``entropy`` lacks
             log-probabilities.
     """
     wanted = [_wanted(node, settings) for node in nodes]

@@ -12,6 +12,8 @@ Beside each stands the processor time per turn of the server, of its workers and
 changes little; and of paced sessions, how many turns they could have asked for at most, and why they asked for fewer:
 since answers came late, since their own timers did, or both.
 
+All servers run on uvloop if it is installed, else on asyncio's event loop, which takes more of a bare server's time.
+
 Both are done to ``ragen serve``; to a bare starlette endpoint on uvicorn which sends back an answer of the same length;
 and to OpenEnv's server around the same environment, if ``openenv`` is installed.
 """
@@ -270,7 +272,9 @@ def main() -> None:
     allow_files(most)
     load = os.getloadavg()[0]
     print(
-        f"{os.cpu_count()} processors, load {load:.1f} before the run, {given.workers} workers, {given.env}", flush=True
+        f"{os.cpu_count()} processors, load {load:.1f} before the run, {given.workers} workers, {given.env}, "
+        f"event loop of {'uvloop' if find_spec('uvloop') else 'asyncio'}",
+        flush=True,
     )
     context, rates = multiprocessing.get_context("spawn"), {}
     for kind in given.only:

@@ -195,7 +195,8 @@ def main(argv: list[str] | None = None) -> int:
             lacking = [package for package in packages if find_spec(package) is None]
             is_equal = not lacking and play(url) == expected
             code |= not is_equal and not lacking
-            print(f"{name:<10} {f'needs {lacking[0]}' if lacking else 'sees it' if is_equal else 'sees another one'}")
+            seen = f"needs {lacking[0]}" if lacking else "same episode" if is_equal else "another episode"
+            print(f"{name:<10} {seen}")
     return code
 
 

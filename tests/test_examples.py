@@ -91,7 +91,7 @@ def test_a_gymnasium_environment_is_equal_when_a_worker_is_killed(tmp_path):
 @pytest.mark.processes
 def test_an_episode_of_a_server_is_seen_by_a_client(tmp_path):
     pytest.importorskip("websockets")
-    assert "sees it" in run(sys.executable, str(EXAMPLES / "serve_clients.py"), "ragen", cwd=tmp_path)
+    assert "same episode" in run(sys.executable, str(EXAMPLES / "serve_clients.py"), "ragen", cwd=tmp_path)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""Environments over OpenEnv's wire: WebSocket and HTTP, sessions in worker processes, episodes that outlive a cut.
+"""A server for OpenEnv's protocol: WebSocket and HTTP, sessions in worker processes, episodes that can be resumed.
 
-Reading order: ``journal`` (an open episode on disk), ``sessions`` (what a client's session is, on the environment
-service that agent loops use too), ``app`` (the wire: messages, errors, authentication) and ``command``
+Reading order: ``journal`` (open episodes on disk), ``sessions`` (clients' sessions, on the environment service that
+agent loops use too), ``app`` (messages, errors, authentication) and ``command``
 (``ragen serve``). Only ``app`` and ``command`` import starlette and uvicorn.
 """

@@ -1,21 +1,22 @@
-"""The wire: OpenEnv 0.10's messages over WebSocket, its HTTP beside them, and who may speak.
+"""The wire: OpenEnv 0.10's messages over WebSocket, its HTTP endpoints, and authentication.
 
 =====================================  ==========================================================================
 ``/ws``                                a session that ends with its connection
-``/s/TOKEN/ws``                        a session that is found again under its token, of the client's choice
+``/s/TOKEN/ws``                        a session that can be resumed by its token, which the client chooses
 ``POST /s/TOKEN/reset``, ``/step``     the same session over HTTP; ``GET /s/TOKEN/state``, ``DELETE /s/TOKEN``
-``POST /reset``, ``/step``             one call on a fresh environment, as OpenEnv has it
+``POST /reset``, ``/step``             one call on a fresh environment, as OpenEnv defines it
 ``GET /health`` ...                    ``/metadata``, ``/schema``, ``/state``, ``/openapi.json``, ``/list_environments``
-``GET /ENV/splits``                    and ``POST /ENV/tasks``, ...: what may be played: :mod:`ragen.serve.tasks`
+``GET /ENV/splits``                    and ``POST /ENV/tasks``, ...: OpenEnv's Task API: :mod:`ragen.serve.tasks`
 ``POST /mcp``, ``/s/TOKEN/mcp``        JSON-RPC with two tools: :mod:`ragen.serve.mcp`
 =====================================  ==========================================================================
 
-All of it is at ``/s/TOKEN`` too, for clients that know one address and add to it. ``POST /reset`` and ``/step`` whose
-body has ``responses_create_params`` come from NeMo-Gym: they are answered in its form, and a cookie is the session.
+All of them are also available under ``/s/TOKEN``, for clients that append paths to a single base address. ``POST
+/reset`` and ``/step`` whose body has ``responses_create_params`` come from NeMo-Gym: they are answered in its form,
+with the session in a cookie.
 
-One call of a connection is under way at a time: the next message is read when its answer was sent, so that a client
-that sends faster than it is served waits in its own connection. Messages are JSON and nothing else; what does not fit
-is refused with a code. The event loop plays no environment and waits for no disk.
+The calls of a connection are handled one at a time: the next message is read after the answer was sent, so that a
+client that sends faster than it is served waits in its own connection. Messages are JSON; invalid ones are refused with
+a code. The event loop neither steps environments nor waits for the disk.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ with needs("serve", "ragen serve"):
 log = logging.getLogger(__name__)
 
 MAX_FRAME = 1 << 20
-"""Bytes of a message or of a request's body."""
-SWEEPS = 10  # in the time after which a session counts as idle
+"""Maximum size of a message or of a request's body, in bytes."""
+SWEEPS = 10  # per idle time-out
 CODES = {
     InputError: "VALIDATION_ERROR",
     ServiceFullError: "CAPACITY_REACHED",
@@ -67,18 +68,18 @@ CODES = {
 }
 STATUS = {"VALIDATION_ERROR": 422, "INVALID_JSON": 400, "CAPACITY_REACHED": 503, "SESSION_ERROR": 409}
 TAKEN_OVER, TOO_BIG = 4001, 1009
-"""Codes of a connection's end: another one has the session now; a message was too long."""
+"""Close codes: another connection holds the session now; a message was too long."""
 GETS = ("health", "metadata", "schema", "state", "openapi.json", "list_environments")
 POSTS = ("reset", "step", "mcp")
 COOKIE, NEMO_GYM = "ragen_session", "responses_create_params"
-"""The session of a client of NeMo-Gym, and what its bodies have and OpenEnv's do not."""
+"""The cookie with the session of a NeMo-Gym client, and the key that distinguishes its bodies from OpenEnv's."""
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 OnEnd = Callable[[int], Awaitable[None]]
 
 
 class _Refused(Exception):
-    """A message that is none, and its code."""
+    """An invalid message, and the code of its refusal."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -89,9 +90,9 @@ def create_app(sessions: Sessions, auth_token: str | None = None, hosts: tuple[s
     """The ASGI application.
 
     Args:
-        sessions: What is served; shut down with the application.
-        auth_token: What clients must show as ``Authorization: Bearer ...``; None asks for nothing.
-        hosts: Without a token, the names under which a browser's pages may ask for this server; empty for any.
+        sessions: The sessions; shut down with the application.
+        auth_token: The token that clients must send as ``Authorization: Bearer ...``; None requires none.
+        hosts: Without a token, the host names under which the server may be addressed; empty for any.
     """
     server = _Server(sessions)
 
@@ -119,7 +120,7 @@ def create_app(sessions: Sessions, auth_token: str | None = None, hosts: tuple[s
 
 
 def _finished(endpoint: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-    """An endpoint that goes on where its request is cancelled: what was begun is played and kept."""
+    """An endpoint that is not cancelled with its request: a call that has begun is played and kept."""
 
     async def begin(asked: Any) -> Any:
         task = asyncio.ensure_future(endpoint(asked))
@@ -135,7 +136,7 @@ def _finished(endpoint: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awai
 
 
 class _Guard:
-    """Lets those in who show the token; without one, no page of another site that a browser on this machine shows."""
+    """Checks the token; without one, refuses cross-site requests from browsers."""
 
     def __init__(self, app: Any, auth_token: str | None, hosts: tuple[str, ...]) -> None:
         self._app, self._hosts = app, hosts
@@ -148,7 +149,7 @@ class _Guard:
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": "not authorized"})
         else:
-            await _error("UNAUTHORIZED", "show the server's token in Authorization: Bearer", 401)(scope, receive, send)
+            await _error("UNAUTHORIZED", "send the server's token as Authorization: Bearer", 401)(scope, receive, send)
 
     def _lets_in(self, headers: Mapping[bytes, bytes]) -> bool:
         if self._expected is not None:
@@ -175,10 +176,10 @@ class _Server:
     # WebSocket
 
     async def socket(self, socket: WebSocket) -> None:
-        """A connection, from its beginning to its end.
+        """Handle a connection from beginning to end.
 
-        It is accepted when it has its session: from then on, nothing that another connection of this session sends is
-        played any more.
+        It is accepted once it holds its session: from then on, messages from earlier connections of this session are
+        no longer played.
         """
         token = socket.path_params.get("token") or socket.query_params.get("session_id")
         try:
@@ -196,7 +197,7 @@ class _Server:
                 await before(TAKEN_OVER)
             try:
                 await socket.accept()
-            except (WebSocketDisconnect, RuntimeError):  # the client is gone, or another one has the session already
+            except (WebSocketDisconnect, RuntimeError):  # the client is gone, or another one holds the session already
                 return
             await self._converse(socket, session, mine)
         finally:
@@ -211,7 +212,7 @@ class _Server:
                 raw = await _received(socket)
             except (WebSocketDisconnect, RuntimeError):
                 return
-            if session.on_end is not mine:  # sent before this client saw that another connection has the session
+            if session.on_end is not mine:  # sent before this client noticed that another connection holds the session
                 return
             call = ""
             try:
@@ -253,13 +254,13 @@ class _Server:
         return {"type": "observation", "data": await played}
 
     async def _turn(self, session: ServedSession, action: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
-        """An action: the environment's, or one of OpenEnv's for tools."""
+        """Play an action: the environment's own, or one of OpenEnv's actions for tools."""
         if action.get("type") in ("list_tools", "call_tool"):
             return await self._tool(session, action, request_id)
         return await session.step(action, request_id)
 
     async def _tool(self, session: ServedSession, data: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
-        """An action of OpenEnv's MCP clients, which ask for tools by steps."""
+        """Play an action of OpenEnv's MCP clients, which list and call tools by steps."""
         if data["type"] == "list_tools":
             return {"observation": {"tools": list(TOOLS)}, "reward": None, "done": False}
         seen: dict[str, Any] = {"tool_name": str(data.get("tool_name")), "result": None, "error": None}
@@ -282,7 +283,7 @@ class _Server:
     # HTTP
 
     async def reset(self, request: Request) -> Response:
-        """An episode's beginning, of a session or of a fresh environment."""
+        """Begin an episode, of a session or of a fresh environment."""
 
         async def call(session: ServedSession, body: Mapping[str, Any]) -> Any:
             return await session.reset(body, body.get("request_id"))
@@ -290,7 +291,7 @@ class _Server:
         return await self._called(request, call)
 
     async def step(self, request: Request) -> Response:
-        """A turn, of a session or of a fresh environment that is reset for it."""
+        """Play a turn, of a session or of a fresh environment that is reset for it."""
 
         async def call(session: ServedSession, body: Mapping[str, Any]) -> Any:
             action = body.get("action")
@@ -303,7 +304,7 @@ class _Server:
         return await self._called(request, call)
 
     async def state(self, request: Request) -> Response:
-        """Where a session's episode is; without a session, that there is none."""
+        """The state of a session's episode."""
 
         async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
             return await session.state()
@@ -311,7 +312,7 @@ class _Server:
         return await self._called(request, call)
 
     async def delete(self, request: Request) -> Response:
-        """A session's end."""
+        """End a session."""
 
         async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
             await session.end(keeps_journal=False)
@@ -343,7 +344,7 @@ class _Server:
         return JSONResponse({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
 
     async def _nemo_gym(self, request: Request, body: Mapping[str, Any]) -> Response:
-        """A call of NeMo-Gym's agent: a reset with the fields of a row, or a step with the model's whole answer."""
+        """Answer NeMo-Gym's agent: a reset has the fields of a row, a step has the model's whole response."""
         token = request.path_params.get("token") or request.cookies.get(COOKIE)
         if request.url.path.endswith("/reset"):
             token = token or secrets.token_hex(16)
@@ -371,15 +372,15 @@ class _Server:
         )
 
     async def health(self, _: Request) -> Response:
-        """That the server answers."""
+        """Whether the server is up."""
         return JSONResponse({"status": "healthy"})
 
     async def list_environments(self, _: Request) -> Response:
-        """What may be played."""
+        """The tags that are served."""
         return JSONResponse(list(self._sessions.settings.tags))
 
     async def tasks(self, request: Request) -> Response:
-        """Splits and tasks of an environment."""
+        """The splits and tasks of an environment."""
         tags, name = self._sessions.settings.tags, request.path_params["env"]
         tag, call = task_api.tag_of(name, tags), request.url.path.rpartition("/")[2]
         if tag is None:
@@ -394,7 +395,7 @@ class _Server:
             return self._refusal(error)
 
     async def metadata(self, _: Request) -> Response:
-        """What is served."""
+        """Name, version and environments of the server."""
         tags = list(self._sessions.settings.tags)
         described = (
             f"Text environments in worker processes: {', '.join(tags)}. reset takes env, seed, mode, episode_id."
@@ -410,7 +411,7 @@ class _Server:
         )
 
     async def schema(self, _: Request) -> Response:
-        """What actions, observations and states look like."""
+        """The schemas of actions, observations and states."""
         action = SCHEMA["action"]
         examples = {"examples": list(self._sessions.examples)} if self._sessions.examples else {}
         text = {**action["properties"]["text"], **examples}
@@ -421,7 +422,7 @@ class _Server:
         return JSONResponse(_openapi())
 
     async def mcp(self, request: Request) -> Response:
-        """An answer of JSON-RPC."""
+        """Answer a JSON-RPC message."""
         token = request.path_params.get("token")
         try:
             message = json.loads(await _body(request))
@@ -435,7 +436,7 @@ class _Server:
 
 
 class _Closer:
-    """Ends a connection from elsewhere than its own conversation."""
+    """Closes a connection from outside its own task."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
@@ -446,7 +447,7 @@ class _Closer:
 
 
 def _code(error: Exception) -> tuple[str, str]:
-    """The code of an error, and what to say; of one that is not ours, no more than its kind."""
+    """The code and message of an error; of an unexpected one, only its type."""
     if isinstance(error, _Refused):
         return error.code, str(error)
     if isinstance(error, RagenError):
@@ -494,10 +495,10 @@ def _object(raw: str | bytes) -> dict[str, Any]:
 
 
 def _said(response: Any) -> str:
-    """The text of a model's answer in the form of OpenAI's Responses API.
+    """The text of a model's response, as of OpenAI's Responses API.
 
     Raises:
-        InputError: It is none.
+        InputError: It has another form.
     """
     try:
         said = [item["content"] for item in response["output"] if item["type"] == "message"]
@@ -514,15 +515,15 @@ def _schema(title: str, required: list[str], **properties: Any) -> dict[str, Any
 _OBSERVATION = _schema(
     "Observation",
     ["text"],
-    text={"type": "string", "description": "what the environment shows"},
-    images={"type": "array", "items": {"type": "string"}, "description": "PNG in base64, of environments that draw"},
+    text={"type": "string", "description": "the environment's text"},
+    images={"type": "array", "items": {"type": "string"}, "description": "PNG in base64, if it renders images"},
 )
 SCHEMA = {
     "action": _schema(
-        "TextAction",  # under the name Action, clients take a server for one that has nothing but tools
+        "TextAction",  # clients consider a server with the name Action one that only has tools
         ["text"],
-        text={"type": "string", "description": "a model's reply, or an action; several named ones stand between ||"},
-        metadata={"type": "object", "description": "passed over"},
+        text={"type": "string", "description": "a model's reply, or an action; || separates several named ones"},
+        metadata={"type": "object", "description": "ignored"},
     )
     | {"additionalProperties": False},
     "observation": _OBSERVATION,
@@ -539,11 +540,11 @@ SCHEMA = {
     ),
     "reset_observation": _OBSERVATION,
 }
-"""What ``/schema`` answers."""
+"""The answer to ``/schema``."""
 
 
 def _openapi() -> dict[str, Any]:
-    named = {"200": {"description": "done", "content": {"application/json": {}}}}
+    named = {"200": {"description": "OK", "content": {"application/json": {}}}}
     calls = dict.fromkeys((*GETS, "{env}/splits", "s/{token}/state"), "get")
     calls |= dict.fromkeys((*POSTS, *(f"{{env}}/{call}" for call in task_api.CALLS)), "post")
     calls |= dict.fromkeys((f"s/{{token}}/{path}" for path in POSTS), "post") | {"s/{token}": "delete"}

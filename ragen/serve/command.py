@@ -17,17 +17,17 @@ from ragen.extras import needs
 
 PROG = "ragen serve"
 LOCAL = ("localhost", "127.0.0.1", "::1")
-GRACE_S = 5  # that calls under way have at the end
+GRACE_S = 5  # seconds for pending calls at the end
 SHORTEST_TOKEN = 8
 SECTIONS = ("es_manager", "custom_envs", "agent_loop", "generation", "seed")
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line, under this name."""
+    """The parser of the command line."""
     top = CommandParser(
         prog=prog,
         description="Serve environments over OpenEnv's WebSocket and HTTP. Sessions are played in worker processes; "
-        "one under /s/TOKEN outlives cuts of its connection, and with --journal-dir a restart of the server.",
+        "one under /s/TOKEN survives a lost connection, and with --journal-dir a restart of the server.",
         examples=(
             f"{prog} --env frozen_lake --port 8000",
             f"{prog} --config-name _2_sokoban --journal-dir journals es_manager.max_workers=4",
@@ -38,22 +38,22 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--env",
         action="append",
         metavar="TYPE",
-        help="a type of environment, or module:Class, which clients know as Class; repeatable",
+        help="a type of environment, or module:Class (clients see Class); repeatable",
     )
     what.add_argument(
         "--max-actions", type=_positive, default=100, help="of an episode, with --env (default: %(default)s)"
     )
     what.add_argument("-cn", "--config-name", help="a configuration: all tags of its custom_envs, instead of --env")
-    what.add_argument("-cp", "--config-path", metavar="FOLDER", help="where the configuration lies")
-    what.add_argument(
-        "overrides", nargs="*", default=[], metavar="key=value", help="what to change in the configuration"
-    )
+    what.add_argument("-cp", "--config-path", metavar="FOLDER", help="folder of the configuration")
+    what.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides of the configuration")
     where = top.add_argument_group("where, and to whom")
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     where.add_argument("--port", type=int, default=8000, help="0 for any that is free (default: %(default)s)")
-    where.add_argument("--auth-token-file", type=Path, metavar="FILE", help="holds the token that clients must show")
+    where.add_argument("--auth-token-file", type=Path, metavar="FILE", help="has the token that clients must send")
     limits = top.add_argument_group("sessions")
-    limits.add_argument("--max-sessions", type=_positive, default=1024, help="at a time (default: %(default)s)")
+    limits.add_argument(
+        "--max-sessions", type=_positive, default=1024, help="concurrent sessions (default: %(default)s)"
+    )
     limits.add_argument(
         "--idle-timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="(default: %(default)s)"
     )
@@ -63,7 +63,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         type=_seconds,
         default=7 * 24 * 3600.0,
         metavar="SECONDS",
-        help="after which a journal whose client has not come back is removed (default: %(default)s, a week)",
+        help="remove journals that were unchanged for so long (default: %(default)s, a week)",
     )
     return top
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     token = read_token(arguments.auth_token_file, arguments.host)
     with needs("serve", prog):
         import uvicorn
-        import websockets  # noqa: F401  # which uvicorn needs for WebSocket, and would only miss at the first one
+        import websockets  # noqa: F401  # uvicorn needs it for WebSocket, and would only notice at the first connection
 
     from ragen.serve.app import MAX_FRAME, create_app
     from ragen.serve.sessions import Sessions
@@ -98,21 +98,21 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def _collect_seldom() -> None:
-    """Have the garbage collector look at all objects seldom: of thousands of sessions, that takes half a second."""
+    """Run full garbage collections rarely: with thousands of sessions, one takes half a second."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
 
 
 def read_token(file: Path | None, host: str) -> str | None:
-    """The token that clients must show; None if the server asks for none.
+    """The token that clients must send; None if the server requires none.
 
     Args:
-        file: Holds it; blanks around it do not count.
+        file: The file with the token; surrounding whitespace is ignored.
         host: Where the server will listen.
 
     Raises:
-        ConfigError: The file cannot be read or is empty, or there is none and others than this machine could connect.
+        ConfigError: The file or its token is invalid, or there is none although other machines could connect.
     """
     if file is None:
         if host not in LOCAL and not _is_loopback(host):
@@ -149,7 +149,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def settings_of(arguments: argparse.Namespace) -> Any:
-    """What the command line asks for."""
+    """The server's settings from the command line."""
     from ragen.llm_agent.config.context import ContextSettings
     from ragen.llm_agent.config.loading import load_config, plain_sections
     from ragen.serve.sessions import ServeSettings

@@ -1,20 +1,20 @@
-"""Open episodes on disk: how each began, and its turns, as lines of JSON; what was answered was on disk before.
+"""Open episodes on disk, as lines of JSON: how each began, and its turns, written before they are answered.
 
 ::
 
     FOLDER/SESSION.jsonl        an episode: its first line, which a reset replaces, and a line for each turn
-    FOLDER/SESSION.lock         locked by the server that has the session
+    FOLDER/SESSION.lock         locked by the server that holds the session
     FOLDER/servers/NAME.log     the turns of all sessions of one server, in the order in which they were played
-    FOLDER/servers/NAME.lock    locked as long as that server lives
+    FOLDER/servers/NAME.lock    locked while that server lives
 
-A session's file is named after the hash of its token, which is not kept. Its first line is synced by itself, a turn
-with others: all that arrive while one group is being synced are the next group. Their lines are written to their
-sessions' files, and once more to the server's log, and only the log is synced. What a lost machine has not written of
-the files is taken from its log by the next server that reads a journal; a server that was merely killed has lost
-nothing of either. A line that a crash has cut short was never answered, and is dropped.
+A session's file is named after the hash of its token; the token itself is not stored. The first line is synced by
+itself, turns are synced in groups: those that arrive while one group is being synced form the next. The lines of a
+group are written to their sessions' files and to the server's log, and only the log is synced. After a machine is lost,
+the next server that reads a journal completes the files from that machine's log; a server that was only killed has lost
+nothing. A line that was cut short by a crash was never answered, and is dropped.
 
-The locks keep two servers that see the same folder (one after the other on different machines, say) from playing one
-session. A journal that nothing was written to for long, and that no server has, is removed.
+The locks keep two servers that see the same folder (such as a server and its successor on another machine) from playing
+the same session. A journal without changes for a long time, and without a server, is removed.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from ragen.files import part_of, write_whole
 
 VERSION = 1
 LARGEST_LOG = 64 << 20
-"""Bytes of a server's log after which sessions' files are synced, and a new log is begun."""
-SYNCING = 8  # files at a time
-READING = "reading.lock"  # held by the server that looks for logs of dead ones
+"""Size of a server's log, in bytes, after which sessions' files are synced and a new log is begun."""
+SYNCING = 8  # files synced at the same time
+READING = "reading.lock"  # held by a server while it looks for logs of dead servers
 
 
 class Journals:
-    """The journals of one server; what blocks is called in threads."""
+    """The journals of one server; methods that block are called in threads."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder, and begin this server's log.
+        """Create the folder, and begin this server's log.
 
         Args:
-            folder: Where journals lie, of other servers too.
+            folder: The folder of the journals, which servers may share.
 
         Raises:
-            OSError: It cannot be made, or written to.
+            OSError: It cannot be created or written.
         """
         self.folder, self._servers = folder, folder / "servers"
         self._servers.mkdir(parents=True, exist_ok=True)
         self._name = secrets.token_hex(8)
-        with _waited_for(self._servers / READING):  # else another server could take this one for dead
+        with _waited_for(self._servers / READING):  # else another server could consider this one dead
             self._seat = _locked(self._servers / f"{self._name}.lock")
         self._path = self._servers / f"{self._name}.log"
         self._log = self._new_log()
         self._size = 0
-        self._written: set[Path] = set()  # sessions' files, since the log was begun
-        self._before: set[Path] = set()  # and since the one before it was, which is still there
+        self._written: set[Path] = set()  # sessions' files written since the log was begun
+        self._before: set[Path] = set()  # those written during the previous log, which still exists
         self._pending: list[tuple[Journal, bytes, asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ragen journals")
@@ -78,7 +78,7 @@ class Journals:
         """Write a turn, and wait until the group in which it is written is on the disk.
 
         Raises:
-            StorageError: It is not; the journal is as it was.
+            StorageError: It cannot be written; the journal is unchanged.
         """
         loop = asyncio.get_running_loop()
         done = loop.create_future()
@@ -105,7 +105,7 @@ class Journals:
                     done.set_exception(answer)
 
     def _write(self, group: list[tuple[Journal, bytes]]) -> list[StorageError | None]:
-        """Write a group, and sync it at once; of each line that is not on the disk, why."""
+        """Write and sync a group; for each line None, or why it is not on the disk."""
         answers: list[StorageError | None] = []
         records: list[bytes] = []
         sizes: list[int] = []
@@ -118,7 +118,7 @@ class Journals:
             except OSError as error:
                 answers.append(StorageError(f"the journal {journal.path} cannot be written: {error.strerror}."))
         try:
-            if os.fstat(self._log).st_size != self._size:  # left by a group that failed
+            if os.fstat(self._log).st_size != self._size:  # a group before failed halfway
                 os.ftruncate(self._log, self._size)
             _write_all(self._log, b"".join(records))
             os.fsync(self._log)
@@ -132,12 +132,12 @@ class Journals:
         self._size += sum(map(len, records))
         self._written.update(journal.path for journal, _ in group)
         if self._size > LARGEST_LOG:
-            with suppress(OSError):  # then it grows; the next group tries again
+            with suppress(OSError):  # the log grows on; the next group tries again
                 self._begin_anew()
         return answers
 
     def _begin_anew(self) -> None:
-        """Begin a new log; the one before it goes when its files are synced, of which the system has by then most."""
+        """Begin a new log; the previous one is kept until the next change, when most of its files are on the disk."""
         before = self._path.with_suffix(".old")
         _sync(self._before)
         before.unlink(missing_ok=True)
@@ -152,10 +152,10 @@ class Journals:
         return log
 
     def take_in(self) -> None:
-        """Bring the journals of servers that live no more to the end of their logs.
+        """Complete the journals of dead servers from their logs.
 
         Raises:
-            OSError: A file cannot be read or written; logs stay until all that they have is taken in.
+            OSError: A file cannot be read or written; its log is kept.
         """
         with self._reading, _waited_for(self._servers / READING):
             for seat in self._servers.glob("*.lock"):
@@ -172,7 +172,7 @@ class Journals:
                         os.close(lock)
 
     def _completed(self, logs: Iterable[bytes]) -> list[Path]:
-        """Write to sessions' files the turns that only logs have; those files."""
+        """Write turns that only logs have to sessions' files; returns the files."""
         turns: dict[tuple[str, str], list[tuple[int, bytes]]] = {}
         for log in logs:
             for record in log[: log.rfind(b"\n") + 1].splitlines(keepends=True):
@@ -180,18 +180,18 @@ class Journals:
                     *whose, line = record.split(b" ", 2)
                     name, episode = map(bytes.decode, whose)
                     turn = int(json.loads(line)["turn"])
-                except (ValueError, LookupError, TypeError):  # it was never synced, and neither was what follows
+                except (ValueError, LookupError, TypeError):  # neither it nor what follows was ever synced
                     break
                 turns.setdefault((name, episode), []).append((turn, line))
         paths = []
         for (name, episode), lines in turns.items():
             path = self.folder / f"{name}.jsonl"
-            with suppress(FileNotFoundError, ValueError, LookupError):  # it has ended; or it is damaged: see load
+            with suppress(FileNotFoundError, ValueError, LookupError):  # it has ended, or is damaged: see load
                 raw = path.read_bytes()
                 whole = raw[: raw.rfind(b"\n") + 1]
                 head, *there = whole.splitlines()
                 if json.loads(head).get("episode", "") != episode:
-                    continue  # of an episode before this one
+                    continue  # of an earlier episode
                 paths.append(path)
                 missing: list[bytes] = []
                 for turn, line in lines:
@@ -205,13 +205,13 @@ class Journals:
         return paths
 
     def close(self) -> None:
-        """End with the server; the next one takes in its log."""
+        """End with the server; the next server takes in its log."""
         self._thread.shutdown()
         for descriptor in (self._log, self._seat):
             os.close(descriptor)
 
     def remove_older(self, seconds: float) -> int:
-        """Remove journals that nothing was written to for so long, and that no server has; how many."""
+        """Remove journals that no server holds and that were unchanged for so long; returns their number."""
         oldest, removed = time.time() - seconds, 0
         for path in {
             each.with_suffix(".jsonl") for kind in ("jsonl", "lock") for each in self.folder.glob(f"*.{kind}")
@@ -233,20 +233,20 @@ class Journals:
 
 
 class Journal:
-    """The file of one session; its methods block, and are called in threads.
+    """The file of one session; methods that block are called in threads.
 
     Attributes:
-        name: The session's, in names of files and in logs.
+        name: Identifies the session in file names and logs.
         path: The file.
-        episode: What tells its episode from others of the session.
+        episode: Identifies the episode among those of the session.
     """
 
     def __init__(self, journals: Journals, token: str) -> None:
-        """Know the file; :meth:`load` opens it.
+        """Name the file; :meth:`load` opens it.
 
         Args:
-            journals: Those of the server.
-            token: The session's.
+            journals: The server's journals.
+            token: The session's token.
         """
         self._journals = journals
         self.name = sha256(token.encode()).hexdigest()[:40]
@@ -257,14 +257,14 @@ class Journal:
         self._file: int | None = None
 
     def load(self) -> list[dict[str, Any]]:
-        """Lock the session, and read the lines of its episode; none where there is no episode.
+        """Lock the session, and read the lines of its episode; empty if there is none.
 
         Raises:
-            SessionLostError: Another server has the session, or the file is damaged.
+            SessionLostError: Another server holds the session, or the file is damaged.
         """
         self._take_lock()
         try:
-            part_of(self.path).unlink(missing_ok=True)  # of a server that was killed in a reset
+            part_of(self.path).unlink(missing_ok=True)  # of a server that was killed during a reset
             self._journals.take_in()
             raw = self.path.read_bytes() if self.path.exists() else None
         except OSError as error:
@@ -291,10 +291,10 @@ class Journal:
         return lines
 
     def begin(self, line: dict[str, Any]) -> None:
-        """Write the first line of a new episode in the place of what was there.
+        """Replace the file by the first line of a new episode.
 
         Raises:
-            StorageError: It cannot be written; the episode before is still there.
+            StorageError: It cannot be written; the previous episode is still there.
         """
         episode = secrets.token_hex(8)
         try:
@@ -311,7 +311,7 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         assert self._file is not None
         return os.fstat(self._file).st_size
 
@@ -319,7 +319,7 @@ class Journal:
         """Write a line, without waiting until it is on the disk.
 
         Raises:
-            OSError: It cannot be written; the file is as it was.
+            OSError: It cannot be written; the file is unchanged.
         """
         assert self._file is not None
         size = self.size
@@ -331,13 +331,13 @@ class Journal:
             raise
 
     def cut(self, size: int) -> None:
-        """Have the file end after so many bytes."""
+        """Truncate the file to this many bytes."""
         assert self._file is not None
         os.ftruncate(self._file, size)
         os.fsync(self._file)
 
     def hand_over(self) -> None:
-        """Let another server have the session while this one lives: what only its log has, no other server reads."""
+        """Let another server have the session while this one lives, whose log other servers do not read."""
         try:
             if self._file is not None:
                 os.fsync(self._file)
@@ -352,7 +352,7 @@ class Journal:
         self._file = self._lock = None
 
     def remove(self) -> None:
-        """The session is over: nothing of it stays."""
+        """Delete the files of a session that is over."""
         for path in (self.path, self._lock_path):
             path.unlink(missing_ok=True)
         self.release()
@@ -374,7 +374,7 @@ class Journal:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until a file's new name is on the disk too."""
+    """Sync a folder, so that a new file name is on the disk too."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -393,7 +393,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _sync(paths: Iterable[Path]) -> None:
-    """Wait until files that are still there are on the disk."""
+    """Sync files; those that no longer exist are skipped."""
 
     def sync(path: Path) -> None:
         with suppress(FileNotFoundError), path.open("rb") as file:
@@ -404,7 +404,7 @@ def _sync(paths: Iterable[Path]) -> None:
 
 
 def _newest(*paths: Path) -> float:
-    """When the one of these files that was changed last was, in seconds since 1970."""
+    """Time of the last change of any of these files, in seconds since 1970."""
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
 
 
@@ -412,8 +412,8 @@ def _locked(path: Path) -> int:
     """The descriptor of a file that is locked until it is closed.
 
     Raises:
-        BlockingIOError: Another process, or another part of this one, has it.
-        FileNotFoundError: It was removed in between.
+        BlockingIOError: Another process, or another part of this one, holds it.
+        FileNotFoundError: It was removed meanwhile.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,9 +1,9 @@
-"""MCP as OpenEnv's clients speak it: JSON-RPC with two tools, ``begin`` and ``act``, and sessions without a socket.
+"""MCP for OpenEnv's clients: JSON-RPC with two tools, ``begin`` and ``act``, and sessions without a WebSocket.
 
-``openenv/session/create`` makes a session, ``tools/list`` and ``tools/call`` with its ``session_id`` play in it, and
+``openenv/session/create`` creates a session, ``tools/list`` and ``tools/call`` with its ``session_id`` use it, and
 ``openenv/session/close`` ends it. The id is the session's token: ``/ws?session_id=ID`` is the same session. On a
-socket, and under ``/s/TOKEN/mcp``, the session is known and no id is needed. What else MCP has (``initialize``,
-notifications, streams) is not here.
+WebSocket, and under ``/s/TOKEN/mcp``, no id is needed. The rest of MCP (``initialize``, notifications, streams) is not
+supported.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ TOOLS = (
         text={"type": "string", "description": "an action, or a reply with the action in <answer>"},
     ),
 )
-"""What ``tools/list`` answers, with the schema under MCP's name and under OpenEnv's."""
+"""The answer to ``tools/list``, with the schema under MCP's key and under OpenEnv's."""
 
 
 class Tools:
-    """Answers what is asked over MCP."""
+    """Answers MCP messages."""
 
     def __init__(self, sessions: Sessions) -> None:
-        """Know the server's sessions."""
+        """Use these sessions."""
         self._sessions = sessions
 
     async def answer(self, message: Any, session: ServedSession | None = None) -> dict[str, Any]:
         """The answer to a message.
 
         Args:
-            message: What came; anything.
-            session: The one that the message came to; None where it must name one.
+            message: The parsed message, which may be anything.
+            session: The session that received it; None if the message must name one.
         """
         if (
             not isinstance(message, dict)
@@ -94,10 +94,10 @@ class Tools:
         return {"data": data, "content": [{"type": "text", "text": json.dumps(data)}], "isError": False}
 
     async def call(self, session: ServedSession, name: Any, arguments: Any, request_id: Any = None) -> Answer:
-        """Call a tool; what a reset or a step answers.
+        """Call a tool; returns the answer of the reset or step.
 
         Raises:
-            InputError: There is no such tool, or its arguments do not fit.
+            InputError: There is no such tool, or its arguments are invalid.
             RagenError: The call was not played.
         """
         tool = next((each for each in TOOLS if each["name"] == name), None)
@@ -110,7 +110,7 @@ class Tools:
 
 
 def shown(answer: Answer) -> dict[str, Any]:
-    """What a caller of a tool is shown of an answer."""
+    """The part of an answer that a tool returns."""
     return {name: answer[name] for name in ("observation", "reward", "done")}
 
 

@@ -1,4 +1,4 @@
-"""What a client's session is: an episode at a time on the environment service, which a cut does not end.
+"""Sessions of clients: one episode at a time on the environment service, which a lost connection does not end.
 
 ::
 
@@ -7,9 +7,9 @@
       reset, step, state         |  agent_loop's Session: replays where an environment was lost
                                  |  Journal: the same turns on disk, if there is a folder for them
 
-A client with a session's token finds it again; a session without one ends with its connection. Calls of a session
-follow one another. They are not to be cancelled: one that has begun is finished also where its client is gone. It is in
-the journal before it is answered. If a call fails or cannot be kept, it has not happened.
+A client resumes a session by its token; a session without a token ends with its connection. The calls of a session
+run one after another. They must not be cancelled: a call that has begun is finished even if its client is gone. A call
+is in the journal before it is answered. A call that fails, or that cannot be journaled, has not happened.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 
 MODES = ("train", "val")
 LONGEST_ID = 200
-"""Characters of an id that a client chooses."""
+"""Maximum length of an id that a client chooses, in characters."""
 RESTARTS = 20
-"""How often a worker may be killed at one turn before its environment counts as the reason."""
+"""How often a worker may be killed during one turn before its environment is considered the cause."""
 ENDED = 1001
-"""The code of a connection whose session has ended, as WebSocket numbers them."""
+"""WebSocket's close code for a connection whose session has ended."""
 Answer = dict[str, Any]
 
 
@@ -63,14 +63,14 @@ class ServeSettings:
     """What a server offers, and its limits.
 
     Attributes:
-        config: RAGEN's configuration as plain dicts; of ``agent_loop`` the limits are read.
-        tags: Keys of ``custom_envs`` that may be played; the first one is played where a client names none.
-        max_sessions: Sessions at a time.
-        idle_timeout: Seconds after which a session that nothing was asked of is closed.
-        journal_dir: Where open episodes are kept for the next server; None keeps them in memory alone.
+        config: RAGEN's configuration as plain dicts, including the limits of ``agent_loop``.
+        tags: Keys of ``custom_envs`` that are served; the first one is the default.
+        max_sessions: Maximum number of concurrent sessions.
+        idle_timeout: Seconds after which a session without calls is closed.
+        journal_dir: Folder that keeps open episodes for the next server; None keeps them in memory only.
         journal_max_age: Seconds after which a journal whose client has not come back is removed.
-        action_sep: What stands between two named actions of one text.
-        max_actions_per_turn: Further ones are dropped; None keeps all.
+        action_sep: Separates named actions in a text.
+        max_actions_per_turn: Further actions are dropped; None keeps all.
     """
 
     config: Mapping[str, Any]
@@ -85,7 +85,7 @@ class ServeSettings:
 
 @dataclass
 class _Episode:
-    """An episode, and the last answer of it."""
+    """An episode and its last answer."""
 
     session: Session
     head: dict[str, Any]  # env, seed, mode, episode_id, max_actions
@@ -100,7 +100,7 @@ class _Episode:
         return int(self.head["max_actions"]) - self.num_actions
 
     def note(self, answer: Answer, request_id: str | None, executed: int) -> None:
-        """A turn was played."""
+        """Count a turn that was played."""
         self.turns += 1
         self.num_actions += executed
         self.done = answer["done"]
@@ -114,17 +114,17 @@ class Sessions:
         """Check the configuration; workers start with the first environment.
 
         Args:
-            settings: What is offered.
+            settings: The environments and limits.
 
         Raises:
-            ConfigError: No environment is offered, the configuration cannot work, or the folder for journals cannot be
-                made.
+            ConfigError: No environment is named, the configuration is invalid, or the folder for journals cannot be
+                created.
         """
         if not settings.tags:
             raise ConfigError("no environment is named; there is nothing to serve.")
         self.settings = settings
         sections = dict(settings.config)
-        # Each session has one environment, and for the moment of a reset two; the limit of sessions is kept here.
+        # A session has one environment, and two during a reset; the number of sessions is limited here.
         sections["agent_loop"] = {**(sections.get("agent_loop") or {}), "max_sessions": 2 * settings.max_sessions}
         managed = sections.get("es_manager") or {}
         restarts = max(RESTARTS, managed.get("max_restarts") or 0)
@@ -142,20 +142,20 @@ class Sessions:
         self._open: dict[str, ServedSession] = {}
 
     def __len__(self) -> int:
-        """How many sessions there are."""
+        """The number of open sessions."""
         return len(self._open)
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Actions of the environment that is played where a client names none, if they have names."""
+        """Names of the default environment's actions; empty if they have none."""
         return self.named[self.settings.tags[0]]
 
     def attach(self, token: str | None) -> ServedSession:
-        """The session of a token, made if there is none; None makes one that ends with its connection.
+        """The session of a token, created on first use; None creates one that ends with its connection.
 
         Raises:
-            InputError: The token is too long.
-            ServiceFullError: There are as many as there may be.
+            InputError: The token is empty or too long.
+            ServiceFullError: The maximum number of sessions is open.
         """
         if token is not None and not 0 < len(token) <= LONGEST_ID:
             raise InputError(f"a session's token has 1 to {LONGEST_ID} characters.")
@@ -177,12 +177,12 @@ class Sessions:
         return self._open.get(token) if isinstance(token, str) else None
 
     def drop(self, session: ServedSession) -> None:
-        """A session has ended, or could not be loaded."""
+        """Forget a session that has ended or could not be loaded."""
         if self._open.get(session.key) is session:
             del self._open[session.key]
 
     async def sweep(self) -> None:
-        """Close idle sessions, which go on from their journals when their clients come back; remove old journals."""
+        """Close idle sessions, which resume from their journals when their clients return; remove old journals."""
         oldest = time.monotonic() - self.settings.idle_timeout
         for session in [each for each in self._open.values() if each.used < oldest and not each.is_busy]:
             log.warning("a session was idle for %g s; it is closed", self.settings.idle_timeout)
@@ -210,13 +210,13 @@ class ServedSession:
     """One client's session.
 
     Attributes:
-        key: Its token, or a name of its own.
-        used: When something was last asked of it, in seconds of the monotonic clock.
-        on_end: Closes the connection that has the session now; None if there is none.
+        key: Its token, or a generated name.
+        used: Time of its last call, in seconds of the monotonic clock.
+        on_end: Closes the connection that holds the session; None if there is none.
     """
 
     def __init__(self, sessions: Sessions, key: str, journal: Journal | None) -> None:
-        """Begin without an episode; a journal's is read by the first call."""
+        """Begin without an episode; the first call reads the journal, if any."""
         self.key = key
         self.used = time.monotonic()
         self.on_end: Callable[[int], Awaitable[None]] | None = None
@@ -234,20 +234,20 @@ class ServedSession:
         return self._lock.locked()
 
     def note_lost(self, call: str) -> None:
-        """An answer could not be sent; the next call without an id of its own is refused once, and says so."""
+        """Note that an answer could not be sent; the next call without a ``request_id`` is refused once for it."""
         self._lost = call
 
     async def reset(self, data: Mapping[str, Any], request_id: str | None = None) -> Answer:
         """Begin an episode.
 
         Args:
-            data: Of ``env``, ``seed`` or ``index``, ``mode`` or ``split``, and ``episode_id`` those that the client
-                sent; others are passed over.
-            request_id: The client's own name of this call.
+            data: May have ``env``, ``seed`` or ``index``, ``mode`` or ``split``, and ``episode_id``; other keys are
+                ignored.
+            request_id: The client's id of this call.
 
         Raises:
-            InputError: A value cannot be.
-            RagenError: The environment could not be opened; the episode before goes on.
+            InputError: A value is invalid.
+            RagenError: The environment could not be opened; the previous episode continues.
         """
         return await self._alone(self._reset, data, _checked_id("request_id", request_id))
 
@@ -256,17 +256,17 @@ class ServedSession:
 
         Args:
             action: ``{"text": ...}``.
-            request_id: The client's own name of this call; of one that was played before, the answer comes again.
+            request_id: The client's id of this call; if that of the last call, its answer is returned again.
 
         Raises:
-            InputError: The action is none.
+            InputError: The action is invalid.
             StateError: There is no episode, or it is over.
             RagenError: The turn was not played.
         """
         return await self._alone(self._step, _checked_text(action), _checked_id("request_id", request_id))
 
     async def state(self) -> Answer:
-        """Where the episode is; this plays nothing, and so it also settles whether a lost answer's call was played."""
+        """The state of the episode; it also shows whether a call whose answer was lost has been played."""
         return await self._alone(self._state)
 
     async def end(self, keeps_journal: bool) -> None:
@@ -283,7 +283,7 @@ class ServedSession:
             await self.on_end(ENDED)
 
     def let_go(self) -> None:
-        """Leave the session to the next server; one that is at a call keeps its journal until the process ends."""
+        """Leave the session to the next server; a busy one keeps its journal locked until the process ends."""
         self._has_ended = True
         if self._journal is not None and not self.is_busy:
             self._journal.release()
@@ -332,7 +332,7 @@ class ServedSession:
         return episode
 
     def _known(self, request_id: str | None, call: str) -> Answer | None:
-        """The answer that a call had before; none of a call that is new."""
+        """The answer of a call that is repeated; None for a new call."""
         episode, lost = self._episode, self._lost
         self._lost = None
         if request_id is not None:
@@ -382,7 +382,7 @@ class ServedSession:
         try:
             result = await episode.session.play(actions, left)
         except DivergenceError:
-            await self._go_back(episode, episode.turns)
+            await self._go_back(episode)
             raise
         try:
             answer = _answered(result, await _shown(result.observation), episode)
@@ -397,16 +397,16 @@ class ServedSession:
                 line |= {"executed": len(result.executed), "request_id": request_id, "answer": answer}
                 await self._journal.append(line)
         except BaseException:
-            await self._go_back(episode, episode.turns)
+            await self._go_back(episode)
             raise
         episode.note(answer, request_id, len(result.executed))
         return answer
 
-    async def _go_back(self, episode: _Episode, turns: int) -> None:
-        """Go on after so many turns, on an environment that is rebuilt: what was played since cannot be kept."""
+    async def _go_back(self, episode: _Episode) -> None:
+        """Drop a turn that cannot be kept: the next call rebuilds the environment as it was before."""
         played, head = episode.session, episode.head
         order = (head["env"], head["seed"], head["mode"])
-        episode.session = Session.resumed(self._sessions.service, order, played.first, played.played[:turns])
+        episode.session = Session.resumed(self._sessions.service, order, played.first, played.played[: episode.turns])
         await played.close()
 
     async def _state(self) -> Answer:
@@ -422,7 +422,7 @@ class ServedSession:
             raise StateError("this session has ended; connect again.")
 
     def _head(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """How an episode begins, of what the client sent."""
+        """How an episode begins, from the data of a reset."""
         tags = self._sessions.settings.tags
         env, mode, seed = data.get("env") or tags[0], _either(data, "mode", "split"), _either(data, "seed", "index")
         if env not in tags:
@@ -436,7 +436,7 @@ class ServedSession:
         return {"env": env, "seed": checked_seed(seed), "mode": mode, "episode_id": episode_id}
 
     def _actions(self, env: str, text: str) -> list[str]:
-        """The actions of a text: what stands in its last ``<answer>`` or ``<action>``, or else all of it."""
+        """The actions of a text: the content of its last ``<answer>`` or ``<action>``, or else the whole text."""
         content = tagged(text, "answer", "action")
         content = text.strip() if content is None else content
         settings = self._sessions.settings
@@ -446,14 +446,14 @@ class ServedSession:
 
 
 def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:
-    """The names of a tag's actions, of which a text may hold several; none of free text. Checks the tag's entry."""
+    """The names of a tag's actions, empty for free text; checks the tag's entry."""
     part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
     checked = read_config({**config, "es_manager": {**(config.get("es_manager") or {}), "train": part}}, "train")
     return tuple((getattr(checked.entries[0].spec.config, "action_lookup", None) or {}).values())
 
 
 def _either(data: Mapping[str, Any], ours: str, tasks: str) -> Any:
-    """What the client sent under the name that we have for it, or under the one that tasks have."""
+    """A value that a client may send under our name or under that of OpenEnv's tasks."""
     given = [data[name] for name in (ours, tasks) if data.get(name) is not None]
     if len(given) == 2 and given[0] != given[1]:
         raise InputError(f"{ours} and {tasks} are the same here, and {in_short(given[0])} is not {in_short(given[1])}.")
@@ -476,7 +476,7 @@ def _checked_text(action: Mapping[str, Any]) -> str:
 
 
 def _answered(result: TurnResult, shown: dict[str, Any], episode: _Episode) -> Answer:
-    """What a client is sent for a turn; the reward is the environment's own, without a format penalty."""
+    """The answer to a turn; the reward is the environment's own, without the format penalty."""
     left = episode.actions_left - len(result.executed)
     is_over = bool(result.done) or left <= 0
     is_cut = is_over and not (result.done and "env_error" not in result.info)

@@ -1,9 +1,9 @@
-"""Tasks and splits, as OpenEnv's Task API asks for them: what may be played, listed without playing it.
+"""The tasks and splits of OpenEnv's Task API.
 
-The splits are the two modes, ``train`` and ``val``. A task is an episode's beginning, which an environment makes of a
-mode and a seed: the index of a task is its seed. So every environment has as many tasks as there are seeds; those with
-a data set begin at its first row again after its last. ``reset(split=..., index=...)`` plays one, and so does a reset
-with all fields of a task.
+The splits are the two modes, ``train`` and ``val``. A task is an initial state, determined by mode and seed: the index
+of a task is its seed. Every environment thus has as many tasks as there are seeds; one with a data set starts again at
+the first row after the last. ``reset(split=..., index=...)`` plays a task, and so does a reset with all fields of a
+task.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ragen.errors import InputError, in_short
 from ragen.seeds import SEED_LIMIT
 
 SPLITS = {"train": "train", "val": "validation"}
-"""The name of each split, and of what kind it is for OpenEnv."""
+"""OpenEnv's type of each split."""
 CALLS = ("tasks", "num_tasks", "task", "task_range")
 PREVIEW, LONGEST_RANGE = 1000, 10_000
-"""Tasks that are listed where all are asked for, and that a range may have."""
+"""Number of tasks that ``tasks`` lists, and maximum length of a range."""
 
 
 def tag_of(name: str, tags: Sequence[str]) -> str | None:
-    """The tag that a name in an address means, of which case does not count where that is clear; None for none."""
+    """The tag for a name in an address, ignoring case if that is unambiguous; None if there is none."""
     alike = [tag for tag in tags if tag == name] or [tag for tag in tags if tag.lower() == name.lower()]
     return alike[0] if len(alike) == 1 else None
 
@@ -33,16 +33,16 @@ def splits() -> list[dict[str, str]]:
 
 
 def answer(call: str, env: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What is answered to a call about the tasks of an environment.
+    """The answer to a call about the tasks of an environment.
 
     Args:
         call: ``"tasks"``, ``"num_tasks"``, ``"task"`` or ``"task_range"``.
         env: Tag of the environment.
-        asked: What the client sent.
+        asked: The request's body.
 
     Raises:
-        InputError: It is not of the call's form, or asks for too much at a time.
-        IndexError: There is no task of this index.
+        InputError: The body is invalid, or the range too long.
+        IndexError: There is no task with this index.
     """
     split = asked.get("split")
     if not isinstance(split, str) or split not in SPLITS:

@@ -28,6 +28,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import ragen
@@ -188,9 +189,9 @@ class _Server:
             with suppress(WebSocketDisconnect, RuntimeError):
                 await socket.accept()
                 await _say(socket, self._fault(error))
-                await socket.close(1013)
+            await _close(socket, 1013)
             return
-        before, mine = session.on_end, _Closer(socket).ended
+        before, mine = session.on_end, partial(_close, socket)
         session.on_end = mine
         try:
             if before is not None:
@@ -223,8 +224,7 @@ class _Server:
                 if call == "close":
                     session.on_end = None
                     await session.end(keeps_journal=False)
-                    with suppress(WebSocketDisconnect, RuntimeError):
-                        await socket.close()
+                    await _close(socket)
                     return
                 answer = await self._answer(session, call, message)
             except Exception as error:
@@ -435,15 +435,10 @@ class _Server:
             return self._refusal(error)
 
 
-class _Closer:
-    """Closes a connection from outside its own task."""
-
-    def __init__(self, socket: WebSocket) -> None:
-        self._socket = socket
-
-    async def ended(self, code: int) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):
-            await self._socket.close(code)
+async def _close(socket: WebSocket, code: int = 1000) -> None:
+    """Close a connection, which may be closed already."""
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await socket.close(code)
 
 
 def _code(error: Exception) -> tuple[str, str]:

@@ -261,8 +261,8 @@ def _check_no_option(parser: argparse.ArgumentParser, overrides: Sequence[str]) 
     options = {option.removeprefix("--"): option for action in parser._actions for option in action.option_strings}
     for override in overrides:
         name, equals, value = override.partition("=")
-        is_key = name in base or value.startswith(("{", "$"))
-        if equals and name not in ("report", "v") and (option := options.get(name.replace("_", "-"))) and not is_key:
+        is_key = name in base or value == "null" or value.startswith(("{", "$"))
+        if equals and (option := options.get(name.replace("_", "-"))) and not is_key:
             meant = suggestion([f"{option} {value}"])
             raise ConfigError(f"{override!r} is given, and {name!r} is an option and no configuration key.{meant}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 CostHint = Literal["cheap", "heavy", "io"]
@@ -27,8 +28,9 @@ class BaseEnv(ABC):
             self.board, generator = state
             self.rng.setstate(generator)
 
-    State lost with a killed worker is then loaded instead of replayed, forks and moves start from snapshots, and if
-    resets are expensive, one reset serves all members of a group. The value is pickled immediately, so it may share
+    :func:`snapshots` makes both for a class whose state is in a few attributes. State lost with a killed worker is then
+    loaded instead of replayed, forks and moves start from snapshots, and if resets are expensive, one reset serves all
+    members of a group. The value is pickled immediately, so it may share
     objects that the environment changes later. A subclass that adds state must define both methods again: those of a
     base class do not count.
 
@@ -104,6 +106,24 @@ class BaseEnv(ABC):
     def rollout_info(self) -> dict[str, Any]:
         """A small dict of information that the finished rollout needs, such as the correct answer."""
         return {}
+
+
+def snapshots(*names: str) -> tuple[Callable[[Any], dict[str, Any]], Callable[[Any, dict[str, Any]], None]]:
+    """``save`` and ``load`` for a class whose state is in a few attributes.
+
+    For example, in the class's body: ``save, load = snapshots("board", "steps")``.
+
+    Args:
+        names: The attributes; None is saved for one that is not set.
+    """
+
+    def save(self: Any) -> dict[str, Any]:
+        return {name: getattr(self, name, None) for name in names}
+
+    def load(self: Any, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    return save, load
 
 
 class BaseDiscreteActionEnv(BaseEnv):

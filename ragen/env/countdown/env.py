@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.countdown.config import CountdownEnvConfig
 from ragen.env.countdown.puzzles import Puzzle, load_puzzles
 from ragen.env.countdown.scoring import reaches, uses_each_once
 from ragen.env.text import TextObservation
-
-_STATE = ("puzzle", "index", "observation")  # the state of an episode
 
 
 class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
@@ -76,10 +74,4 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         info = {"action_is_effective": reward > 0, "action_is_valid": True, "success": right}
         return self.observation, reward, True, info
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: getattr(self, name, None) for name in _STATE}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
+    save, load = snapshots("puzzle", "index", "observation")

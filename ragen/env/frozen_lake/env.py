@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env import tiles
+from ragen.env.base import snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
 from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, Lake, generate_lake, neighbours
@@ -42,9 +43,6 @@ class SlipNumbers:
             count = max(self._FIRST_DRAW, 2 * step)
             self._numbers = tuple(np.random.default_rng(self.seed).random(count).tolist())
         return self._numbers[step]
-
-
-_STATE = ("_lake", "_slips", "_cell", "_steps", "_board")  # the state of an episode
 
 
 class FrozenLakeEnv(GridEnv):
@@ -89,13 +87,7 @@ class FrozenLakeEnv(GridEnv):
             symbols[cell] += "\n"
         return symbols
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: getattr(self, name, None) for name in _STATE}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
+    save, load = snapshots("_lake", "_slips", "_cell", "_steps", "_board")
 
     def step(self, action: int) -> tuple[str | np.ndarray, int, bool, dict[str, Any]]:
         """Move the player by one cell, or slip; see :meth:`BaseEnv.step`.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen.env.base import BaseDiscreteActionEnv
+from ragen.env.base import BaseDiscreteActionEnv, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.game_2048.board import Board, empty_cells, largest, move, open_moves, with_tile
 from ragen.env.game_2048.config import Game2048EnvConfig
@@ -21,9 +21,6 @@ from ragen.env.text import TextObservation
 GOAL = 2048
 _STUCK_PENALTY = -0.1
 _LABELS = ("0(Up)", "1(Right)", "2(Down)", "3(Left)")
-
-
-_STATE = ("_rng", "score", "_board", "_open", "observation")  # the state of an episode
 
 
 class Game2048Env(TextObservation, BaseDiscreteActionEnv):
@@ -115,10 +112,4 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         )
         return self.observation
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: getattr(self, name, None) for name in _STATE}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
+    save, load = snapshots("_rng", "score", "_board", "_open", "observation")

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.metamathqa.config import MetaMathQAEnvConfig
 from ragen.env.rows import Row, load_rows
@@ -33,9 +33,6 @@ def gold_answer(response: Any) -> str | None:
 
 def _bare(text: str) -> str:
     return "".join(text.split()).lower()
-
-
-_STATE = ("index", "correct_answer", "attempts", "observation")  # the state of an episode
 
 
 class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
@@ -109,10 +106,4 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         """The right answer, as ``correct_answer``."""
         return {"correct_answer": self.correct_answer}
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: getattr(self, name, None) for name in _STATE}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
+    save, load = snapshots("index", "correct_answer", "attempts", "observation")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen.env.base import BaseDiscreteActionEnv
+from ragen.env.base import BaseDiscreteActionEnv, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.rubikscube.config import RubiksCubeEnvConfig
 from ragen.env.rubikscube.cube import COLOURS, LEGACY_TURNS, MOVES, SOLVED, TURNS, Stickers, is_solved
@@ -28,9 +28,6 @@ _CUBE = (
 _ASK = f"Available Actions:\n{', '.join(MOVES)}\n\nWhat is your next move?"
 _SOLVED = "=== Game Over: Cube Solved! ==="
 _OUT_OF_STEPS = "=== Game Over: Max steps reached. ==="
-
-
-_STATE = ("stickers", "steps", "observation")  # the state of an episode
 
 
 class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
@@ -91,10 +88,4 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
         self.observation = shown + _ASK
         return shown
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: getattr(self, name, None) for name in _STATE}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
+    save, load = snapshots("stickers", "steps", "observation")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env import tiles
+from ragen.env.base import snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.grid import GridEnv, Position, coordinates
 from ragen.env.sokoban.config import SokobanEnvConfig
@@ -40,9 +41,6 @@ _LISTED = (
     (PLAYER, "Player"),
     (PLAYER_ON_TARGET, "Player on target"),
 )
-
-
-_STATE = ("_level", "_room", "_fixed", "_player", "_steps", "_boxes_on_target")  # the state of an episode
 
 
 class SokobanEnv(GridEnv):
@@ -86,13 +84,7 @@ class SokobanEnv(GridEnv):
         self._steps = 0
         self._boxes_on_target = 0
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: getattr(self, name, None) for name in _STATE}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
+    save, load = snapshots("_level", "_room", "_fixed", "_player", "_steps", "_boxes_on_target")
 
     def step(self, action: int) -> tuple[str | np.ndarray, float, bool, dict[str, Any]]:
         """Move the player one cell, if it can; see :meth:`BaseEnv.step`.

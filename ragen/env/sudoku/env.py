@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.sudoku.config import BLANK_SHARE, SudokuEnvConfig
 from ragen.env.sudoku.grid import Grid, make_puzzle
@@ -23,18 +23,6 @@ _REFUSED_REWARD = -0.1
 _SOLVED_REWARD = 10.0
 
 Step = tuple[str, float, bool, dict[str, Any]]
-
-
-_STATE = (
-    "given",
-    "solution",
-    "steps",
-    "observation",
-    "_given_count",
-    "_grid",
-    "_board",
-    "_feedback",
-)  # the state of an episode
 
 
 class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
@@ -158,10 +146,4 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         self.observation = "\n\n".join(sections)
         return self.observation
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: getattr(self, name, None) for name in _STATE}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
+    save, load = snapshots("given", "solution", "steps", "observation", "_given_count", "_grid", "_board", "_feedback")

@@ -6,7 +6,6 @@ from a reader. That a module needs its parent packages does not count.
 
 import ast
 import importlib
-from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -73,14 +72,17 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def names_in(path: Path) -> Iterator[str]:
+@cache
+def names_in(path: Path) -> tuple[str, ...]:
     """Every dotted name that a file imports; ``from a import b`` is ``a.b``."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"), path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}:{node.lineno}: imports are absolute here"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)
 
 
 @cache
@@ -114,7 +116,7 @@ def test_no_import_closes_a_circle():
     assert circle is None, " -> ".join(circle or [])
 
 
-def test_a_circle_is_told_in_the_order_of_its_imports():
+def test_a_circle_is_reported_in_the_order_of_its_imports():
     circle = circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
     assert circle is not None and " -> ".join(circle) in {"a -> b -> c -> a", "b -> c -> a -> b", "c -> a -> b -> c"}
 
@@ -138,7 +140,7 @@ def test_imports_only_point_down():
     assert wrong == []
 
 
-def test_forwards_define_nothing_and_nobody_imports_them():
+def test_forwards_define_nothing_and_are_never_imported():
     for module in FORWARDS:
         nodes = [type(node) for node in ast.parse(modules()[module].read_text("utf-8")).body]
         assert set(nodes) <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.If}, module

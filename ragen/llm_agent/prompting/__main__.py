@@ -22,10 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        argv: Its arguments; None takes the process's own.
+        argv: The arguments; None for the process's.
 
     Returns:
-        The exit code: 0, or 2 where a checkout cannot be read or the file not be written.
+        The exit code: 0, or 2 if the checkout cannot be read or the file cannot be written.
     """
     parser = argparse.ArgumentParser(prog="python -m ragen.llm_agent.prompting", description="Prompts as a file.")
     commands = parser.add_subparsers(dest="command", required=True)

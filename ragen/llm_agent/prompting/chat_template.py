@@ -1,16 +1,15 @@
-r"""Chats to text, by the chat template that comes with the tokenizer or processor; and which part of the text is whose.
+r"""Renders chats by the template of the tokenizer or processor, and finds contents in the text.
 
-:class:`ChatTemplate` renders. :func:`outlines` finds which parts of a rendered chat are contents, and which are the
-template's own text. Nothing is known of the template but what it does: the chat is rendered a second time, as a
-*skeleton* in which every stretch of text is replaced by a mark of its own::
+:class:`ChatTemplate` renders. :func:`outlines` tells contents from the template's own text in a rendered chat, for any
+template: the chat is rendered a second time, as a *skeleton* in which every content is replaced by a unique mark::
 
     chat      <|im_start|>user\nTurn 1: ..<|im_end|>\n<|im_start|>assistant\n<think>left</think><answer>..
     skeleton  <|im_start|>user\nzq0qz<|im_end|>\n<|im_start|>assistant\n<think>zq1qz</think><answer>..
 
-What stands between the marks is the template's. Walking skeleton and chat side by side gives every stretch its place in
-the chat, also where the template trims contents, adds a system message of its own, or drops the thoughts of earlier
-turns. The ``<think>`` and ``<answer>`` tags of replies stay in the skeleton, since templates look at them. Contents can
-forge nothing: they are found by place, and nothing is searched for in them.
+The text between the marks is the template's. Walking through skeleton and chat side by side gives the place of every
+content, even if the template trims contents, adds a system message, or drops the thoughts of earlier turns. The
+``<think>`` and ``<answer>`` tags of replies stay in the skeleton, since templates look at them. Contents cannot forge
+anything, since they are found by place and never searched.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _MARK = re.compile(r"zq(\d+)qz")
 
 
 class ChatTemplate:
-    """The chat template of a tokenizer, or of a processor that has one of its own.
+    """The chat template of a processor or tokenizer.
 
-    A template that knows no system message gets the system's text at the head of the first user message.
+    For a template without system messages, the system's text is put at the beginning of the first user message.
     """
 
     def __init__(self, tokenizer: Any, processor: Any = None, template_kwargs: dict[str, Any] | None = None) -> None:
@@ -78,7 +77,7 @@ class ChatTemplate:
         )
 
     def message(self, role: str, text: str) -> Message:
-        """A message of one text, in the form that this template takes."""
+        """A message of one text, in the form that this template expects."""
         return {"role": role, "content": [{"type": "text", "text": text}] if self._as_items else text}
 
     def _try_user_message(self) -> None:
@@ -97,7 +96,7 @@ class ChatTemplate:
 
 
 def _without_system(chat: Sequence[Message]) -> list[Message]:
-    """The chat with its system message, if any, put before the first user message's content."""
+    """The chat with any system message put before the first user message's content."""
     if len(chat) < 2 or chat[0]["role"] != "system":
         return list(chat)
     system, user, *rest = chat
@@ -110,14 +109,14 @@ def _without_system(chat: Sequence[Message]) -> list[Message]:
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of a message's text.
+    """A part of a message's text.
 
     Attributes:
-        text: The stretch.
-        role: Whose message it is in.
-        message: Which message of the chat that is.
-        tag_before: The tag of a reply that stands right before it, if any.
-        tag_after: The one right after it.
+        text: The text.
+        role: The role of the message.
+        message: The index of the message.
+        tag_before: The tag of a reply directly before it, if any.
+        tag_after: The one directly after it.
     """
 
     text: str
@@ -129,7 +128,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a part stands in a rendered chat: ``[start, end)`` in characters."""
+    """The place of a part in a rendered chat: ``[start, end)`` in characters."""
 
     part: Part
     start: int
@@ -141,21 +140,21 @@ class Outline:
     """A rendered chat as the template's own texts and the parts between them.
 
     Attributes:
-        literals: The template's texts: before the first part, between two parts, after the last.
-        parts: The parts in the order in which they appear, which may leave some out.
+        literals: The template's texts before, between and after the parts.
+        parts: The parts in the order of their appearance; some may be missing.
     """
 
     literals: list[str]
     parts: list[Part]
 
     def locate(self, text: str) -> list[Place] | None:
-        """Where the parts stand in the chat.
+        """Find the parts in the chat.
 
         Args:
-            text: The chat as rendered.
+            text: The rendered chat.
 
         Returns:
-            A place for each part, or None if the template did more to the contents than trimming them.
+            A place for each part, or None if the template changed contents in other ways than by trimming.
         """
         position, places = len(self.literals[0]), []
         if not text.startswith(self.literals[0]):
@@ -170,7 +169,7 @@ class Outline:
         return places if position == len(text) else None
 
     def fill(self) -> tuple[str, list[Place]]:
-        """The chat as it is if no content is changed, and where its parts stand."""
+        """The chat with unchanged contents, and the places of its parts."""
         text, places = self.literals[0], []
         for part, literal in zip(self.parts, self.literals[1:], strict=True):
             places.append(Place(part, len(text), len(text) + len(part.text)))
@@ -191,7 +190,7 @@ def _outline(rendered: str, parts: list[Part]) -> Outline:
 
 
 class _Skeleton:
-    """A chat with marks for texts, and the part that each mark stands for."""
+    """A chat with marks instead of texts, and the part of each mark."""
 
     def __init__(self, chat: Sequence[Message]) -> None:
         self.parts: list[Part] = []
@@ -208,9 +207,9 @@ class _Skeleton:
         return {**message, "content": items}
 
     def _text(self, index: int, role: str, text: str) -> str:
-        """The text with a mark for each stretch between tags, the empty ones too: they show what was left out.
+        """The text with a mark for each part between tags, even for empty ones, to show omissions.
 
-        Only before a tag that opens a text there is none, since templates ask how a text starts.
+        There is none before a tag that opens the text, since templates check how texts begin.
         """
         pieces: list[Any] = _TAGS.split(text) if role == "assistant" else [text]
         marked = list(pieces)
@@ -223,6 +222,6 @@ class _Skeleton:
 
 
 def _shapes(text: str) -> Iterator[str]:
-    """The text, and what may be left of it when a template trims it."""
+    """The text, and its possible forms after trimming."""
     for left in (text, text.lstrip("\n"), text.lstrip()):
         yield from (left, left.rstrip("\n"), left.rstrip())

@@ -1,12 +1,12 @@
-r"""The prompts of a RAGEN checkout, read off ``ctx_manager.py``, the files of ``memory/``, and ``envs.yaml``.
+r"""The prompts of a RAGEN checkout, from ``ctx_manager.py``, the files of ``memory/``, and ``envs.yaml``.
 
-The source is parsed as data and never run. Both generations are known (2025, with the instruction in the first user
-message, and 2026, with it in the system message), and a checkout whose owner has changed its wording. One whose prompts
-are put together in another way is refused, with the line that is not understood.
+The source is parsed as data and never executed. Both generations are supported (2025, with the instruction in the first
+user message, and 2026, with it in the system message), also with changed wording. A checkout whose prompts are built in
+another way is refused, and the message names the line.
 
-Expressions become texts with slots: ``f"Turn {idx + 1}:\n"`` is ``Turn {turn}:\n``. What stands in braces is
-recognized by what it asks for, such as a subscript ``['state']``, or by the name that it has in RAGEN; :data:`KEYS` and
-:data:`NAMES` list both.
+Expressions become texts with slots: ``f"Turn {idx + 1}:\n"`` is ``Turn {turn}:\n``. Expressions in
+braces are recognized by their key, such as in ``['state']``, or by their name in RAGEN; see :data:`KEYS` and
+:data:`NAMES`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_prompts(checkout: str | Path) -> PromptTemplate:
         checkout: The folder with ``ragen/`` and ``config/``.
 
     Raises:
-        ConfigError: It is no RAGEN checkout, or its prompts are not made in a way that is known here.
+        ConfigError: It is not a RAGEN checkout, or its prompts are built in an unknown way.
     """
     root = Path(checkout).expanduser()
     path = root / CONTEXT
@@ -131,7 +131,7 @@ class _Source:
         self._tree: ast.AST = managers[0] if managers else tree  # the file may hold tests of it besides
 
     def refuse(self, what: str, found: Iterable[Any] = ()) -> ConfigError:
-        """The error that names the part that is not understood."""
+        """An error that names the unknown part."""
         texts = [str(each) for each in found]
         seen = f"found {len(texts)} of it: {texts}" if texts else "found none"
         return ConfigError(
@@ -140,7 +140,7 @@ class _Source:
         )
 
     def only(self, what: str, found: Iterable[str], missing: str | None = None) -> str:
-        """The one text that there is, however often."""
+        """The only distinct text."""
         texts = list(dict.fromkeys(found))
         if not texts and missing is not None:
             return missing
@@ -152,7 +152,7 @@ class _Source:
         """The text of an expression.
 
         Raises:
-            ConfigError: It is none.
+            ConfigError: It is not a text.
         """
         try:
             return _text_of(node, known)
@@ -160,11 +160,11 @@ class _Source:
             raise self.refuse(what, [error]) from error
 
     def texts(self, name: str) -> list[str]:
-        """The texts that a variable gets."""
+        """The texts assigned to a variable."""
         return [text for node in _assigned(self._tree, name) if (text := _try_text(node)) is not None]
 
     def turn_texts(self, slots: set[str], only: bool = False) -> list[str]:
-        """The texts with these slots, and no others if asked so, that are put together for a multi-turn chat."""
+        """The texts of a multi-turn chat with these slots, optionally with no others."""
         names = ("messages[-1]['content']", "content")
         texts = [text for name in names for text in self.texts(name)]
         return [text for text in texts if (_slots_in(text) == slots if only else _slots_in(text) >= slots)]
@@ -175,7 +175,7 @@ class _Source:
         return [text for text in texts if text and _slots_in(text) == {"reward"}]
 
     def system(self) -> tuple[str, str]:
-        """The system message without an instruction, and where that stands."""
+        """The system message without the instruction, and the place of the instruction."""
         plain = [text for node in _contents(self._tree, "system") if (text := _try_text(node)) is not None]
         if plain:
             return self.only("the system message", plain), IN_USER
@@ -195,7 +195,7 @@ class _Source:
         raise self.refuse("FORMAT_PROMPT", map(ast.unparse, found.values()))
 
     def instruction(self) -> InstructionTemplate:
-        """What follows a tag's own instruction."""
+        """The text after a tag's own instruction."""
         symbols, symbol, symbol_join = self._listed("grid_vocab_str", {"k": "{symbol}", "v": "{meaning}"})
         actions, action, action_join = self._listed("action_lookup_str", {"v": "{name}"})
         if action != "{name}":
@@ -215,7 +215,7 @@ class _Source:
         )
 
     def _listed(self, name: str, known: Mapping[str, str]) -> tuple[str, str, str]:
-        """A list of things: what stands before it, one of them, and what stands between two."""
+        """A list: its prefix, an item, and the separator."""
         node = next(_assigned(self._tree, name), None)
         match node:
             case ast.BinOp(
@@ -230,7 +230,7 @@ class _Source:
         raise self.refuse(name, [] if node is None else [ast.unparse(node)])
 
     def window(self, state: str) -> WindowTemplate:
-        """The texts for earlier turns in one message; the turn that is asked for must show its state as ever."""
+        """The texts for earlier turns in one message; the current turn must show its state as usual."""
         builder = _function(self._tree, "build_user_content")
         if builder is None:
             raise self.refuse("build_user_content")
@@ -251,7 +251,7 @@ class _Source:
         )
 
     def _added(self, body: list[ast.stmt]) -> str:
-        """What some statements add to the content; a statement with a condition is that of the reward."""
+        """The additions of some statements to the content; a conditional one is for the reward."""
         texts = []
         for node in body:
             if isinstance(node, ast.AugAssign):
@@ -261,7 +261,7 @@ class _Source:
         return "".join(texts)
 
     def _current(self, builder: ast.FunctionDef, state: str, with_others: bool) -> str:
-        """The turn that is asked for, with earlier turns before it or without."""
+        """The current turn, with or without earlier turns."""
         known: dict[str, str] = {}
         for node in builder.body:
             match node:
@@ -274,7 +274,7 @@ class _Source:
         return text.removesuffix(state) + "{state}"
 
     def memories(self) -> dict[str, str]:
-        """The class that writes earlier turns, of each type of environment that has one of its own."""
+        """The class for earlier turns of each environment type that has its own."""
         match list(_assigned(self._tree, "MEMORY_REGISTRY")):
             case [ast.Dict(keys=keys, values=values)]:
                 return {self._plain_text(key): ast.unparse(value) for key, value in zip(keys, values, strict=True)}
@@ -287,7 +287,7 @@ class _Source:
         raise self.refuse("a text", [] if node is None else [ast.unparse(node)])
 
     def adventure_window(self) -> WindowTemplate:
-        """The texts of ``AlfWorldMemory``, which are lines of one message, and what it takes out of observations."""
+        """The texts of ``AlfWorldMemory``, which are lines of one message, and what it removes from observations."""
         builder = self._own("build_user_content")
         returned = [node.value for node in ast.walk(builder) if isinstance(node, ast.Return)]
         match returned:
@@ -326,7 +326,7 @@ class _Source:
         return found
 
     def _appended(self, body: list[ast.stmt], lines: str, within: str = "") -> Iterator[tuple[str, str]]:
-        """The lines that statements append, each with the part of a message that it is."""
+        """The lines that statements append, each with its part of the message."""
         for node in body:
             match node:
                 case ast.For(body=inner):
@@ -339,7 +339,7 @@ class _Source:
                         yield _adventure_part(line, within), line
 
     def _cut(self, builder: ast.FunctionDef) -> tuple[int, str]:
-        """How long an earlier observation may be, and what ends a longer one."""
+        """The maximum length of an earlier observation, and the end of a shortened one."""
         for node in ast.walk(builder):
             match node:
                 case ast.If(
@@ -357,12 +357,12 @@ class _Source:
         raise self.refuse("how long an earlier observation may be")
 
     def _sought(self, name: str) -> str:
-        """The pattern that a function looks for."""
+        """The pattern that a function searches for."""
         found = [self._pattern(call, 2) for call in _calls(self._own(name), "re.search")]
         return self.only(f"the pattern of {name}", found)
 
     def _cleaning(self) -> dict[str, str]:
-        """What is taken out of observations, one after the other."""
+        """The patterns that are removed from observations, in order."""
         builder = self._own("_clean_observation")
         clean: dict[str, str] = {}
         for call in _calls(builder, "re.sub"):
@@ -377,7 +377,7 @@ class _Source:
         return clean
 
     def _pattern(self, call: ast.Call, place: int, pattern: ast.expr | None = None) -> str:
-        """A pattern as a call of ``re`` reads it, flags and all, which stand at this place or are named."""
+        """The pattern of a call of ``re``, with its flags, which are at this position or named."""
         given = [*call.args[place:], *(word.value for word in call.keywords if word.arg == "flags")]
         flags = {name for node in given for name in ast.unparse(node).split(" | ")}
         letters = {"re.MULTILINE": "m", "re.DOTALL": "s", "re.IGNORECASE": "i", "re.M": "m", "re.S": "s", "re.I": "i"}
@@ -388,7 +388,7 @@ class _Source:
 
 
 def _adventure_part(text: str, within: str) -> str:
-    """Which part of a message a line of ``AlfWorldMemory`` is."""
+    """The part of the message of a line of ``AlfWorldMemory``."""
     slots = _slots_in(text)
     if within == "for":
         return "turn"
@@ -398,7 +398,7 @@ def _adventure_part(text: str, within: str) -> str:
 
 
 def _windows(root: Path) -> dict[str, WindowTemplate]:
-    """How the types of environments that have a memory of their own write earlier turns."""
+    """The windows of environment types with their own memory."""
     factory = root / MEMORIES
     if not factory.is_file():
         return {}
@@ -412,7 +412,7 @@ def _windows(root: Path) -> dict[str, WindowTemplate]:
 
 
 def _instructions(path: Path) -> dict[str, str]:
-    """The instruction of each tag of the checkout; none without the file."""
+    """The instruction of each tag of the checkout; empty without the file."""
     import yaml
 
     if not path.is_file():
@@ -426,14 +426,14 @@ def _instructions(path: Path) -> dict[str, str]:
 
 
 class _UnknownExpressionError(ValueError):
-    """A string expression asks for something that is no slot."""
+    """A string expression has an unknown slot."""
 
     def __init__(self, node: ast.AST) -> None:
         super().__init__(f"line {getattr(node, 'lineno', '?')}: {ast.unparse(node)}")
 
 
 def _text_of(node: ast.expr, known: Mapping[str, str] | None = None) -> str:
-    """The text of literals, f-strings, sums of these, slots and names that are known; of nothing else."""
+    """The text of literals, f-strings, sums, slots and known names only."""
     slot = _slot_of(node)
     if slot is not None:
         return f"{{{slot}}}"
@@ -461,7 +461,7 @@ def _formatted(text: str, form: ast.expr | None) -> str:
 
 
 def _slot_of(node: ast.expr) -> str | None:
-    """The slot that an expression is; None if it is none."""
+    """The slot of an expression; None if it is not one."""
     match node:
         case ast.Subscript(slice=ast.Constant(value=str(key))):
             return KEYS.get(key)
@@ -476,7 +476,7 @@ def _slots_in(text: str) -> set[str]:
 
 
 def _try_text(node: ast.expr | None) -> str | None:
-    """The text of an expression; None if it is not a text with slots."""
+    """The text of an expression; None if it has none."""
     try:
         return None if node is None else _text_of(node)
     except _UnknownExpressionError:
@@ -484,7 +484,7 @@ def _try_text(node: ast.expr | None) -> str | None:
 
 
 def _assigned(tree: ast.AST, name: str) -> Iterator[ast.expr]:
-    """What is assigned to a name, or added to it, in the order of the source."""
+    """The values assigned or added to a name, in source order."""
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.AugAssign)]
     for node in sorted(found, key=lambda each: each.lineno):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -493,7 +493,7 @@ def _assigned(tree: ast.AST, name: str) -> Iterator[ast.expr]:
 
 
 def _contents(tree: ast.AST, role: str) -> Iterator[ast.expr]:
-    """The ``content`` of every message of a role that is written out as a dict."""
+    """The ``content`` of every message of a role that is a dict literal."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             items = {ast.literal_eval(key): value for key, value in zip(node.keys, node.values, strict=True) if key}
@@ -503,11 +503,11 @@ def _contents(tree: ast.AST, role: str) -> Iterator[ast.expr]:
 
 
 def _calls(tree: ast.AST, name: str) -> list[ast.Call]:
-    """The calls of a function, in the order of the source."""
+    """The calls of a function, in source order."""
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == name]
     return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
 def _function(tree: ast.AST, name: str) -> ast.FunctionDef | None:
-    """The function of a name, wherever it is defined."""
+    """The function of this name, at any level."""
     return next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name), None)

@@ -77,6 +77,7 @@ class CheckReport:
         advice: ``"parallel"``, ``"sequential"`` or ``"fix"`` (something must be fixed first).
         line: The line for the configuration, or what to fix first.
         reason: The reason.
+        section: The section of the configuration that the line belongs to.
     """
 
     env_type: str
@@ -85,6 +86,7 @@ class CheckReport:
     advice: Advice
     line: str
     reason: str
+    section: str = "es_manager"
 
     @property
     def ok(self) -> bool:
@@ -135,7 +137,7 @@ class CheckReport:
             yield costs
         line, reason = escape(self.line), escape(self.reason)
         if self.ok:
-            yield f"{reason} In the configuration:\n[bold]es_manager:\n  {line}[/bold]".lstrip()
+            yield f"{reason} In the configuration:\n[bold]{self.section}:\n  {line}[/bold]".lstrip()
         else:
             yield f"[bold]{line}[/bold]\n{reason}".rstrip()
 

@@ -152,9 +152,10 @@ class _ServerCheck:
         failed = to_fix(findings)
         if failed is not None:
             return CheckReport(self._url, findings, EnvCosts(), "fix", *failed)
-        line = f"env_config: {{url: {self._url}, replayable: true}}"
-        reason = "Seed and actions rebuild its episodes: env_type: openenv may say that it is replayable."
-        return CheckReport(self._url, findings, EnvCosts(), "parallel", line, reason)
+        settings = f"env_config: {{url: {self._url}, replayable: true}}"
+        line = f"Far: {{env_type: openenv, max_actions_per_traj: 10, {settings}}}"
+        reason = "Its episodes can be rebuilt from seed and actions, so env_type: openenv may declare it replayable."
+        return CheckReport(self._url, findings, EnvCosts(), "parallel", line, reason, "custom_envs")
 
     # The looks
 

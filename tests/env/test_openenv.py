@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 pytest.importorskip("websockets")
 
@@ -13,6 +14,7 @@ from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.env import REFUSAL, OpenEnvEnv, shown
 from ragen.env.openenv.wire import Actions
 from ragen.errors import ConfigError, OpenEnvError
+from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.serve.sessions import ServeSettings, Sessions
@@ -267,6 +269,9 @@ def test_our_own_server_passes(capsys):
     report = json.loads(capsys.readouterr().out)
     assert report["verdict"] == "warn"  # no second host
     assert [each["status"] for each in report["results"]] == ["pass"] * 5 + ["skip"]
+    part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": ["Far"], "n_groups": [1]}}
+    advised = {"es_manager": {"train": part}, "custom_envs": yaml.safe_load(report["advice"])}
+    assert read_config(advised, "train").entries[0].spec.is_replayable
 
 
 def test_what_is_no_server_is_said(capsys):

@@ -391,7 +391,7 @@ class EnvEngine(Closing):
         """Close all environments, and the workers if no other engine needs them; may be called twice.
 
         Args:
-            forgotten: Called by the garbage collector, possibly during another engine's exchange.
+            forgotten: Called by the garbage collector, possibly while another engine waits for its lanes.
         """
         self.environments.is_closed = True
         try:

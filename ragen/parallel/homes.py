@@ -118,9 +118,8 @@ class Homes:
         """The process's worker pool, joined on first use."""
         if self._pool is None:
             classes = [record.spec.env_class for record in self._records.values()]
-            modules = {
-                module for each in classes if (module := getattr(each, "__module__", "")).startswith("ragen.env.")
-            }
+            bases = {base for each in classes for base in (each if isinstance(each, type) else type(each)).__mro__}
+            modules = {base.__module__ for base in bases if base.__module__.startswith("ragen.")}
             modules.update(*[getattr(each, "preload", ()) for each in classes])  # what they say that workers will need
             preload = ["numpy", *sorted(modules)]
             self._pool = open_pool(self.number, self._settings, preload)

@@ -6,10 +6,12 @@
     +-----------------------------------  loop  ------------------------------------------+
     |  1. an environment that has failed has its value; suspects get a worker of their    |
     |     own, or wait for one                                                            |
-    |  2. each home gets one order: if an environment does not stand at the end of its    |
-    |     journal, to rebuild such environments; else what is asked                       |
-    |  3. exchange: workers and the main process work at the same time                    |
-    |  4. values are kept; each failure is decided on (:mod:`ragen.parallel.recovery`)    |
+    |  2. each home that is not at work gets one order: if an environment does not stand  |
+    |     at the end of its journal, to rebuild such environments; else what is asked     |
+    |  3. the main process does its share while workers do theirs                         |
+    |  4. replies are awaited: all of them, or until a home has more to do, since it has  |
+    |     lost its worker or has rebuilt its environments; the others work on meanwhile   |
+    |  5. values are kept; each failure is decided on (:mod:`ragen.parallel.recovery`)    |
     +-------------------------------------------------------------------------------------+
 
 Journals are written by the engine when the round has come back: whatever interrupts it has played nothing.
@@ -19,18 +21,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
 from time import perf_counter
 from typing import Any
 
 from ragen.parallel.environments import IN_MAIN, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
-from ragen.parallel.episode.outcome import Batch, Outcome, Raised, TimedOut
+from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import interrupts_come_too_late
-from ragen.parallel.lanes.exchange import Answer, exchange
+from ragen.parallel.lanes.exchange import Answer, Exchange, Reply
+from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
 from ragen.parallel.stats import CallTime, Stats
@@ -38,7 +40,6 @@ from ragen.parallel.stats import CallTime, Stats
 _PATIENCE = 0.005  # seconds between looks for room in quarantine, while other threads' environments have it
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
-_NOTHING = Batch([])
 
 
 class Round:
@@ -60,7 +61,7 @@ class Round:
         self.values: dict[int, Any] = {}
         self.saved: dict[int, bytes] = {}
         self._busy_s: dict[Lane | None, float] = defaultdict(float)
-        self._idle_s = 0.0
+        self._sent: dict[Lane, Order] = {}  # that workers are at work on
         self.time = CallTime(0.0, 0)
         self.looks = False
         self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
@@ -71,32 +72,36 @@ class Round:
         """Play until every environment has its value; values by env_id, in the order in which they were asked."""
         environments, values, start = self._environments, self.values, perf_counter()
         todo = list(self.asked.items)
-        while todo:
-            environments.check_open()  # another thread may have abandoned it
-            with environments.lock:
-                if self.looks:
-                    left = [record.env_id for record in environments.of(todo) if not record.is_suspect]
-                    items, is_reset = self.asked.items, self.asked.kind is Reset
-                    reseeded = [each for each in left if items[each].seed is not None] if is_reset else ()
-                    self._homes.look_within(self._stats.episode, left, items, is_reset, reseeded)
-                orders = self._orders(todo)
-            if orders:
-                self._exchange(orders)
-            elif self._is_waiting:
-                time.sleep(_PATIENCE)
-            todo = [env_id for env_id in todo if env_id not in values]
+        with Exchange() as exchange:
+            while todo:
+                environments.check_open()  # another thread may have abandoned it
+                with environments.lock:
+                    if self.looks and not self._sent:
+                        self._look_within(todo)
+                    orders = self._orders(todo)
+                if orders or self._sent:
+                    self._exchange(exchange, orders)
+                elif self._is_waiting:
+                    time.sleep(_PATIENCE)
+                todo = [env_id for env_id in todo if env_id not in values]
         if self._has_failures:
             self._failures.sum_up()
         lane_s = dict(self._busy_s)
-        times = lane_s.pop(None, 0.0), max(lane_s.values(), default=0.0), len(lane_s), self._idle_s
+        times = lane_s.pop(None, 0.0), max(lane_s.values(), default=0.0), len(lane_s), exchange.idle_s
         self.time = CallTime(perf_counter() - start, len(self.asked.items), *times)
         interrupts_come_too_late()
         return {env_id: values[env_id] for env_id in self.asked.items}
 
+    def _look_within(self, todo: Collection[int]) -> None:
+        left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
+        items, is_reset = self.asked.items, self.asked.kind is Reset
+        reseeded = [each for each in left if items[each].seed is not None] if is_reset else ()
+        self._homes.look_within(self._stats.episode, left, items, is_reset, reseeded)
+
     # Who is asked what
 
-    def _orders(self, todo: list[int]) -> dict[Lane | None, Order]:
-        """One order for each home that has something to do now; environments that failed get their value."""
+    def _orders(self, todo: list[int]) -> dict[Lane | None, tuple[Order, list[EnvRecord]]]:
+        """One order for each home that is not at work, with its environments; those that failed get their value."""
         ready: dict[Lane | None, list[EnvRecord]] = {}
         stale: dict[Lane | None, list[EnvRecord]] = {}
         self._is_waiting = False
@@ -105,25 +110,20 @@ class Round:
                 self.values[record.env_id] = record.failed
             elif record.is_suspect and not self._failures.admit(record, self.asked.items, todo):
                 self._is_waiting = True
-            else:
-                lane = record.lane
+            elif (lane := record.lane) not in self._sent:
                 is_loaded = record.generation == (IN_MAIN if lane is None else lane.current)
                 group = ready if is_loaded and (record.in_sync or self._needs(record).is_empty) else stale
                 group.setdefault(lane, []).append(record)
-        orders: dict[Lane | None, Order] = {}
+        orders: dict[Lane | None, tuple[Order, list[EnvRecord]]] = {}
         for lane, records in stale.items():
             if (rebuild := self._rebuild(lane, records)) is not None:
-                orders[lane] = rebuild
-        if orders:  # the others play with them afterwards, at the same time
-            return orders
+                orders[lane] = rebuild, records
         for lane, records in ready.items():
+            if lane in orders:  # they play with those that are rebuilt first
+                continue
             if lane is None and self.looks:
                 records = self._homes.piece(self._stats.episode, records, self.asked.kind is Reset)
-            items = []
-            for record in records:
-                record.in_sync = False  # from here on, until what comes of it is committed
-                items.append(self.asked.items[record.env_id])
-            orders[lane] = self.asked.kind(items)
+            orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in records]), records
         return orders
 
     def _needs(self, record: EnvRecord) -> EpisodeJournal:
@@ -148,7 +148,6 @@ class Round:
                 self._has_failures = True
                 self._failures.lost(record, self.asked)
                 continue
-            record.in_sync = False
             if not record.is_loaded:
                 specs.append(record.spec)
             if not journal.is_empty:
@@ -159,40 +158,58 @@ class Round:
 
     # What comes of it
 
-    def _exchange(self, orders: Mapping[Lane | None, Order]) -> None:
-        """Let all homes work, and take in what comes of it."""
-        requests = {lane: self._request(lane, order) for lane, order in orders.items() if lane is not None}
-        mine = orders.get(None)
-        here, replies, idle_s = exchange(requests, partial(self._play_in_main, mine))
-        self._idle_s += idle_s
+    def _exchange(self, exchange: Exchange, orders: Mapping[Lane | None, tuple[Order, list[EnvRecord]]]) -> None:
+        """Let homes work, until all have or one has more to do, and take in what came of it."""
+        requests: dict[Lane, Request] = {}
+        for lane in exchange.claim([lane for lane in orders if lane is not None]):
+            order, records = orders[lane]
+            self._sent[lane] = order
+            requests[lane] = self._request(lane, order, records)
+            for record in records:
+                record.in_sync = False  # from here on, until what comes of it is committed
+        exchange.send(requests)
+        mine, records = orders.get(None, (None, []))
+        if exchange.has_failed:  # what was lost is rebuilt meanwhile
+            mine = None
+        if mine is not None:
+            for record in records:
+                record.in_sync = False
+            here = self._homes.main.run(mine, self.asked.timeout_of(mine))
+        exchange.listen()
+        replies = self._replies(exchange) if mine is None or not mine.rebuilds else {}  # main has more to do at once
         with self._environments.lock:
-            if here is None:  # nothing was sent
-                self._still_in_sync(order for lane, order in orders.items() if lane not in replies)
-            elif mine is not None:
+            if mine is not None:
                 self._take(None, mine, Answer(*here, IN_MAIN))
             for lane, reply in replies.items():
+                order = self._sent.pop(lane)
                 if isinstance(reply, Answer):
-                    self._take(lane, orders[lane], reply)
+                    self._take(lane, order, reply)
                 else:
                     self._has_failures = True
-                    self._failures.of_lane(lane, reply, orders[lane], self.asked)
+                    self._failures.of_lane(lane, reply, order, self.asked)
 
-    def _still_in_sync(self, unsent: Iterable[Order]) -> None:
-        """Environments that were to be asked, and were not, stand where they stood."""
-        for order in unsent:
-            if not order.rebuilds:
-                for env_id, *_ in order.items:
-                    self._environments.records[env_id].in_sync = True
+    def _replies(self, exchange: Exchange) -> dict[Lane, Reply]:
+        """All replies; or those that are here once a home has more to do, if that takes none that is at work."""
+        replies = exchange.replies({lane for lane, order in self._sent.items() if order.rebuilds})
+        while len(replies) < len(self._sent) and not all(map(self._is_settled_alone, replies.items())):
+            replies.update(exchange.replies())
+        return replies
 
-    def _play_in_main(self, order: Order | None) -> Batch:
-        return self._homes.main.run(order, self.asked.timeout_of(order)) if order is not None else _NOTHING
+    def _is_settled_alone(self, given: tuple[Lane, Reply]) -> bool:
+        """Whether a reply is handled without any other home."""
+        lane, reply = given
+        if isinstance(reply, LaneFailure):
+            return reply.cause is not Cause.START  # after which environments may move to the main process
+        order = self._sent[lane]
+        return not any(
+            type(outcome.value) in _FAILED and not _lives_on(order, outcome.value) for outcome in reply.outcomes
+        )
 
-    def _request(self, lane: Lane, order: Order) -> Request:
+    def _request(self, lane: Lane, order: Order, records: list[EnvRecord]) -> Request:
         """The worker that is meant must be the one that knows the environments, unless it is to learn of them all."""
         if not order.rebuilds:
             return Request(self._homes.number, order, self.asked.timeout, self._homes.startup_timeout, lane.current)
-        ids = [env_id for index in range(len(order)) for env_id in order.envs_at(index)]
-        knows_some = any(record.is_loaded for record in self._environments.of(ids))
+        knows_some = any(record.is_loaded for record in records)
         generation = lane.current if knows_some else None
         return Request(self._homes.number, order, self.asked.reset_timeout, self._homes.startup_timeout, generation)
 

@@ -17,7 +17,7 @@ from ragen.parallel.episode.journal import EpisodeJournal
 from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.episode.turn import Turn, TurnResult
 from ragen.parallel.kinds import open_pool
-from ragen.parallel.lanes.exchange import Answer, Reply, ask, exchange, locked
+from ragen.parallel.lanes.exchange import Answer, Exchange, Reply, ask, locked
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Order, Play, Rebuild, Reset, Unload
@@ -74,31 +74,23 @@ def test_a_lane_that_cannot_be_ended_keeps_no_other_from_it(pool: WorkerPool, mo
         if len(ended) == 1:
             raise RuntimeError("cannot be ended")
 
-    def interrupt() -> None:
-        raise InterruptedError
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="cannot be ended"):
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="cannot be ended"), Exchange() as exchange:
         patch.setattr(Lane, "end", end_badly)
-        exchange({lane: request(Unload([0]), None) for lane in lanes}, interrupt)
+        exchange.claim(lanes)
+        exchange.send({lane: request(Unload([0]), None) for lane in lanes})
+        raise InterruptedError
     assert [lane.handle for lane in lanes] == [None] * 3
 
 
 def test_what_interrupts_one_s_own_share_ends_the_lanes_that_have_not_answered(lane: Lane) -> None:
-    def interrupt() -> None:
+    with pytest.raises(ZeroDivisionError), Exchange() as exchange:
+        exchange.claim([lane])
+        exchange.send({lane: request(Play([(0, TURN)]), 1)})
         raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        exchange({lane: request(Play([(0, TURN)]), 1)}, interrupt)
     assert lane.handle is None
     with locked([lane]):  # and nobody holds it
         lane.start()
     assert (lane.current, lane.generation) == (2, 2)
-
-
-def test_a_share_of_one_s_own_comes_back_with_the_replies(lane: Lane) -> None:
-    share, replies, waited = exchange({lane: request(Play([(1, TURN), (0, TURN)]), 1)}, lambda: 42)
-    assert share == 42 and 0 <= waited < 20
-    assert [type(value) for value in outcomes(replies[lane])] == [TurnResult] * 2
 
 
 def test_a_request_for_a_worker_that_is_no_more_is_not_sent(lane: Lane) -> None:

@@ -1,4 +1,4 @@
-"""What an exchange does while lanes answer one after the other, with lanes whose workers are in this process."""
+"""What happens while lanes answer one after the other, with lanes whose workers are in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes import codec
-from ragen.parallel.lanes.exchange import Answer, ask, exchange
+from ragen.parallel.lanes.exchange import Answer, Exchange, ask
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.lane import Lane, Request
@@ -125,13 +125,48 @@ def test_a_reply_that_is_on_its_way_has_its_time_from_when_it_is_waited_for(lane
     handle.is_mute = True  # so that it does not answer at once
     later = threading.Timer(0.1, handle.ring)
 
-    def long_share() -> None:
-        """The worker gets done with its item; main with its own share, long after an item's time."""
+    with Exchange() as exchange:
+        exchange.claim(lanes[:1])
+        exchange.send({lanes[0]: Request(1, Play([(0, "a")]), 5.0 if arrives else 0.3)})
+        # The worker gets done with its item; main with its own share, long after an item's time.
         handle._position = Position(handle._position.request, 1, time.monotonic() - 60)
         handle.is_mute = not arrives
         later.start()
-
-    _, replies, _ = exchange({lanes[0]: Request(1, Play([(0, "a")]), 5.0 if arrives else 0.3)}, long_share)
+        exchange.listen()
+        replies = exchange.replies()
     later.join()
     reply = replies[lanes[0]]
     assert isinstance(reply, Answer) if arrives else isinstance(reply, LaneFailure) and reply.cause == Cause.TIMEOUT
+
+
+def test_a_lane_that_has_answered_may_be_asked_again_while_others_work(lanes: list[Lane]) -> None:
+    first, second = lanes[:2]
+    assert isinstance(second.handle, Here)
+    second.handle.is_mute = True
+    with Exchange() as exchange:
+        exchange.claim([first, second])
+        exchange.send({lane: Request(1, Play([(0, "a")]), 20.0) for lane in (first, second)})
+        exchange.listen()
+        for _ in range(2):
+            assert list(exchange.replies({first})) == [first]
+            exchange.claim([first])
+            exchange.send({first: Request(1, Play([(0, "a")]), 20.0)})
+            exchange.listen()
+        assert list(exchange.replies({first})) == [first]
+        second.handle.is_mute = False
+        second.handle.ring()
+        assert list(exchange.replies()) == [second]
+
+
+def test_a_thread_whose_lane_is_at_work_does_not_wait_for_a_lane_of_another_thread(lanes: list[Lane]) -> None:
+    taken, busy = lanes[:2]
+    assert isinstance(busy.handle, Here)
+    busy.handle.is_mute = True
+    with taken.lock, Exchange() as exchange:
+        assert exchange.claim([busy]) == [busy]
+        exchange.send({busy: Request(1, Play([(0, "a")]), 20.0)})
+        assert exchange.claim([taken]) == []
+        busy.handle.is_mute = False
+        busy.handle.ring()
+        exchange.listen()
+        assert list(exchange.replies()) == [busy]

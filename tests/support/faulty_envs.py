@@ -96,12 +96,13 @@ class Slow(Walk):
         return super().step(action)
 
 
-class Logged(Walk):
-    """The same walk; each step appends its process id to the file of ``env_config``."""
+class Meets(Walk):
+    """The same walk; ``read`` and ``write`` wait for each other at the named pipe of ``env_config``."""
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        with open(self.config["log"], "a") as log:  # short lines, appended whole
-            log.write(f"{os.getpid()}\n")
+        if action in ("read", "write"):
+            with open(self.config["pipe"], "rb" if action == "read" else "wb") as pipe:
+                pipe.read() if action == "read" else pipe.write(b"here")
         return super().step(action)
 
 

@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 REPLAY_S = 0.005  # seconds of turns up to which replaying is preferred to saving
 DEAR_SAVE = 10.0  # a snapshot is due once the turns since the last one took this many times its own cost
-MORE_THAN_ONE = 1.5  # turns up to which replaying is preferred to saving: one, with room for timing noise
+CHEAP_SAVE = 50.0  # and after each turn that takes this many times its own cost
+MORE_THAN_ONE = 1.5  # turns up to which replaying is preferred to a dearer one: one, with room for timing noise
 DEAR_RESET_S = 1e-3  # seconds of a reset from which a group's members load the snapshot of its first one
 
 
@@ -208,8 +209,8 @@ def load(replica: Replica, saved: bytes) -> tuple[Any, bool]:
 def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: bool) -> None:
     """Take a snapshot after a turn or a reset if replaying the turns since the last one would cost more.
 
-    It must cost more than the snapshot and more than a usual turn: storing a snapshot costs the main process time too,
-    and replaying one turn is acceptable when an environment is lost. The snapshot is left in ``replica.saved``.
+    It must cost more than the snapshot, by far or by more than a usual turn: storing a snapshot costs the main process
+    time too. The snapshot is left in ``replica.saved``.
 
     An episode that began without a seed, and an environment that cannot be replayed, get one at the beginning. Since
     the clock decides when snapshots are taken, a ``save`` that raises only means that there is no snapshot.
@@ -225,7 +226,8 @@ def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: b
     if not (begins_unseeded or replica.saves_midway):
         return
     is_needed = begins_unseeded or not replica.spec.is_replayable
-    if not is_needed and replica.unsaved_s < max(REPLAY_S, DEAR_SAVE * replica.save_s, MORE_THAN_ONE * usual_s):
+    dear = max(DEAR_SAVE * replica.save_s, min(MORE_THAN_ONE * usual_s, CHEAP_SAVE * replica.save_s))
+    if not is_needed and replica.unsaved_s < max(REPLAY_S, dear):
         return
     start = perf_counter()
     try:

@@ -46,7 +46,7 @@ from concurrent.futures.process import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import forkserver, spawn
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess, _children  # type: ignore[attr-defined]
 from typing import Any
 
 from ragen.errors import LaneStartError
@@ -156,6 +156,7 @@ class _ExecutorHandle(FutureHandle):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C would come before it ignores it
         greeting = self._executor.submit(os.getpid)
         context.close_workers_ends()
+        _children.discard(context.process)  # else the next start asks for its exit code, which can be read only once
         return greeting
 
     # The lane's thread

@@ -1,24 +1,26 @@
-"""One exchange with lanes: send a request to each, do the caller's own work, and collect all replies.
+"""Requests to lanes, and the replies as they come.
 
 No thread is used. The steps, and what can go wrong at each:
 
-0. A worker that ended while it was idle is found before anything is sent, so that the others do not work through a turn
-   before its environments are rebuilt.
-1. ``Lane.begin`` starts the worker if the lane has none, packs the request and begins to send it. (A request that
-   cannot be pickled is found before anything is sent. A dead worker shows as a failed send: see 4.)
-2. While lanes work, the caller does its own share (``meanwhile``).
-3. ``poll`` waits for replies, never longer than to the next deadline. Deadlines are per item and start when work on the
-   item starts, which the worker's position shows; so ``poll`` looks again before an item that began meanwhile is due.
-   Each lane is checked when its reply arrives and when it may be overdue, but not when others answer: the cost of a
-   reply must not grow with the number of lanes.
-4. A lane whose connection ends has died: its handle returns how, and at which item.
-5. A lane whose item is overdue writes its stacks, is killed, and only then is its position read: it cannot move any
+1. ``claim`` locks the lanes that are to be asked.
+2. ``send``: ``Lane.begin`` starts the worker if the lane has none, packs the request and begins to send it. (A request
+   that cannot be pickled is found before anything is sent. A dead worker shows as a failed send: see 5.)
+3. While lanes work, the caller does its own share, and then calls ``listen``.
+4. ``replies`` waits for all, or for what is urgent, never longer than to the next deadline. Deadlines are per item
+   and start when work on the item starts, which the worker's position shows; so it looks again before an item that
+   began meanwhile is due. Each lane is checked when its reply arrives and when it may be overdue, but not when others
+   answer: the cost of a reply must not grow with the number of lanes.
+5. A lane whose connection ends has died: its handle returns how, and at which item.
+6. A lane whose item is overdue writes its stacks, is killed, and only then is its position read: it cannot move any
    more. Nothing is left computing, and its late reply died with its connection.
-6. Whatever interrupts the wait (Ctrl-C, which is held back everywhere but in 2 and 3), lanes with an unread reply are
-   ended on the way out: a lane is either idle or gone, so that no later request can meet an older reply. Each reply
-   also repeats its request's number.
+7. A lane that has answered, or has failed, may be asked again while others work: one that has lost its worker rebuilds
+   its environments meanwhile.
+8. Whatever interrupts the wait (Ctrl-C, which is held back everywhere but in the caller's share and in 4), lanes with
+   an unread reply are ended on the way out: a lane is either idle or gone, so that no later request can meet an older
+   reply. Each reply also repeats its request's number.
 
-Results are delivered once, as the return value of :func:`exchange`; there are no callbacks.
+Several threads may ask at once. A thread waits for another's lane only while it has no lane under way itself, and locks
+lanes in one order: none waits for a thread that waits for it.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ import contextlib
 import heapq
 import selectors
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.outcome import Batch, Outcome
@@ -38,8 +40,6 @@ from ragen.parallel.episode.pickled import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
 from ragen.parallel.lanes.failure import LaneFailure
 from ragen.parallel.lanes.lane import Lane, Request
-
-Share = TypeVar("Share")
 
 
 class Answer(NamedTuple):
@@ -60,31 +60,8 @@ Reply = Answer | LaneFailure
 
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # no descriptor of its own, where it can be
 _LONGEST_WAIT = 600.0  # seconds of one wait, which the system counts in milliseconds
+_in_order = attrgetter("order")  # in which every thread locks lanes
 _LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thread has the lane
-
-
-def exchange(
-    requests: Mapping[Lane, Request], meanwhile: Callable[[], Share]
-) -> tuple[Share | None, dict[Lane, Reply], float]:
-    """Send each lane its request, call ``meanwhile``, and wait for all replies.
-
-    If a worker has ended since it was last asked, nothing is sent to any lane and ``meanwhile`` is not called.
-
-    Args:
-        requests: At most one for each lane.
-        meanwhile: This process's own share; its long operations let interrupts through.
-
-    Returns:
-        The result of ``meanwhile``, None if it was not called; for each lane its outcomes, in the order of the
-        request's items, or its failure (failures alone if nothing was sent); and the seconds spent idle. Never waits
-        longer than the deadlines allow.
-    """
-    if not requests:
-        return meanwhile(), {}, 0.0
-    with locked(requests):
-        begun = _Exchange()
-        ended = begun.find_ended(requests)
-        return (None, ended, 0.0) if ended else begun.run(requests, meanwhile)
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
@@ -98,23 +75,32 @@ def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
 
 
 def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
-    """Send each lane its request, whatever became of the others' workers, and wait for all replies."""
-    if not requests:
-        return {}
-    with locked(requests):
-        return _Exchange().run(requests, lambda: None)[1]
+    """Send each lane its request, and wait for all replies, in the order of the requests."""
+    found: dict[Lane, Reply] = {}
+    if requests:
+        with interrupts_held(), Exchange() as exchange:
+            exchange.claim(requests)
+            exchange.send(requests)
+            exchange.listen()
+            while len(found) < len(requests):
+                found.update(exchange.replies())
+    return {lane: found[lane] for lane in requests}
 
 
 @contextlib.contextmanager
 def locked(lanes: Iterable[Lane]) -> Iterator[None]:
     """Lock lanes with interrupts held back, except while waiting for another thread's lane."""
     with interrupts_held(), contextlib.ExitStack() as locks:
-        for lane in sorted(lanes, key=attrgetter("order")):
-            while not lane.lock.acquire(timeout=_LOCK_PATIENCE):
-                with interrupts_let_through():
-                    pass
+        for lane in sorted(lanes, key=_in_order):
+            _lock(lane)
             locks.callback(lane.lock.release)
         yield
+
+
+def _lock(lane: Lane) -> None:
+    while not lane.lock.acquire(timeout=_LOCK_PATIENCE):
+        with interrupts_let_through():
+            pass
 
 
 def end_all(lanes: Iterable[Lane]) -> None:
@@ -124,70 +110,100 @@ def end_all(lanes: Iterable[Lane]) -> None:
             ends.callback(lane.end)
 
 
-class _Exchange:
+class Exchange:
+    """Requests that are under way; a context manager that leaves none under way.
+
+    Interrupts must be held back by its user; it lets them through while it waits.
+
+    Attributes:
+        idle_s: Seconds spent waiting so far.
+        has_failed: Whether a failure is here, so that :meth:`replies` returns at once.
+    """
+
     def __init__(self) -> None:
-        self._waiting: dict[Lane, int] = {}  # and the descriptor that is watched, -1 before that
+        self._under_way: dict[Lane, int] = {}  # and the descriptor that is watched, -1 before that
+        self._claimed: set[Lane] = set()  # whose lock this thread holds
         self._watched = _Selector()
         self._looks: list[tuple[float, int, Lane]] = []  # a heap: when to look where a lane is; some have answered
-        self._replies: dict[Lane, Reply] = {}
-        self._idle_s = 0.0
+        self._arrived: dict[Lane, Reply] = {}
+        self.idle_s = 0.0
+        self.has_failed = False
 
-    def find_ended(self, lanes: Iterable[Lane]) -> dict[Lane, Reply]:
-        """Failures of the lanes whose worker has ended since it was last asked, where that shows already."""
-        for lane in lanes:
-            if lane.handle is not None:
-                self._waiting[lane] = lane.handle.fileno()
-                self._watched.register(self._waiting[lane], EVENT_READ, lane)
-        ended: dict[Lane, Reply] = {}
-        for key, _ in self._watched.select(0.0) if self._waiting else ():  # Windows does not wait for none
-            if (failure := key.data.look()) is not None:
-                ended[key.data] = failure
-        if ended:
-            self._watched.close()
-        return ended
+    def __enter__(self) -> Exchange:
+        return self
 
-    def run(
-        self, requests: Mapping[Lane, Request], meanwhile: Callable[[], Share]
-    ) -> tuple[Share, dict[Lane, Reply], float]:
+    def __exit__(self, *_: object) -> None:
         try:
-            for lane, request in requests.items():
-                self._begin(lane, request)
-            share = meanwhile()
-            for lane in self._waiting:
-                self._follow(lane)
-                heapq.heappush(self._looks, (lane.listen(), lane.order, lane))
-            while self._waiting:
-                self._wait()
+            if self._under_way:
+                end_all(self._under_way)  # interrupted: an unread reply must not meet a later request
         finally:
-            if self._waiting:
-                end_all(self._waiting)  # interrupted: an unread reply must not meet a later request
+            for lane in self._claimed:
+                lane.lock.release()
             self._watched.close()
-        return share, {lane: self._replies[lane] for lane in requests}, self._idle_s
 
-    def _begin(self, lane: Lane, request: Request) -> None:
-        self._waiting.setdefault(lane, -1)
-        try:
-            given: Batch | LaneFailure | None = lane.begin(request)
-        except CannotTravel as unfit:
-            given = Batch([Outcome(env_id, raised) for env_id, raised in unfit.failed.items()])
-        if given is not None:
-            self._finish(lane, given)
+    def claim(self, lanes: Iterable[Lane]) -> list[Lane]:
+        """Lock the lanes that are to be asked next; each is released by its reply.
+
+        Returns:
+            All of them, after waiting for other threads; or those that are free, if requests are under way.
+        """
+        may_wait, claimed = not self._under_way, []
+        for lane in sorted(lanes, key=_in_order):
+            if not lane.lock.acquire(blocking=False):
+                if not may_wait:
+                    continue
+                _lock(lane)
+            self._claimed.add(lane)
+            claimed.append(lane)
+        return claimed
+
+    def send(self, requests: Mapping[Lane, Request]) -> None:
+        """Begin to send each claimed lane its request."""
+        for lane, request in requests.items():
+            self._under_way[lane] = -1
+            try:
+                given: Batch | LaneFailure | None = lane.begin(request)
+            except CannotTravel as unfit:
+                given = Batch([Outcome(env_id, raised) for env_id, raised in unfit.failed.items()])
+            if given is not None:
+                self._finish(lane, given)
+
+    def listen(self) -> None:
+        """Begin to wait, after :meth:`send` and the caller's own share."""
+        for lane in self._under_way:
+            self._follow(lane)
+            heapq.heappush(self._looks, (lane.listen(), lane.order, lane))
+
+    def replies(self, urgent: Set[Lane] = frozenset()) -> dict[Lane, Reply]:
+        """Wait for all replies, or until a lane has failed or an urgent one has answered; what is here by then.
+
+        Never waits longer than the deadlines allow.
+        """
+        while self._under_way and not self.has_failed and urgent.isdisjoint(self._arrived):
+            self._wait()
+        arrived, self._arrived, self.has_failed = self._arrived, {}, False
+        return arrived
 
     def _finish(self, lane: Lane, given: Batch | LaneFailure) -> None:
-        descriptor = self._waiting.pop(lane)
+        descriptor = self._under_way.pop(lane)
         if descriptor >= 0:
             self._watched.unregister(descriptor)
-        self._replies[lane] = given if isinstance(given, LaneFailure) else Answer(*given, lane.generation)
+        if isinstance(given, LaneFailure):
+            self._arrived[lane], self.has_failed = given, True
+        else:
+            self._arrived[lane] = Answer(*given, lane.generation)
+        self._claimed.remove(lane)
+        lane.lock.release()
 
     def _follow(self, lane: Lane) -> None:
         """Watch the descriptor of the lane's worker for reading, and for writing if needed."""
         assert lane.handle is not None
         events = EVENT_READ | EVENT_WRITE if lane.handle.unsent() else EVENT_READ
-        if self._waiting[lane] >= 0:
-            self._watched.modify(self._waiting[lane], events, lane)
+        if self._under_way[lane] >= 0:
+            self._watched.modify(self._under_way[lane], events, lane)
             return
-        self._waiting[lane] = lane.handle.fileno()
-        self._watched.register(self._waiting[lane], events, lane)
+        self._under_way[lane] = lane.handle.fileno()
+        self._watched.register(self._under_way[lane], events, lane)
 
     def _wait(self) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
@@ -195,7 +211,7 @@ class _Exchange:
         with interrupts_let_through():
             ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, _LONGEST_WAIT)))
         now = time.monotonic()
-        self._idle_s += now - start
+        self.idle_s += now - start
         for key, _ in ready:
             lane = key.data
             if (given := lane.advance()) is not None:
@@ -204,7 +220,7 @@ class _Exchange:
                 self._follow(lane)
         while self._looks and self._looks[0][0] <= now:
             lane = heapq.heappop(self._looks)[2]
-            if lane in self._waiting:
+            if lane in self._under_way:
                 self._look(lane)
 
     def _look(self, lane: Lane) -> None:

@@ -6,7 +6,7 @@
     |   journals)        |                                     |   of each engine   |
     |   |                | <---------------------------------- |                    |
     |   v                |     reply: the outcomes, in order   |                    |
-    | exchange()         |                                     |                    |
+    | Exchange           |                                     |                    |
     |   |                |                                     |                    |
     |   v                |  < - - - - position: request, - - - |                    |
     | Lane -- handle ----+           item, since when          +--------------------+
@@ -74,7 +74,7 @@ class Lane:
     Attributes:
         name: Name of the seat, such as ``"worker 0"``.
         order: Lanes are locked in this order, by whichever thread.
-        lock: Held for the length of an exchange; engines in several threads take turns.
+        lock: Held from before a request until its reply; engines in several threads take turns.
         generation: Counts the workers that sat here.
         current: The generation of the worker that is here; -1 while there is none.
         handle: The worker, while there is one.
@@ -94,7 +94,7 @@ class Lane:
         self._since = 0.0  # when the worker was started, came up, or was asked
         self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
         self._moved = 0
-        self._listens = 0.0  # when the exchange began to wait for the reply
+        self._listens = 0.0  # when main began to wait for the reply
 
     @property
     def pid(self) -> int | None:
@@ -146,15 +146,6 @@ class Lane:
         except WorkerGone:
             with suppress(WorkerGone):  # what it answered before shows how far it came
                 self._receive()
-            return self._died()
-        return None
-
-    def look(self) -> LaneFailure | None:
-        """Between two requests: a failure if the worker is dead."""
-        assert self.handle is not None
-        try:
-            self.handle.receive()
-        except WorkerGone:
             return self._died()
         return None
 
@@ -256,7 +247,7 @@ class Lane:
         return self._end_and_locate()[0] if self.handle is not None else Ending()
 
     def kill(self) -> None:
-        """Have the worker dead, if there is one, in mid-exchange too: whichever thread waits for it finds it so."""
+        """Have the worker dead, if there is one, at work too: whichever thread waits for it finds it so."""
         if (handle := self.handle) is not None:
             handle.kill()
 

@@ -90,7 +90,7 @@ class WorkerPool:
         """An engine closes: its environments are closed, and with the last engine all workers end.
 
         ``later``: while other engines remain, its environments are closed at the next request for lanes, since the
-        caller may be in the middle of an exchange, which holds the lanes.
+        caller may be waiting for replies, and hold the lanes.
         """
         with _pools_lock:
             self._users.discard(user)

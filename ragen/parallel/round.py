@@ -105,9 +105,10 @@ class Round:
         ready: dict[Lane | None, list[EnvRecord]] = {}
         stale: dict[Lane | None, list[EnvRecord]] = {}
         self._is_waiting = False
-        for record in self._environments.of(todo):
+        for env_id in todo:
+            record = self._environments.records[env_id]
             if record.failed is not None:
-                self.values[record.env_id] = record.failed
+                self.values[env_id] = record.failed
             elif record.is_suspect and not self._failures.admit(record, self.asked.items, todo):
                 self._is_waiting = True
             elif (lane := record.lane) not in self._sent:

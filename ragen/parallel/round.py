@@ -39,6 +39,8 @@ from ragen.parallel.stats import CallTime, Stats
 
 _PATIENCE = 0.005  # seconds between looks for room in quarantine, while other threads' environments have it
 
+Orders = dict[Lane | None, tuple[Order, list[EnvRecord]]]  # each with the environments that it is for
+
 _FAILED = frozenset({Raised, TimedOut, Divergence})
 
 
@@ -70,27 +72,45 @@ class Round:
 
     def run(self) -> dict[int, Any]:
         """Play until every environment has its value; values by env_id, in the order in which they were asked."""
-        environments, values, start = self._environments, self.values, perf_counter()
-        todo = list(self.asked.items)
+        start, replies, done_here = perf_counter(), dict[Lane, Reply](), None
+        lock = self._environments.lock
         with Exchange() as exchange:
-            while todo:
-                environments.check_open()  # another thread may have abandoned it
-                with environments.lock:
+            while True:
+                self._lock_records(exchange, replies)
+                try:
+                    if replies or done_here is not None:
+                        self._take_in(done_here, replies)
+                    todo = [env_id for env_id in self.asked.items if env_id not in self.values]
+                    if not todo:
+                        break
+                    self._environments.check_open()  # another thread may have abandoned it
                     if self.looks and not self._sent:
                         self._look_within(todo)
                     orders = self._orders(todo)
-                if orders or self._sent:
-                    self._exchange(exchange, orders)
-                elif self._is_waiting:
+                finally:
+                    lock.release()
+                if self._is_waiting and not orders and not self._sent:
                     time.sleep(_PATIENCE)
-                todo = [env_id for env_id in todo if env_id not in values]
+                done_here, replies = self._exchange(exchange, orders)
         if self._has_failures:
             self._failures.sum_up()
         lane_s = dict(self._busy_s)
         times = lane_s.pop(None, 0.0), max(lane_s.values(), default=0.0), len(lane_s), exchange.idle_s
         self.time = CallTime(perf_counter() - start, len(self.asked.items), *times)
         interrupts_come_too_late()
-        return {env_id: values[env_id] for env_id in self.asked.items}
+        return {env_id: self.values[env_id] for env_id in self.asked.items}
+
+    def _lock_records(self, exchange: Exchange, replies: dict[Lane, Reply]) -> None:
+        """Lock the records to handle replies, after awaiting more if these take a home that is at work.
+
+        While a lane is at work, the records of another thread are not waited for, which may wait for that lane.
+        """
+        while True:
+            is_quiet = len(replies) == len(self._sent)
+            may_handle = is_quiet or all(map(self._is_settled_alone, replies.items()))
+            if may_handle and self._environments.lock.acquire(blocking=is_quiet):
+                return
+            replies.update(exchange.replies())
 
     def _look_within(self, todo: Collection[int]) -> None:
         left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
@@ -100,7 +120,7 @@ class Round:
 
     # Who is asked what
 
-    def _orders(self, todo: list[int]) -> dict[Lane | None, tuple[Order, list[EnvRecord]]]:
+    def _orders(self, todo: list[int]) -> Orders:
         """One order for each home that is not at work, with its environments; those that failed get their value."""
         ready: dict[Lane | None, list[EnvRecord]] = {}
         stale: dict[Lane | None, list[EnvRecord]] = {}
@@ -115,7 +135,7 @@ class Round:
                 is_loaded = record.generation == (IN_MAIN if lane is None else lane.current)
                 group = ready if is_loaded and (record.in_sync or self._needs(record).is_empty) else stale
                 group.setdefault(lane, []).append(record)
-        orders: dict[Lane | None, tuple[Order, list[EnvRecord]]] = {}
+        orders: Orders = {}
         for lane, records in stale.items():
             if (rebuild := self._rebuild(lane, records)) is not None:
                 orders[lane] = rebuild, records
@@ -157,44 +177,26 @@ class Round:
             return None
         return RebuildHere(specs, journals) if lane is None else Rebuild.of(specs, journals)
 
-    # What comes of it
-
-    def _exchange(self, exchange: Exchange, orders: Mapping[Lane | None, tuple[Order, list[EnvRecord]]]) -> None:
-        """Let homes work, until all have or one has more to do, and take in what came of it."""
+    def _exchange(self, exchange: Exchange, orders: Orders) -> tuple[tuple[Order, Answer] | None, dict[Lane, Reply]]:
+        """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
         requests: dict[Lane, Request] = {}
-        for lane in exchange.claim([lane for lane in orders if lane is not None]):
+        for lane in exchange.claim(filter(None, orders)):
             order, records = orders[lane]
             self._sent[lane] = order
             requests[lane] = self._request(lane, order, records)
             for record in records:
                 record.in_sync = False  # from here on, until what comes of it is committed
         exchange.send(requests)
-        mine, records = orders.get(None, (None, []))
-        if exchange.has_failed:  # what was lost is rebuilt meanwhile
-            mine = None
-        if mine is not None:
+        here: tuple[Order, Answer] | None = None
+        if None in orders and not exchange.has_failed:  # what was lost is rebuilt first
+            order, records = orders[None]
             for record in records:
                 record.in_sync = False
-            here = self._homes.main.run(mine, self.asked.timeout_of(mine))
+            here = order, Answer(*self._homes.main.run(order, self.asked.timeout_of(order)), IN_MAIN)
         exchange.listen()
-        replies = self._replies(exchange) if mine is None or not mine.rebuilds else {}  # main has more to do at once
-        with self._environments.lock:
-            if mine is not None:
-                self._take(None, mine, Answer(*here, IN_MAIN))
-            for lane, reply in replies.items():
-                order = self._sent.pop(lane)
-                if isinstance(reply, Answer):
-                    self._take(lane, order, reply)
-                else:
-                    self._has_failures = True
-                    self._failures.of_lane(lane, reply, order, self.asked)
-
-    def _replies(self, exchange: Exchange) -> dict[Lane, Reply]:
-        """All replies; or those that are here once a home has more to do, if that takes none that is at work."""
-        replies = exchange.replies({lane for lane, order in self._sent.items() if order.rebuilds})
-        while len(replies) < len(self._sent) and not all(map(self._is_settled_alone, replies.items())):
-            replies.update(exchange.replies())
-        return replies
+        if here is not None and here[0].rebuilds:
+            return here, {}
+        return here, exchange.replies({lane for lane, order in self._sent.items() if order.rebuilds})
 
     def _is_settled_alone(self, given: tuple[Lane, Reply]) -> bool:
         """Whether a reply is handled without any other home."""
@@ -213,6 +215,19 @@ class Round:
         knows_some = any(record.is_loaded for record in records)
         generation = lane.current if knows_some else None
         return Request(self._homes.number, order, self.asked.reset_timeout, self._homes.startup_timeout, generation)
+
+    # What comes of it
+
+    def _take_in(self, here: tuple[Order, Answer] | None, replies: Mapping[Lane, Reply]) -> None:
+        if here is not None:
+            self._take(None, *here)
+        for lane, reply in replies.items():
+            order = self._sent.pop(lane)
+            if isinstance(reply, Answer):
+                self._take(lane, order, reply)
+            else:
+                self._has_failures = True
+                self._failures.of_lane(lane, reply, order, self.asked)
 
     def _fail(self, record: EnvRecord, value: Raised | Divergence, order: Order) -> None:
         self._has_failures = True

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import ragen.parallel
 from ragen.errors import ConfigError, EnvError, InputError, LaneDiedError, StateError
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
 from ragen.parallel.episode.turn import Turn, TurnResult
-from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Unreplayable, Walk
+from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Unreplayable, Walk
 from support.leftovers import is_over, until
 
 PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
@@ -504,6 +505,58 @@ def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
     thread.join()
     assert [type(result) for result in results[0].values()] == [TurnResult] * 2
     assert list(engine.play(turns())) == list(IDS)
+
+
+@pytest.mark.parametrize("make", ["process"], indirect=True)
+def test_a_lost_worker_and_the_removal_of_an_environment_at_a_worker_that_is_busy(make: Make, tmp_path: Path) -> None:
+    """The removal has the records and waits for a worker; the call has the worker, and wants the records."""
+    pipes = [tmp_path / "first", tmp_path / "second"]
+    engine = make(step_timeout=60.0)
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    for env_id, lane in enumerate((0, 1, 1)):
+        engine.add(EnvSpec.of(Meets, {"pipe": str(pipes[lane])}, env_id), lane)
+    engine.reset(seeds(range(3)))
+    results: list[Any] = []
+    reads = Turn(("read",), 9)
+    call = threading.Thread(target=lambda: results.append(engine.play({0: reads, 1: reads})), daemon=True)
+    removal = threading.Thread(target=engine.remove, args=[[2]], daemon=True)
+    call.start()
+    first, second = [writing_end(pipe) for pipe in pipes]  # so that both environments wait
+    (killed,) = {lane.pid for lane in engine.stats() if lane.lane == engine.home(0)}
+    assert killed is not None
+    removal.start()
+    assert until(lambda: is_locked(engine))
+    os.kill(killed, signal.SIGKILL)
+    assert until(lambda: is_over(killed))
+    os.close(first)
+    os.close(second)
+    os.close(writing_end(pipes[0]))  # of the one that is played anew
+    for thread in (call, removal):
+        thread.join(50)
+    assert [type(result) for result in results[0].values()] == [TurnResult] * 2
+    assert list(engine.records) == [0, 1]
+
+
+def is_locked(engine: EnvEngine) -> bool:
+    """Whether another thread has the records."""
+    is_free = engine.environments.lock.acquire(blocking=False)
+    if is_free:
+        engine.environments.lock.release()
+    return not is_free
+
+
+def writing_end(pipe: Path) -> int:
+    """A descriptor of a named pipe, once it is open for reading."""
+    found: list[int] = []
+
+    def opens() -> bool:
+        with suppress(OSError):
+            found.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(found)
+
+    assert until(opens)
+    return found[0]
 
 
 # Misuse

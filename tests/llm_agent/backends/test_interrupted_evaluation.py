@@ -323,10 +323,11 @@ def test_the_address_of_something_else_than_an_api_is_refused_with_the_one_that_
         assert server.bodies == [] and not (tmp_path / "out").exists()
 
 
-def test_other_tags_in_the_same_folder_are_refused_by_the_key_that_differs(whole, capsys):
+def test_other_tags_in_the_same_folder_are_refused_by_the_options_that_differ(whole, capsys):
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, whole[0], "--tags", "Bandit") == 2
-        assert "'es_manager.val.env_configs.n_groups' was" in capsys.readouterr().err and server.bodies == []
+        assert "--tags or --limit (es_manager.val.env_configs.n_groups) was" in capsys.readouterr().err
+        assert server.bodies == []
 
 
 BAD = {

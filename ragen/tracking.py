@@ -59,6 +59,7 @@ class Logger(Protocol):
             step: The step.
             phase: See :meth:`log`.
         """
+        return None
 
     def close(self) -> None:
         """Write pending data."""

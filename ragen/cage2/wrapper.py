@@ -190,6 +190,7 @@ class ParallelEnvWrapper(SubEnvs):
         """Raise the failure of the first environment that has no episode."""
         for index in lost:
             failed = self.engine.records[index].failed
+            assert failed is not None
             raise EnvError(f"env {index} could not be reset: {failed.text}") from failed.error
 
     # Queries

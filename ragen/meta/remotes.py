@@ -22,9 +22,12 @@ COMMANDS = ("reset", "step", "get_attr", "seed", "close")
 class Copies(Protocol):
     """The interface of :class:`~ragen.meta.manager.ParallelEnvManager` to its remotes."""
 
-    closed: bool
     num_envs: int
     remotes: tuple[Remote, ...]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
 
     def get_attr(self, name: str, env_idx: int = 0, subattrs: Sequence[str] | None = None) -> Any:
         """An attribute of a copy."""

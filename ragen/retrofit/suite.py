@@ -60,8 +60,8 @@ class Played:
 
     def config(self, **settings: Any) -> Any:
         """A configuration of this tag only, for OmegaConf, since RAGEN's manager reads attributes."""
-        part = {"env_groups": GROUPS, "group_size": GROUP_SIZE}
-        part |= {"env_configs": {"tags": [self.tag], "n_groups": [GROUPS]}}
+        groups = {"tags": [self.tag], "n_groups": [GROUPS]}
+        part = {"env_groups": GROUPS, "group_size": GROUP_SIZE, "env_configs": groups}
         settings = {"format_penalty": self.format_penalty, "crash_report_dir": None, **settings}
         entries = {self.tag: {"env_config": None, **self.entry}}
         return OmegaConf.create(

@@ -128,8 +128,9 @@ def package_folder(package: str) -> Path:
 
 
 def extra_of(env_class: type) -> str | None:
-    """The extra that an environment's class declares to need, as its ``extra``; None for none."""
-    return getattr(env_class, "extra", None)
+    """The extra of this package that an environment's class declares to need, as its ``extra``; None for none."""
+    extra = getattr(env_class, "extra", None)  # which may be anything in a user's class
+    return extra if isinstance(extra, str) and extra in EXTRAS else None
 
 
 def missing(extra: str) -> list[str]:

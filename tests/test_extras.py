@@ -9,7 +9,7 @@ import pytest
 
 from ragen.cli.main import main
 from ragen.errors import MissingExtraError, install_command
-from ragen.extras import EXTRAS, Extra, needs
+from ragen.extras import EXTRAS, Extra, extra_of, needs
 
 ROOT = Path(__file__).resolve().parents[1]
 WITHOUT = """
@@ -40,6 +40,16 @@ def test_an_environment_without_its_packages_is_refused_before_anything_is_writt
     assert capsys.readouterr().err == f"error: {told}.\n" and not (tmp_path / "out").exists()
     assert main(["list", "environments"]) == 0
     assert re.search(r"^  textworld +not installed ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_an_attribute_of_that_name_that_means_something_else_is_no_extra():
+    class Theirs:
+        extra = ("theirs",)
+
+    class Ours:
+        extra = "search"
+
+    assert (extra_of(Theirs), extra_of(Ours)) == (None, "search")
 
 
 def test_a_module_that_no_extra_brings_is_missed_as_ever():

@@ -119,7 +119,6 @@ class ParallelEnvWrapper(SubEnvs):
             EnvError: An environment could not be reset, even after it was rebuilt.
         """
         self._check_open()
-        self._is_begun = False
         chosen = self.seed if seed is None else checked_seed(seed, limit=None)
         rounds = self._base[1] + 1 if seed is None else 0
         seeds = [episode_seed((chosen, rounds), i, 1) for i in range(self.n_envs)]
@@ -158,10 +157,8 @@ class ParallelEnvWrapper(SubEnvs):
         if not self._is_begun:
             raise StateError("ParallelEnvWrapper was stepped before a reset that worked: call reset first.")
         chosen = _actions(actions, self.n_envs)
-        self._is_begun = False  # unless environments that fail can be reset
         results = self.step_envs(range(self.n_envs), chosen)
         self._refuse_lost([i for i, each in enumerate(results) if each.final is None and "env_error" in each.info])
-        self._is_begun = True
         rewards = np.array([float(each.reward) for each in results])
         dones = np.array([each.final is not None for each in results])
         self._returns += rewards
@@ -187,8 +184,9 @@ class ParallelEnvWrapper(SubEnvs):
         }
 
     def _refuse_lost(self, lost: Sequence[int]) -> None:
-        """Raise the failure of the first environment that has no episode."""
+        """Raise the failure of the first environment that has no episode; all have to be reset then."""
         for index in lost:
+            self._is_begun = False
             failed = self.engine.records[index].failed
             assert failed is not None
             raise EnvError(f"env {index} could not be reset: {failed.text}") from failed.error

@@ -251,3 +251,16 @@ def test_environments_that_cannot_be_built_are_an_error(monkeypatch):
             envs.reset()
         with pytest.raises(StateError, match="call reset"):
             envs.step([0, 0])
+
+
+@pytest.mark.parametrize("name", ["step", "reset"])
+def test_an_interrupted_call_has_not_happened(monkeypatch, name):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with ParallelEnvWrapper(2, workers=0, **GIVEN) as envs, ParallelEnvWrapper(2, workers=0, **GIVEN) as others:
+        assert envs.reset().tolist() == others.reset().tolist()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(envs.engine, "play" if name == "step" else "reset", interrupted)
+            envs.step([0, 0]) if name == "step" else envs.reset(9)
+        assert envs.step([0, 5])[0].tolist() == others.step([0, 5])[0].tolist()

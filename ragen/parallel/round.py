@@ -30,16 +30,17 @@ from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.homes import Homes
-from ragen.parallel.interrupts import interrupts_come_too_late
+from ragen.parallel.interrupts import interrupts_come_too_late, interrupts_let_through
 from ragen.parallel.lanes.exchange import Answer, Exchange, Reply
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
 from ragen.parallel.stats import CallTime, Stats
 
-_PATIENCE = 0.005  # seconds between looks for room in quarantine, while other threads' environments have it
+_PATIENCE = 0.005  # seconds for another thread to let go of the records, or of room in quarantine
 
-Orders = dict[Lane | None, tuple[Order, list[EnvRecord]]]  # each with the environments that it is for
+Orders = dict[Lane | None, tuple[Order, list[EnvRecord], int | None]]
+"""Each with its environments, and the worker that knows them; None where it is to learn of them all."""
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
 
@@ -63,7 +64,8 @@ class Round:
         self.values: dict[int, Any] = {}
         self.saved: dict[int, bytes] = {}
         self._busy_s: dict[Lane | None, float] = defaultdict(float)
-        self._sent: dict[Lane, Order] = {}  # that workers are at work on
+        self._sent: dict[Lane, tuple[Order, list[EnvRecord]]] = {}  # that workers are at work on
+        self._rebuilt: set[int] = set()  # that can be asked, though they may not stand at the ends of their journals
         self.time = CallTime(0.0, 0)
         self.looks = False
         self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
@@ -90,7 +92,8 @@ class Round:
                 finally:
                     lock.release()
                 if self._is_waiting and not orders and not self._sent:
-                    time.sleep(_PATIENCE)
+                    with interrupts_let_through():
+                        time.sleep(_PATIENCE)
                 done_here, replies = self._exchange(exchange, orders)
         if self._has_failures:
             self._failures.sum_up()
@@ -103,12 +106,12 @@ class Round:
     def _lock_records(self, exchange: Exchange, replies: dict[Lane, Reply]) -> None:
         """Lock the records to handle replies, after awaiting more if these take a home that is at work.
 
-        While a lane is at work, the records of another thread are not waited for, which may wait for that lane.
+        While a lane is at work, another thread that has the records is not waited for: it may wait for that lane.
         """
         while True:
             is_quiet = len(replies) == len(self._sent)
             may_handle = is_quiet or all(map(self._is_settled_alone, replies.items()))
-            if may_handle and self._environments.lock.acquire(blocking=is_quiet):
+            if may_handle and self._environments.lock.acquire(timeout=-1 if is_quiet else _PATIENCE):
                 return
             replies.update(exchange.replies())
 
@@ -125,26 +128,32 @@ class Round:
         ready: dict[Lane | None, list[EnvRecord]] = {}
         stale: dict[Lane | None, list[EnvRecord]] = {}
         self._is_waiting = False
+        at_work = {record.env_id for _, records in self._sent.values() for record in records}
+        seen: dict[Lane | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
         for env_id in todo:
             record = self._environments.records[env_id]
+            if env_id in at_work:  # where another thread may have moved it from
+                continue
             if record.failed is not None:
                 self.values[env_id] = record.failed
             elif record.is_suspect and not self._failures.admit(record, self.asked.items, todo):
                 self._is_waiting = True
             elif (lane := record.lane) not in self._sent:
-                is_loaded = record.generation == (IN_MAIN if lane is None else lane.current)
-                group = ready if is_loaded and (record.in_sync or self._needs(record).is_empty) else stale
+                is_loaded = record.generation == seen.setdefault(lane, IN_MAIN if lane is None else lane.current)
+                is_there = record.in_sync or env_id in self._rebuilt or self._needs(record).is_empty
+                group = ready if is_loaded and is_there else stale
                 group.setdefault(lane, []).append(record)
         orders: Orders = {}
         for lane, records in stale.items():
-            if (rebuild := self._rebuild(lane, records)) is not None:
-                orders[lane] = rebuild, records
+            if (rebuild := self._rebuild(lane, seen[lane], records)) is not None:
+                knows_some = any(record.generation == seen[lane] for record in records)
+                orders[lane] = rebuild, records, seen[lane] if knows_some else None
         for lane, records in ready.items():
             if lane in orders:  # they play with those that are rebuilt first
                 continue
             if lane is None and self.looks:
                 records = self._homes.piece(self._stats.episode, records, self.asked.kind is Reset)
-            orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in records]), records
+            orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in records]), records, seen[lane]
         return orders
 
     def _needs(self, record: EnvRecord) -> EpisodeJournal:
@@ -156,7 +165,7 @@ class Round:
             return EpisodeJournal(settings=record.journal.lasting())
         return record.journal
 
-    def _rebuild(self, lane: Lane | None, records: list[EnvRecord]) -> Rebuild | None:
+    def _rebuild(self, lane: Lane | None, worker: int, records: list[EnvRecord]) -> Rebuild | None:
         """What brings environments to the end of their journals; those that cannot be replayed have failed."""
         specs, journals = [], []
         for record in sorted(records, key=lambda record: record.spec.tag):
@@ -169,7 +178,7 @@ class Round:
                 self._has_failures = True
                 self._failures.lost(record, self.asked)
                 continue
-            if not record.is_loaded:
+            if record.generation != worker:
                 specs.append(record.spec)
             if not journal.is_empty:
                 journals.append((record.env_id, journal))
@@ -181,40 +190,37 @@ class Round:
         """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
         requests: dict[Lane, Request] = {}
         for lane in exchange.claim(filter(None, orders)):
-            order, records = orders[lane]
-            self._sent[lane] = order
-            requests[lane] = self._request(lane, order, records)
-            for record in records:
-                record.in_sync = False  # from here on, until what comes of it is committed
+            order, records, worker = orders[lane]
+            self._sent[lane] = order, records
+            timeout = self.asked.reset_timeout if order.rebuilds else self.asked.timeout
+            requests[lane] = Request(self._homes.number, order, timeout, self._homes.startup_timeout, worker)
+            self._begin(records)
         exchange.send(requests)
         here: tuple[Order, Answer] | None = None
         if None in orders and not exchange.has_failed:  # what was lost is rebuilt first
-            order, records = orders[None]
-            for record in records:
-                record.in_sync = False
+            order, records, _ = orders[None]
+            self._begin(records)
             here = order, Answer(*self._homes.main.run(order, self.asked.timeout_of(order)), IN_MAIN)
         exchange.listen()
         if here is not None and here[0].rebuilds:
             return here, {}
-        return here, exchange.replies({lane for lane, order in self._sent.items() if order.rebuilds})
+        return here, exchange.replies({lane for lane, (order, _) in self._sent.items() if order.rebuilds})
+
+    def _begin(self, records: list[EnvRecord]) -> None:
+        """From here on, until what comes of it is committed, they do not stand at the ends of their journals."""
+        for record in records:
+            record.in_sync = False
+            self._rebuilt.discard(record.env_id)
 
     def _is_settled_alone(self, given: tuple[Lane, Reply]) -> bool:
         """Whether a reply is handled without any other home."""
         lane, reply = given
         if isinstance(reply, LaneFailure):
             return reply.cause is not Cause.START  # after which environments may move to the main process
-        order = self._sent[lane]
+        order, _ = self._sent[lane]
         return not any(
             type(outcome.value) in _FAILED and not _lives_on(order, outcome.value) for outcome in reply.outcomes
         )
-
-    def _request(self, lane: Lane, order: Order, records: list[EnvRecord]) -> Request:
-        """The worker that is meant must be the one that knows the environments, unless it is to learn of them all."""
-        if not order.rebuilds:
-            return Request(self._homes.number, order, self.asked.timeout, self._homes.startup_timeout, lane.current)
-        knows_some = any(record.is_loaded for record in records)
-        generation = lane.current if knows_some else None
-        return Request(self._homes.number, order, self.asked.reset_timeout, self._homes.startup_timeout, generation)
 
     # What comes of it
 
@@ -222,7 +228,7 @@ class Round:
         if here is not None:
             self._take(None, *here)
         for lane, reply in replies.items():
-            order = self._sent.pop(lane)
+            order, _ = self._sent.pop(lane)
             if isinstance(reply, Answer):
                 self._take(lane, order, reply)
             else:
@@ -246,7 +252,10 @@ class Round:
                 bad.append(outcome)
                 continue
             if order.rebuilds:
-                records[env_id].generation, records[env_id].in_sync = generation, True
+                record = records[env_id]
+                if record.lane is lane:  # else another thread has moved it
+                    record.generation, record.in_sync = generation, self._needs(record) is record.journal
+                    self._rebuilt.add(env_id)
             if gives_values:
                 self.values[env_id] = value
             if saved is not None:
@@ -256,7 +265,8 @@ class Round:
         if self._stats.keeps_each and order.counts:
             self._stats.count_each(outcomes)
         for env_id, value, *_ in bad:
-            if order.rebuilds and not (isinstance(value, Raised) and value.phase == "load"):
+            is_there = order.rebuilds and records[env_id].lane is lane
+            if is_there and not (isinstance(value, Raised) and value.phase == "load"):
                 records[env_id].generation = generation
             self._fail(records[env_id], value, order)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ import pytest
 import ragen.parallel
 from ragen.errors import ConfigError, EnvError, InputError, LaneDiedError, StateError
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
+from ragen.parallel.environments import NOT_LOADED
 from ragen.parallel.episode.turn import Turn, TurnResult
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Unreplayable, Walk
 from support.leftovers import is_over, until
@@ -511,7 +513,7 @@ def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
 def test_a_lost_worker_and_the_removal_of_an_environment_at_a_worker_that_is_busy(make: Make, tmp_path: Path) -> None:
     """The removal has the records and waits for a worker; the call has the worker, and wants the records."""
     pipes = [tmp_path / "first", tmp_path / "second"]
-    engine = make(step_timeout=60.0)
+    engine = make(step_timeout=60.0, startup_timeout=60.0)
     for pipe in pipes:
         os.mkfifo(pipe)
     for env_id, lane in enumerate((0, 1, 1)):
@@ -536,6 +538,120 @@ def test_a_lost_worker_and_the_removal_of_an_environment_at_a_worker_that_is_bus
         thread.join(50)
     assert [type(result) for result in results[0].values()] == [TurnResult] * 2
     assert list(engine.records) == [0, 1]
+
+
+@pytest.mark.parametrize("make", ["process"], indirect=True)
+@pytest.mark.parametrize("is_one_engine", [True, False])
+@pytest.mark.parametrize("in_sync", [True, False])
+def test_a_worker_that_ends_while_another_call_waits_for_it_is_no_fault_of_that_calls_environment(
+    make: Make, tmp_path: Path, is_one_engine: bool, in_sync: bool
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    times = {"step_timeout": 60.0, "startup_timeout": 60.0, "max_workers": 1}
+    engine = make(**times)
+    other = engine if is_one_engine else make(**times)
+    engine.add(EnvSpec.of(Meets, {"pipe": str(pipe)}, 0), 0)
+    other.add(EnvSpec.of(Walk, None, 1), 0)
+    engine.reset({0: 5})
+    other.reset({1: 5})
+    other.records[1].in_sync = in_sync  # False: as after an interrupt
+    results: list[Any] = []
+    first = threading.Thread(target=engine.play, args=[{0: Turn(("read",), 9)}], daemon=True)
+    second = threading.Thread(target=lambda: results.append(other.play({1: TURN})), daemon=True)
+    first.start()
+    end = writing_end(pipe)
+    lane = other.records[1].lane
+    assert lane is not None and lane.pid is not None
+    killed = lane.pid
+    second.start()
+    assert until(lambda: waits_for_lane(second))
+    os.kill(killed, signal.SIGKILL)
+    assert until(lambda: is_over(killed))
+    os.close(end)
+    os.close(writing_end(pipe))
+    for thread in (first, second):
+        thread.join(50)
+    assert type(results[0][1]) is TurnResult
+    assert not other.records[1].is_suspect and other.home(1) == "worker 0"
+
+
+@pytest.mark.parametrize("make", ["process"], indirect=True)
+def test_an_environment_that_becomes_a_suspect_at_work_is_not_asked_twice(make: Make, tmp_path: Path) -> None:
+    """As when another call's failures send all environments of its worker to quarantine."""
+    pipes = [tmp_path / "first", tmp_path / "second"]
+    engine = make(step_timeout=60.0, startup_timeout=60.0)
+    for env_id, pipe in enumerate(pipes):
+        os.mkfifo(pipe)
+        engine.add(EnvSpec.of(Meets, {"pipe": str(pipe)}, env_id), env_id)
+    engine.reset(seeds(range(2)))
+    results: list[Any] = []
+    reads = Turn(("read",), 9)
+    call = threading.Thread(target=lambda: results.append(engine.play({0: reads, 1: reads})), daemon=True)
+    call.start()
+    first, second = [writing_end(pipe) for pipe in pipes]
+    record, lane = engine.records[0], engine.records[1].lane
+    assert lane is not None and lane.pid is not None
+    killed = lane.pid
+    with engine.environments.lock:
+        record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
+    os.kill(killed, signal.SIGKILL)
+    assert until(lambda: is_over(killed))
+    os.close(second)
+    second = writing_end(pipes[1])  # it is played anew, and the first is still at work
+    assert engine.home(0) == "worker 0"
+    os.close(first)
+    os.close(second)
+    call.join(50)
+    walk = Walk()
+    walk.reset(seed=100)
+    assert results[0][0].observation == walk.step("read")[0]
+    assert engine.home(0) == "worker 0"
+
+
+def waits_for_lane(thread: threading.Thread) -> bool:
+    """Whether a thread waits for another one that has a worker."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_code.co_name != "_lock":
+        frame = frame.f_back
+    return frame is not None
+
+
+class Ready(Walk):
+    """Can be stepped as soon as it is built."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self.reset(0)
+
+
+class Interrupts(Walk):
+    """Raises when it is built again, and is interrupted the time after that."""
+
+    def __init__(self, config: Path) -> None:
+        if config.exists():
+            config.write_text(f"{config.read_text()}.")
+            if len(config.read_text()) == 1:
+                raise ValueError("once")
+            raise KeyboardInterrupt
+        super().__init__()
+
+
+@pytest.mark.parametrize("make", ["main"], indirect=True)
+def test_a_reset_that_is_interrupted_after_a_rebuild_has_not_happened(make: Make, tmp_path: Path) -> None:
+    engine, flag = make([EnvSpec.of(Ready, None, 0), EnvSpec.of(Interrupts, tmp_path / "flag", 1)]), tmp_path / "flag"
+    engine.set_attr([0, 1], "mark", 1)
+    engine.reset({0: 5, 1: 6})
+    engine.play(turns([0, 1]))
+    for env_id in (0, 1):
+        engine.records[env_id].in_sync = False  # as after an interrupted call
+    flag.write_text("")
+    with pytest.raises(KeyboardInterrupt):
+        engine.reset({0: 7, 1: 8})
+    alone = make([EnvSpec.of(Walk, None, 0)])
+    alone.reset({0: 5})
+    alone.play(turns([0]))
+    assert engine.play(turns([0]))[0].observation == alone.play(turns([0]))[0].observation
 
 
 def is_locked(engine: EnvEngine) -> bool:

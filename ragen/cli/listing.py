@@ -57,6 +57,8 @@ def environments() -> Iterator[tuple[str, ...]]:
     from ragen.extras import extra_of, missing
 
     for name in REGISTERED_ENVS:
+        if ":" in name:  # a path, which is known only since it was used in this process
+            continue
         try:
             env_class, config_class = resolve_env(name)
             about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0].replace("`", "")

@@ -523,9 +523,10 @@ def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom
     assert failed == [4, 12]
     assert len(tries) < 40
     said = [record.getMessage() for record in caplog.records]
-    assert sum("environments stay in the main process" in line for line in said) == 1
+    reasons = 2 if backend == "ray" else 1  # an agent that is lost, and then nodes that start none
+    assert 1 <= sum("environments stay in the main process" in line for line in said) <= reasons
     says = f"did not start: its process {SAYS_NO_START[backend]}"
-    assert sum(says in line and "stay in the main process" not in line for line in said) == 1
+    assert 1 <= sum(says in line and "stay in the main process" not in line for line in said) <= reasons
 
 
 @pytest.mark.cold

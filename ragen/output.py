@@ -78,17 +78,17 @@ def shown_override(word: str) -> str:
     return f"{key}{equals}{shown_address(value)}" if "://" in value else word
 
 
-def new_console(**options: Any) -> Console:
+def new_console(is_plain: bool = False) -> Console:
     """A ``rich`` console of standard output that keeps each line whole in a pipe or a file.
 
     In a terminal, lines wrap; the variable ``COLUMNS`` sets the width of both.
 
     Args:
-        **options: Those of ``rich.console.Console``.
+        is_plain: Whether texts are printed as they are: without markup, emoji codes and highlighting.
     """
     from rich.console import Console
 
-    made = Console(**options)
+    made = Console(markup=not is_plain, emoji=not is_plain, highlight=not is_plain)
     if not (made.is_terminal or made.is_jupyter or "COLUMNS" in os.environ):
         made.width = _WHOLE
     return made

@@ -52,13 +52,11 @@ def main(options: argparse.Namespace, prog: str) -> int:
 
 def environments() -> Iterator[tuple[str, ...]]:
     """Each registered type: its name, the cost of a turn, and its description."""
-    from ragen.env.registry import REGISTERED_ENVS, resolve_env
+    from ragen.env.registry import registered_names, resolve_env
     from ragen.errors import RagenError, install_command
     from ragen.extras import extra_of, missing
 
-    for name in REGISTERED_ENVS:
-        if ":" in name:  # a path, which is known only since it was used in this process
-            continue
+    for name in registered_names():
         try:
             env_class, config_class = resolve_env(name)
             about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0].replace("`", "")

@@ -167,6 +167,11 @@ def replace_envs(
     return REGISTERED_ENVS, REGISTERED_ENV_CONFIGS
 
 
+def registered_names() -> list[str]:
+    """The names of all registered types, without the paths that are known only since they were used in this process."""
+    return [name for name in REGISTERED_ENVS if ":" not in name]
+
+
 def staying_in_main(env_types: Iterable[str]) -> list[str]:
     """The types that must stay in the main process for equal rollouts, sorted; the reason of each is logged once."""
     salted = {} if os.environ.get(HASH_SEED, "random") != "random" else _in_main_unless_hash_seed

@@ -128,7 +128,9 @@ class Round:
         ready: dict[Lane | None, list[EnvRecord]] = {}
         stale: dict[Lane | None, list[EnvRecord]] = {}
         self._is_waiting = False
-        at_work = {record.env_id for _, records in self._sent.values() for record in records}
+        at_work = set[int]()
+        for _, records in self._sent.values():
+            at_work.update(record.env_id for record in records)
         seen: dict[Lane | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
         for env_id in todo:
             record = self._environments.records[env_id]

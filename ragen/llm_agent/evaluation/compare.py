@@ -343,7 +343,7 @@ def _write_page(
 def _print(
     paths: Sequence[Path], runs: Sequence[Sequence[Record]], pairs: Sequence[Pair], left_out: LeftOut, with_seeds: bool
 ) -> None:
-    console = new_console(markup=False, emoji=False, highlight=False)
+    console = new_console(is_plain=True)
     names = _told_apart(paths)
     if len(runs) > 2:
         tables = [*board(runs, names, console.width), *tables_of_twos(runs, names, console.width)]

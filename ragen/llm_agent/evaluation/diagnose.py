@@ -335,7 +335,7 @@ def _training(path: Path, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"run": str(path), "scorer": scorer, "steps": steps, "notes": notes}, indent=1))
         return 0
-    console = new_console(markup=False, emoji=False, highlight=False)
+    console = new_console(is_plain=True)
     heads = [
         head for head, name in _COLUMNS.items() if any(name in each for s in steps for each in s["samples"].values())
     ]
@@ -360,7 +360,7 @@ def _print(
     scanned: Scan,
     count: int,
 ) -> None:
-    console = new_console(markup=False, emoji=False, highlight=False)
+    console = new_console(is_plain=True)
     if tags:
         table = plain_table("Thoughts", "tag", "trajectories", "replies", "valid thinking")
         for tag in tags:

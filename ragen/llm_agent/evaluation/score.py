@@ -120,7 +120,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
         write_results(results, usage, folder / "results.json")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another with --output.") from error
-    console = new_console(markup=False, emoji=False, highlight=False)
+    console = new_console(is_plain=True)
     penalty = about.get("es_manager.format_penalty")
     print_results(console, results, {}, summarise(states_of(new), penalty if isinstance(penalty, int | float) else 0))
     differing = sum(line_of(one) != line_of(other) for one, other in zip(records, new, strict=True))

@@ -287,7 +287,7 @@ def _finish(
     records = file.finish(group_size)
     results, usage = evaluate(records), file.count(usage_of(proxy))
     write_results(results, usage, file.path.with_name("results.json"))
-    console = new_console(markup=False, emoji=False, highlight=False)
+    console = new_console(is_plain=True)
     counted_ones = independent(records)
     tags = summarise(states_of(counted_ones), penalty)
     print_results(console, results, usage, tags)

@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ragen.commands import CommandParser
-from ragen.env import REGISTERED_ENVS, resolve_env
+from ragen.env import resolve_env
 from ragen.env.base import BaseEnv
+from ragen.env.registry import registered_names
 from ragen.errors import ConfigError, RagenError
 from ragen.extras import check_installed
 from ragen.llm_agent.config.environments import check_extras, read_config
@@ -124,7 +125,7 @@ def shipped_envs() -> dict[str, dict[str, Any]]:
     """All tags of the package's configurations, and the registered types without one."""
     tags = tags_of(load_config("base"))
     types = {entry["env_type"] for entry in tags.values()}
-    return tags | {name: {"env_type": name} for name in REGISTERED_ENVS if name not in types and ":" not in name}
+    return tags | {name: {"env_type": name} for name in registered_names() if name not in types}
 
 
 def playable(custom_envs: CustomEnvs) -> dict[str, dict[str, Any]]:

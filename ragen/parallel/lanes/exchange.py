@@ -170,9 +170,12 @@ class Exchange:
 
     def listen(self) -> None:
         """Begin to wait, after :meth:`send` and the caller's own share."""
-        for lane in self._under_way:
-            self._follow(lane)
-            heapq.heappush(self._looks, (lane.listen(), lane.order, lane))
+        for lane, descriptor in self._under_way.items():
+            if descriptor < 0:
+                self._follow(lane)
+            first_look = lane.listen()
+            if descriptor < 0:
+                heapq.heappush(self._looks, (first_look, lane.order, lane))
 
     def replies(self, urgent: Set[Lane] = frozenset()) -> dict[Lane, Reply]:
         """Wait for all replies, or until a lane has failed or an urgent one has answered; what is here by then.

@@ -7,6 +7,7 @@ the main process and in workers alike.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,10 +23,10 @@ from ragen.parallel.interrupts import let_signals_pass
 
 log = logging.getLogger(__name__)
 
-REPLAY_S = 0.005  # seconds of turns up to which replaying is preferred to saving
-DEAR_SAVE = 10.0  # a snapshot is due once the turns since the last one took this many times its own cost
-CHEAP_SAVE = 50.0  # and after each turn that takes this many times its own cost
-MORE_THAN_ONE = 1.5  # turns up to which replaying is preferred to a dearer one: one, with room for timing noise
+CHEAP_SAVE = 50.0  # a snapshot is due after turns that took this many times its own cost
+DEAR_SAVE = 10.0  # a dearer one, if they took this many times its cost,
+REPLAY_S = 0.005  # and more than this many seconds,
+MORE_THAN_ONE = 1.5  # and more than one turn, with room for timing noise
 DEAR_RESET_S = 1e-3  # seconds of a reset from which a group's members load the snapshot of its first one
 
 
@@ -44,7 +45,7 @@ class Replica:
         saves_midway: Whether snapshots may be taken at any time, not only after a reset.
         unsaved_s: Seconds of the turns since its last snapshot.
         turn_s: Seconds of the last turn.
-        save_s: Seconds that the last snapshot took.
+        save_s: Seconds that a snapshot takes: the last one, or at most twice as many as were known before.
         saved: A snapshot not yet sent to the main process.
     """
 
@@ -226,8 +227,7 @@ def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: b
     if not (begins_unseeded or replica.saves_midway):
         return
     is_needed = begins_unseeded or not replica.spec.is_replayable
-    dear = max(DEAR_SAVE * replica.save_s, min(MORE_THAN_ONE * usual_s, CHEAP_SAVE * replica.save_s))
-    if not is_needed and replica.unsaved_s < max(REPLAY_S, dear):
+    if not (is_needed or is_save_due(replica.unsaved_s, usual_s, replica.save_s)):
         return
     start = perf_counter()
     try:
@@ -235,7 +235,17 @@ def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: b
     except Exception:
         log.warning("%s could not be saved, and is replayed where it is lost", replica.spec.describe(), exc_info=True)
         replica.has_snapshots = False
-    replica.save_s, replica.unsaved_s = perf_counter() - start, 0.0
+    took, before = perf_counter() - start, replica.save_s
+    replica.save_s, replica.unsaved_s = min(took, 2 * before or took), 0.0  # a busy machine may delay one by far
+
+
+def is_save_due(unsaved_s: float, usual_s: float, save_s: float) -> bool:
+    """Whether a snapshot pays, by the seconds of turns since the last one, of a usual turn, and of a snapshot.
+
+    The cost of a snapshot is 0 until one was taken; it could be dear then.
+    """
+    cheap = CHEAP_SAVE * save_s or math.inf
+    return unsaved_s >= max(DEAR_SAVE * save_s, min(cheap, max(REPLAY_S, MORE_THAN_ONE * usual_s)))
 
 
 def close(replica: Replica) -> None:

@@ -208,6 +208,13 @@ def test_executed_actions_have_their_names():
     assert "executed: UpLeft9" in page.text
 
 
+def test_a_program_keeps_its_lines_where_it_was_answered_and_where_it_was_executed():
+    program = "def f(x):\n    return x"
+    html = html_of(episode(turn(reply=f"<think>a\nb</think><answer>{program}</answer>", actions=[program, "Up"])))
+    assert re.findall(r'class="text ([\w ]+)"', html) == ["thought", "answer lines"]
+    assert f'executed: <span class="lines">{program}</span><span>Up</span>' in html
+
+
 def test_boards_become_grids_and_other_texts_stay_texts():
     grid = html_of(episode(turn("#####\n#_P_#\n#_X_#\n#####")))
     assert '<div class="grid" style="grid-template-columns:repeat(5,auto)">' in grid

@@ -194,7 +194,13 @@ def _tagged(raw: str, tag: str, position: int) -> tuple[int, int, int, int] | No
 def _block(kind: str, label: str, text: str) -> str:
     if not text.strip():
         return ""
-    return f'<div class="text {kind}" dir="auto" data-label="{attribute(label)}">{shown(text)}</div>'
+    keeps = " lines" if kind == "answer" and _has_lines(text) else ""
+    return f'<div class="text {kind}{keeps}" dir="auto" data-label="{attribute(label)}">{shown(text)}</div>'
+
+
+def _has_lines(text: str) -> bool:
+    """Whether a text has several lines, as a program has, whose indentation must be seen."""
+    return "\n" in text.strip()
 
 
 def _executed(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
@@ -206,7 +212,9 @@ def _executed(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
 def chips_of(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
     """The names of actions, each in a frame; empty without any."""
     known = names or {}
-    return "".join(f"<span>{shown(known.get(action, action), 500)}</span>" for action in actions)
+    texts = [str(known.get(action, action)) for action in actions]
+    frames = ['<span class="lines">' if _has_lines(text) else "<span>" for text in texts]
+    return "".join(f"{frame}{shown(text, 500)}</span>" for frame, text in zip(frames, texts, strict=True))
 
 
 def _facts(facts: Mapping[str, Any]) -> str:

@@ -57,7 +57,7 @@ def make() -> Iterator[Callable[..., TextWorldEnv]]:
 
 def test_games_of_splits_have_no_seed_in_common() -> None:
     chosen = {
-        split: {choose(seed, split, ("coin", "cooking"), (1, 2), 300, False) for seed in range(900)}
+        split: {choose(seed, split, ("coin", "cooking"), (1, 2), 300, False, "house") for seed in range(900)}
         for split in ("train", "val", "test")
     }
     assert [len(games) for games in chosen.values()] == [300] * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ragen.env.checks import is_integer, require, require_families
-from ragen.env.textworld.games import FAMILIES, LEVELS
+from ragen.env.textworld.games import FAMILIES, LEVELS, THEMES
 
 _TYPE = "textworld"
 REWARDS = ("share", "all")
@@ -21,6 +21,8 @@ class TextWorldEnvConfig:
         games: Number of games in the train split; each takes seconds to compile, once per machine.
         val_games: Number of games in the val split, and in the test split.
         hints: Whether the first observation lists all steps; otherwise only the last one.
+        theme: TextWorld's grammar: ``"house"``, rooms of a house in varied prose, or ``"basic"``, numbered rooms in the
+            same few sentences, for small models.
         max_steps: Maximum number of commands per episode.
         reward: ``"share"``: the share of the game's points that a command scores; ``"all"``: 1 when the game is won.
         show_admissible: Whether observations list the admissible commands.
@@ -32,6 +34,7 @@ class TextWorldEnvConfig:
     games: int = 100
     val_games: int = 20
     hints: bool = False
+    theme: str = "house"
     max_steps: int = 50
     reward: str = "share"
     show_admissible: bool = True
@@ -51,5 +54,6 @@ class TextWorldEnvConfig:
             require(is_integer(getattr(self, key), 1), _TYPE, key, getattr(self, key), "an integer of at least 1")
         for key in ("hints", "show_admissible"):
             require(isinstance(getattr(self, key), bool), _TYPE, key, getattr(self, key), "a truth value")
+        require(self.theme in THEMES, _TYPE, "theme", self.theme, " or ".join(map(repr, THEMES)))
         require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")

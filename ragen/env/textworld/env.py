@@ -61,7 +61,7 @@ class TextWorldEnv(Adventure):
         split = mode if mode in ("val", "test") else "train"
         games = config.games if split == "train" else config.val_games
         families = tuple(sorted(config.families or FAMILIES))
-        self._begin(choose(number, split, families, tuple(sorted(config.levels)), games, config.hints))
+        self._begin(choose(number, split, families, tuple(sorted(config.levels)), games, config.hints, config.theme))
         self.steps, self._done = 0, False
         return self._show(self._story.reset())
 

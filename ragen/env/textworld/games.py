@@ -23,6 +23,9 @@ FORMAT = 1
 """Version of the compiled games; part of the cache key."""
 
 LEVELS = (1, 2, 3)
+THEMES = ("house", "basic")
+"""TextWorld's own: rooms and things with names and descriptions, or plain ones with numbers."""
+
 ATTEMPTS = 20
 """Number of seeds to try before generation is given up; most games are made with the first."""
 
@@ -46,6 +49,7 @@ class Chosen(NamedTuple):
         split: ``"train"``, ``"val"`` or ``"test"``.
         number: Its number within the split.
         hints: Whether the first observation lists all steps.
+        theme: One of :data:`THEMES`.
     """
 
     family: str
@@ -53,6 +57,7 @@ class Chosen(NamedTuple):
     split: str
     number: int
     hints: bool
+    theme: str = "house"
 
 
 def _cooking(chosen: Chosen, seed: int, options: Any) -> Any:
@@ -79,7 +84,7 @@ FAMILIES: dict[str, Callable[[Chosen, int, Any], Any]] = {"cooking": _cooking, "
 
 
 def choose(
-    seed: int, split: str, families: tuple[str, ...], levels: tuple[int, ...], games: int, hints: bool
+    seed: int, split: str, families: tuple[str, ...], levels: tuple[int, ...], games: int, hints: bool, theme: str
 ) -> Chosen:
     """Select the game of an episode.
 
@@ -90,10 +95,11 @@ def choose(
         levels: Some of :data:`LEVELS`.
         games: Number of games in the split.
         hints: Whether the first observation lists all steps.
+        theme: One of :data:`THEMES`.
     """
     number = seed % games
     rng = Random(f"textworld/{split}/{number}")
-    return Chosen(rng.choice(families), rng.choice(levels), split, number, hints)
+    return Chosen(rng.choice(families), rng.choice(levels), split, number, hints, theme)
 
 
 def seed_of(chosen: Chosen, attempt: int) -> int:
@@ -126,7 +132,7 @@ def _compile(chosen: Chosen, folder: Path) -> None:
     for attempt in range(ATTEMPTS):
         options = GameOptions()
         options.path, options.seeds = str(folder / _STORY), seed_of(chosen, attempt)
-        options.grammar.only_last_action = not chosen.hints
+        options.grammar.only_last_action, options.grammar.theme = not chosen.hints, chosen.theme
         try:
             game = FAMILIES[chosen.family](chosen, options.seeds["map"], options)
             with _no_home():

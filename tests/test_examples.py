@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.config.loading import load_config, plain_sections
+from ragen.llm_agent.prompting.templates import PromptTemplate
 from support.chat_server import chat_server, say
 from support.small_training import SMALL
 
@@ -34,7 +38,7 @@ def example(name):
 
 def test_every_example_has_its_line_on_their_page():
     page = (EXAMPLES / "README.md").read_text("utf-8")
-    names = [path.name for path in EXAMPLES.iterdir() if path.suffix == ".py" or (path / "pyproject.toml").is_file()]
+    names = [path.name for path in EXAMPLES.iterdir() if path.suffix == ".py" or any(path.glob("[!_]*"))]
     assert names and all(name in page for name in names)
 
 
@@ -120,6 +124,15 @@ def test_the_tiny_model_is_trained(tmp_path):
     keys = [*SMALL, "trainer.total_training_steps=2", f"output_dir={tmp_path}"]
     assert example("train_tiny_model").main(keys) == 0
     assert (tmp_path / "metrics.jsonl").is_file() and (tmp_path / "report.html").is_file()
+
+
+def test_the_training_on_textworld_has_keys_that_exist_and_prompts_that_can_be_read(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    config = load_config("./examples/textworld_coins/coins.yaml")
+    written = PromptTemplate.load("examples/textworld_coins/prompts.yaml")
+    assert ContextSettings.read(config).template == written.with_system("")
+    (entry,) = read_config(plain_sections(config, ("custom_envs", "es_manager")), "train").entries
+    assert entry.spec.config.theme == "basic"
 
 
 def test_the_plug_in_depends_on_this_distribution_and_not_on_the_other_project_of_that_name():

@@ -131,8 +131,8 @@ def test_the_training_on_textworld_has_keys_that_exist_and_prompts_that_can_be_r
     config = load_config("./examples/textworld_coins/coins.yaml")
     written = PromptTemplate.load("examples/textworld_coins/prompts.yaml")
     assert ContextSettings.read(config).template == written.with_system("")
-    (entry,) = read_config(plain_sections(config, ("custom_envs", "es_manager")), "train").entries
-    assert entry.spec.config.theme == "basic"
+    entries = read_config(plain_sections(config, ("custom_envs", "es_manager")), "train").entries
+    assert {entry.spec.config.theme for entry in entries} == {"basic"}
 
 
 def test_the_plug_in_depends_on_this_distribution_and_not_on_the_other_project_of_that_name():

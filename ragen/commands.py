@@ -15,7 +15,7 @@ from textwrap import fill
 from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TextIO
 
-from ragen.errors import RagenError, did_you_mean
+from ragen.errors import EnvError, RagenError, did_you_mean
 
 P = ParamSpec("P")
 
@@ -134,7 +134,10 @@ def typed(command: str) -> str:
 
 
 def refusing(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorate a command to print a ``RagenError`` as a line on standard error, and to return ``REFUSED``."""
+    """Decorate a command to print a ``RagenError`` as a line on standard error.
+
+    It then returns ``FAILED`` for an environment that failed in its own code, and ``REFUSED`` for anything else.
+    """
 
     @wraps(main)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -142,7 +145,7 @@ def refusing(main: Callable[P, int]) -> Callable[P, int]:
             return main(*args, **kwargs)
         except RagenError as error:
             print(f"error: {error}", file=sys.stderr)
-            return REFUSED
+            return FAILED if isinstance(error, EnvError) else REFUSED
 
     return wrapped
 

@@ -5,11 +5,15 @@ A message says what happened, where (env id, tag, type, worker, pid, exit signal
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_VALUES = re.compile(
+    r"(?<= returned ).*?(?=; expected )|'[^']*'|\"[^\"]*\"|0x[0-9a-f]+|\d+(?:\.\d+)?", re.DOTALL | re.IGNORECASE
+)
 
 DISTRIBUTION = "ragen-lanes"
 """The name of this package on an index, where ``ragen`` belongs to another project."""
@@ -92,6 +96,47 @@ def steady_text(value: Any) -> str:
         return _ADDRESS.sub("", str(value))
     except Exception:  # likewise
         return steady_repr(value)
+
+
+def without_values(text: str) -> str:
+    """A failure's message with ``..`` for its numbers, quoted texts and returned values.
+
+    Failures of one cause differ in these alone; whatever lists failures counts those of an equal text together.
+    """
+    return _VALUES.sub("..", text)
+
+
+def described_with_place(error: BaseException) -> str:
+    """An exception of a user's code for a message, such as ``ValueError: no door (my_env.py, line 12)``.
+
+    The place is the innermost line that is neither of this package nor of Python's libraries or an installed package;
+    of an installed one only if it was called directly. It is left out if there is none.
+    """
+    place = _place_of(error)
+    text = " ".join(steady_text(error).split())
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({place})' if place else ''}"
+
+
+def _place_of(error: BaseException) -> str:
+    import sysconfig  # here, since workers import this module
+    import traceback
+
+    paths = sysconfig.get_paths()
+    installed = tuple(f"{paths[name]}{os.sep}" for name in ("purelib", "platlib"))
+    others = (f"{os.path.dirname(__file__)}{os.sep}", "<")
+    python = tuple(f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib"))
+    called = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(others)
+        and (frame.filename.startswith(installed) or not frame.filename.startswith(python))
+    ]
+    own = [frame for frame in called if not frame.filename.startswith(installed)]
+    found = own or [frame for frame in called if frame.filename == called[0].filename]
+    if not found:
+        return ""
+    folder = f"{os.getcwd()}{os.sep}"
+    return f"{found[-1].filename.removeprefix(folder)}, line {found[-1].lineno}"
 
 
 class RagenError(Exception):

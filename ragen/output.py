@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.segment import Segment
+    from rich.table import Table
 
 CLOSED = 141
 """Exit code after the output was closed, as a shell reports SIGPIPE."""
@@ -33,6 +35,7 @@ _QUERY = re.compile(r"[?#].*", re.S)
 _LONGEST_LINE = 1000  # characters
 _MOST_LINES = 200
 _WHOLE = 10_000  # characters, more than a line of a table has
+_UNBOUNDED = 1000  # characters, of a table that is measured
 
 
 def printable(text: str, longest: int = _LONGEST_LINE) -> str:
@@ -92,6 +95,39 @@ def new_console(is_plain: bool = False) -> Console:
     if not (made.is_terminal or made.is_jupyter or "COLUMNS" in os.environ):
         made.width = _WHOLE
     return made
+
+
+class Trimmed:
+    """A table for a ``rich`` console, without the spaces with which ``rich`` fills its lines."""
+
+    def __init__(self, table: Table, width: int | None = None) -> None:
+        """Take the table, and its width in characters if that is not the console's."""
+        self._table, self._width = table, width
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines of the table."""
+        from rich.segment import Segment
+
+        options = options if self._width is None else options.update(width=self._width)
+        for line in console.render_lines(self._table, options, pad=False):
+            yield from _without_end(line)
+            yield Segment.line()
+
+
+def _without_end(line: list[Segment]) -> list[Segment]:
+    kept = [*line]
+    while kept and not kept[-1].text.rstrip(" "):
+        kept.pop()
+    return [*kept[:-1], kept[-1]._replace(text=kept[-1].text.rstrip(" "))] if kept else []
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table; in a terminal that is too narrow for its numbers, its lines wrap."""
+    width = console.width
+    if all(column.no_wrap for column in table.columns[1:]):
+        unbounded = console.options.update(width=_UNBOUNDED)
+        width = max(width, console.measure(table, options=unbounded).maximum)
+    console.print(Trimmed(table, width), crop=False)
 
 
 class PrintableFormatter(logging.Formatter):

@@ -28,7 +28,7 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen.errors import ConfigError, did_you_mean, in_short
+from ragen.errors import ConfigError, described_with_place, did_you_mean, in_short
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -119,7 +119,7 @@ def function_at(name: str, where: str) -> Any:
         found = getattr(import_module(module), function)
     except Exception as error:  # the module may raise anything on import
         raise ConfigError(
-            f"{where} is {name!r}, which cannot be imported: {type(error).__name__}: {one_line(error)}; expected "
+            f"{where} is {name!r}, which cannot be imported: {described_with_place(error)}; expected "
             "PACKAGE.MODULE:FUNCTION in a module of this folder or an installed one."
         ) from error
     if not callable(found):

@@ -301,6 +301,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 c
     given = _arguments(prog).parse_args(argv)
     if given.episodes < 2 or given.workers < 0:
         raise ConfigError(f"--episodes {given.episodes} --workers {given.workers}: expected at least 2, and 0.")
+    if given.json is not None and not (given.json.parent.is_dir() and os.access(given.json.parent, os.W_OK)):
+        raise ConfigError(f"--json is {str(given.json)!r}: its folder is missing or not writable; name another file.")
     rows = compared(given)
     print(as_table(rows))
     if given.json is not None:
@@ -330,11 +332,13 @@ def _arguments(prog: str) -> argparse.ArgumentParser:
         examples=(f"{prog} --episodes 20 --cage2-path ~/cage-challenge-2",),
     )
     parser.add_argument("--episodes", type=int, default=200, help="episodes of each policy, agent and simulator")
-    parser.add_argument("--steps", type=int, default=100, help="of an episode")
+    parser.add_argument("--steps", type=int, default=100, help="steps of an episode")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first episode")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="0 for none")
-    parser.add_argument("--red", nargs="+", choices=REDS, default=list(REDS))
-    parser.add_argument("--policy", nargs="+", choices=list(POLICIES), default=list(POLICIES))
+    parser.add_argument("--red", nargs="+", choices=REDS, default=list(REDS), help="attackers (default: all)")
+    parser.add_argument(
+        "--policy", nargs="+", choices=list(POLICIES), default=list(POLICIES), help="defenders (default: all)"
+    )
     parser.add_argument("--cage2-path", help="a checkout of CAGE Challenge 2")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     return parser

@@ -16,6 +16,7 @@ from typing import Any
 
 from ragen.commands import CommandParser
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
+from ragen.output import new_console, print_table
 from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.kinds import ray_cluster
@@ -31,8 +32,7 @@ DEFAULT_CONFIG = "base"
 SOUND, UNSOUND = 0, 1
 FAR_OFF = 1.0  # seconds of clock skew beyond which logs of several nodes cannot be read together
 _LOOK = 0.02  # seconds between looks whether agents are up
-_WIDTH = 120  # columns of the table, also in logs
-COLUMNS = ("node", "address", "reachable", "versions", "code", "workers now", "round trip", "clock")
+COLUMNS = ("address", "reachable", "versions", "code", "workers now", "round trip", "clock")
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -167,13 +167,13 @@ def _report(agent: AgentClient, seats: int, reply: Reply | None, tags: Mapping[i
 
 
 def _show(reports: Sequence[NodeReport], tags: Sequence[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from ragen.llm_agent.evaluation.tables import tables_of
 
-    table = Table(*COLUMNS)
-    for report in reports:
-        table.add_row(*_cells(report))
-    Console(width=_WIDTH).print(table)
+    console = new_console(is_plain=True)
+    cells = zip(*map(_cells, reports), strict=True)
+    columns = {head: list(each) for head, each in zip(COLUMNS, cells, strict=True)}
+    for table in tables_of("Nodes", [report.node.name for report in reports], columns, console.width, "node"):
+        print_table(console, table)
     sound = sum(report.is_sound for report in reports)
     plural = "s" if len(reports) > 1 else ""
     print(f"{sound} of {len(reports)} node{plural} can play {', '.join(tags)}.")
@@ -182,7 +182,6 @@ def _show(reports: Sequence[NodeReport], tags: Sequence[str]) -> None:
 
 
 def _cells(report: NodeReport) -> Iterator[str]:
-    yield report.node.name
     yield report.node.address
     yield "yes" if report.is_reached else "NO"
     yield "DIFFER" if report.differences else "equal" if report.is_reached else "?"
@@ -193,25 +192,32 @@ def _cells(report: NodeReport) -> Iterator[str]:
 
 
 def lines_of(reports: Sequence[NodeReport]) -> Iterator[str]:
-    """Problems of nodes and notes about the cluster, one line each."""
+    """Problems of nodes and notes about the cluster, one line each, with all nodes that have the problem."""
+    nodes: dict[str, list[str]] = {}
     for report in reports:
-        name = f"node {report.node.name}"
-        if report.why:
-            yield f"{name}: {report.why}"
-        if report.differences and not report.why:
-            yield f"{name}: has {', '.join(report.differences)}; install the same version there"
-        for tag, why in report.missing.items():
-            yield f"{name}: tag {tag}: {why}"
-        if not report.seats:
-            yield f"{name}: has no room for a worker now (es_manager.ray.num_cpus and .resources say what each claims)"
-        if report.skew_s is not None and abs(report.skew_s) > FAR_OFF:
-            way = "ahead" if report.skew_s > 0 else "behind"
-            yield (
-                f"{name}: its clock is {abs(report.skew_s):.1f} s {way}; workers are not affected, but logs "
-                f"of several nodes are hard to compare"
-            )
+        for problem in _problems(report):
+            nodes.setdefault(problem, []).append(report.node.name)
+    for problem, names in nodes.items():
+        yield f"node{'s' if len(names) > 1 else ''} {', '.join(names)}: {problem}"
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
         yield (
             "cluster: this process needed no token (RAY_AUTH_MODE is not token): without one, anyone who "
             "reaches the ports of a cluster can run code on it. See docs/several_machines.md."
+        )
+
+
+def _problems(report: NodeReport) -> Iterator[str]:
+    if report.why:
+        yield report.why
+    if report.differences and not report.why:
+        yield f"has {', '.join(report.differences)}; install the same version there"
+    for tag, why in report.missing.items():
+        yield f"tag {tag}: {why}"
+    if not report.seats:
+        yield "has no room for a worker now (es_manager.ray.num_cpus and .resources say what each claims)"
+    if report.skew_s is not None and abs(report.skew_s) > FAR_OFF:
+        way = "ahead" if report.skew_s > 0 else "behind"
+        yield (
+            f"its clock is {abs(report.skew_s):.1f} s {way}; workers are not affected, but logs of several nodes are "
+            "hard to compare"
         )

@@ -56,20 +56,19 @@ complete -c ragen -a '(__ragen_words)'
 }
 """The script for each supported shell."""
 
-WHERE = {
-    "bash": 'eval "$(ragen completion bash)"  in ~/.bashrc',
-    "zsh": 'eval "$(ragen completion zsh)"  in ~/.zshrc, after compinit',
-    "fish": "ragen completion fish > ~/.config/fish/completions/ragen.fish",
-}
+WHERE = (
+    'eval "$(ragen completion bash)"  # in ~/.bashrc',
+    'eval "$(ragen completion zsh)"  # in ~/.zshrc, after compinit',
+    "ragen completion fish > ~/.config/fish/completions/ragen.fish",
+)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Print a script for shell completion of commands, options, names and keys.",
-        epilog="Examples:\n" + "\n".join(f"  {line}" for line in WHERE.values()),
+        examples=WHERE,
     )
     top.add_argument("shell", choices=(*SCRIPTS, "words"), help="the shell; words is used by the scripts")
     top.add_argument("words", nargs="*", default=[], metavar="WORD", help=argparse.SUPPRESS)

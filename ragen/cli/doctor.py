@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import ragen
-from ragen.commands import CommandParser
+from ragen.commands import CommandParser, beside
 from ragen.errors import install_command
 from ragen.extras import EXTRAS, missing
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     code = SOUND
     for look in LOOKS:
         for line in look():
-            print(f"{line.topic:<18}{_MARKS[line.status]:<8}{line.text}")
+            print(beside(f"{line.topic:<18}{_MARKS[line.status]:<8}", line.text))
             if line.cure:
                 print(f"{'':<26}-> {line.cure}")
             code = UNSOUND if line.status == "bad" else code

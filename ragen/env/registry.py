@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 
-from ragen.errors import UnknownEnvError, did_you_mean, nearest, suggestion
+from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion
 
 ENTRY_POINT_GROUP = "ragen.envs"
 HASH_SEED = "PYTHONHASHSEED"
@@ -227,7 +227,7 @@ def import_class(path: str) -> type:
         meant = _meant(module_name, class_name) if is_missing or module_name in sys.modules else ""
         hint = f" The module must be importable as `import {module_name}` and define {class_name!r}."
         raise UnknownEnvError(
-            f"cannot import environment class {path!r}: {type(error).__name__}: {error}.{meant or hint}"
+            f"cannot import environment class {path!r}: {described_with_place(error)}.{meant or hint}"
         ) from error
     if not isinstance(found, type):
         raise UnknownEnvError(f"{path!r} is a {type(found).__name__}, not a class.")

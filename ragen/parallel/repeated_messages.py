@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from ragen.errors import without_values
 from ragen.parallel.episode.spec import EnvSpec
-
-_VARYING = re.compile(r"(?<= returned ).*?(?=; expected )|'[^']*'|\"[^\"]*\"|\d+", re.DOTALL)
 
 
 class _Kind(NamedTuple):
     tag: str
-    what: str  # without its numbers, quoted texts and returned values
+    what: str  # without its values
     then: str
 
 
@@ -62,7 +60,7 @@ class RepeatedMessageFilter:
             cause: The exception whose traceback is logged with it.
             after: The ``then`` of an earlier failure of the same environment, which is no longer counted.
         """
-        kind = _Kind(spec.tag, _VARYING.sub("..", what), then)
+        kind = _Kind(spec.tag, without_values(what), then)
         counted = self._said.get(kind)
         before = self._said.get(kind._replace(then=after))
         if before is not None and after:

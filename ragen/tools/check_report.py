@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ragen.errors import without_values
+from ragen.output import Trimmed
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -41,6 +44,7 @@ class Finding:
         fix: How the author can fix it.
         story: A traceback, or the stacks of a hung process.
         seconds: Duration of the check, if measured.
+        cause: What the environment raised, or how its process ended, if that is the finding.
     """
 
     status: Status
@@ -48,6 +52,7 @@ class Finding:
     fix: str = ""
     story: str = ""
     seconds: float = 0.0
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,9 +121,10 @@ class CheckReport:
         return json.dumps(whole, indent=2)
 
     def stories(self) -> str:
-        """Tracebacks and stacks of failed checks."""
-        found = self.findings.items()
-        return "\n".join(f"{check}: {each.text}\n{each.story}" for check, each in found if each.story)
+        """Tracebacks and stacks of failed checks, once for each cause."""
+        found, again = self.findings.items(), _found_before(self.findings)
+        told = (f"{check}: {each.text}\n{each.story}" for check, each in found if each.story and check not in again)
+        return "\n".join(told)
 
     def __rich_console__(self, *_: Any) -> Iterator[RenderableType]:
         """The findings, the costs, and the line for the configuration, as a ``rich`` console prints them."""
@@ -126,15 +132,17 @@ class CheckReport:
         from rich.table import Table
 
         findings = Table("check", "result", "found", title=escape(self.env_type), title_justify="left")
+        again = _found_before(self.findings)
         for check, found in self.findings.items():
             fix = f"\n[italic]{escape(found.fix)}[/italic]" if found.fix else ""
-            findings.add_row(check, _MARKS[found.status], escape(found.text) + fix)
-        yield findings
+            text = f"the same failure as in {again[check]!r}" if check in again else found.text
+            findings.add_row(check, _MARKS[found.status], escape(text) + fix)
+        yield Trimmed(findings)
         if self.costs.turn:
             seconds = self.costs.build, self.costs.reset, self.costs.turn
             costs = Table("build", "reset", "turn", "computing", title="Costs", title_justify="left")
             costs.add_row(*map(in_words, seconds), f"{self.costs.busy:.0%}")
-            yield costs
+            yield Trimmed(costs)
         line, reason = escape(self.line), escape(self.reason)
         if self.ok:
             yield f"{reason} In the configuration:\n[bold]{self.section}:\n  {line}[/bold]".lstrip()
@@ -176,9 +184,23 @@ def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:
     failed = {check: found for check, found in findings.items() if found.status == "fail"}
     if not failed:
         return None
-    first = next(iter(failed))
-    todo = [f"{check}: {found.fix or found.text}" for check, found in failed.items() if found.fix or check != first]
+    first, again = next(iter(failed)), _found_before(failed)
+    todo = [
+        f"{check}: {found.fix or found.text}"
+        for check, found in failed.items()
+        if check not in again and (found.fix or check != first)
+    ]
+    for check in dict.fromkeys(again.values()):
+        others = ", ".join(other for other, same in again.items() if same == check)
+        todo.append(f"{others}: the same failure as in {check!r}")
     return f"fix this first: {first}: {failed[first].text}", "\n".join(todo)
+
+
+def _found_before(findings: Mapping[str, Finding]) -> dict[str, str]:
+    """Checks that found a cause again, and the first that found it."""
+    causes = {check: without_values(found.cause) for check, found in findings.items() if found.cause}
+    first = {cause: check for check, cause in reversed(causes.items())}
+    return {check: first[cause] for check, cause in causes.items() if first[cause] != check}
 
 
 def in_words(seconds: float) -> str:

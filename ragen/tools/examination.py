@@ -24,6 +24,7 @@ from ragen.tools.probe import Probe
 from ragen.tools.recording import (
     MANY_ACTIONS,
     OPTIONS,
+    Difference,
     Episodes,
     Turns,
     difference_from,
@@ -72,10 +73,9 @@ _FIRST, _SECOND, _LEADER, _COPY, _PROBE, _OTHER = range(6)  # env_ids in a sandb
 _GROUPS = {_FIRST: 0, _SECOND: 1, _LEADER: 2, _COPY: 2}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
 _TO_MAIN = "Keep it in the main process, or make it picklable."
-_MISHAPS = {
-    "timeout": ("hangs", "It hangs, or --timeout is too short."),
-    "crash": ("ends its process", "It must not end its process: no os._exit, no crash in native code."),
-    "exception": ("raises", ""),
+_FIXES = {
+    "timeout": "It hangs, or --timeout is too short.",
+    "crash": "It must not end its process: no os._exit, no crash in native code.",
 }
 
 
@@ -126,8 +126,7 @@ class Examination:
         try:
             finding = look()
         except Mishap as mishap:
-            what, fix = _MISHAPS.get(mishap.kind, (mishap.kind, ""))
-            return Finding("fail", f"{what} {mishap.where}: {mishap.text}", fix, mishap.story)
+            return _unlike(Difference.of_mishap(mishap), _FIXES.get(mishap.kind, ""))
         if finding.status == "fail" and check.startswith("replays") and not self._spec.is_replayable:
             return Finding("note", f"{finding.text} (replayable = False is declared: a lost episode is not rebuilt)")
         return finding
@@ -209,13 +208,13 @@ class Examination:
                 "All has to follow from the seed that reset() is given. What does not: the time, os.urandom, unseeded "
                 "generators, id(), threads, what objects of the class share."
             )
-            return Finding("fail", difference, fix)
+            return _unlike(difference, fix)
         self._replays = True
         return Finding("ok", "a second object behaves the same")
 
     def _replays_on_the_first_object(self) -> Finding:
         if difference := self._difference(self._here, _FIRST):
-            return Finding("fail", difference, "reset() must set everything that an earlier episode may have changed.")
+            return _unlike(difference, "reset() must set everything that an earlier episode may have changed.")
         return Finding("ok", "a reused object behaves the same")
 
     def _replays_elsewhere(self) -> Finding:
@@ -228,10 +227,10 @@ class Examination:
         for environ, descriptors, what, fix in ELSEWHERE:
             if found := self._difference_elsewhere(environ, descriptors):
                 self._replays = bool(environ or descriptors)
-                return Finding("fail", f"{what}: {found}", fix)
-        return Finding("fail", f"another process gives a different result: {difference}", ELSEWHERE[0][-1])
+                return _unlike(found, fix, f"{what}: ")
+        return _unlike(difference, ELSEWHERE[0][-1], "another process gives a different result: ")
 
-    def _difference_elsewhere(self, environ: Mapping[str, str], descriptors: int) -> str:
+    def _difference_elsewhere(self, environ: Mapping[str, str], descriptors: int) -> Difference | None:
         """The first difference of the episodes in another process."""
         with Sandbox(self._timeout, {**HERE, **environ}) as elsewhere:
             self._load(elsewhere, descriptors)
@@ -241,6 +240,8 @@ class Examination:
         """Check that episodes continue equally from snapshots, if the class declares them."""
         env_class = self._spec.env_class
         if not (isinstance(env_class, type) and {"save", "load"} <= vars(env_class).keys()):
+            if not self._costs.turn:
+                return Finding("skip", "no snapshots are declared, and costs could not be measured")
             is_dear = self._costs.reset >= DEAR_RESET or self._costs.turn >= DEAR_TURN
             fix = (
                 "Declare save and load: lost environments are then loaded, and one reset serves a group."
@@ -253,7 +254,7 @@ class Examination:
         spec = replace(self._spec, env_id=_LEADER, group_id=_GROUPS[_LEADER])
         if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._plan):
             fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
-            return Finding("fail", f"a snapshot is not faithful: {difference}", fix)
+            return _unlike(difference, fix, "a snapshot is not faithful: ")
         return Finding("ok", "loading a snapshot of any turn continues as the episode did")
 
     # What it gives, leaves and costs
@@ -353,9 +354,14 @@ class Examination:
             self._load(self._worker)
         return self._worker
 
-    def _difference(self, sandbox: Sandbox, *env_ids: int) -> str:
+    def _difference(self, sandbox: Sandbox, *env_ids: int) -> Difference | None:
         return difference_from(self._first, sandbox, env_ids, self._plan)
 
     def _ask(self, name: str, *arguments: Any, where: str = "") -> Any:
         """Call the probe."""
         return self._here.ask(Call([(_PROBE, Change(name, arguments))]), where)
+
+
+def _unlike(difference: Difference, fix: str, lead: str = "") -> Finding:
+    """The failure of a check, described after some words."""
+    return Finding("fail", f"{lead}{difference.text}", fix, difference.story, cause=difference.cause)

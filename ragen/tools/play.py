@@ -8,6 +8,9 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,7 +18,7 @@ from ragen.commands import CommandParser, refusing
 from ragen.env.fields import build_env
 from ragen.env.keys import ARROWS, KeyReader, typed
 from ragen.env.registry import REGISTERED_ENVS
-from ragen.errors import ConfigError, InputError
+from ragen.errors import ConfigError, EnvError, InputError, RagenError, described_with_place
 from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
 from ragen.seeds import SEED_LIMIT
 
@@ -40,6 +43,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top.add_argument(
         "--image", type=Path, metavar="FILE.png", help="save an image of the state to this file after every action"
     )
+    top.add_argument("--stacks", action="store_true", help="show the traceback of a failure of the environment")
     return top
 
 
@@ -52,20 +56,45 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
         prog: The program's name.
 
     Returns:
-        0, or 2 after one sentence on standard error that says what is wrong with the arguments.
+        0; or, after a sentence on standard error, 1 if the environment failed, 2 if the arguments are wrong.
     """
     options = parser(prog).parse_intermixed_args(arguments)  # options may stand anywhere
     try:
-        env = build_env(options.type, options.settings)
+        with _failing(options.type, "while it was built"):
+            env = build_env(options.type, options.settings)
         try:
             with typed(sys.stdin, sys.stdout) as lines:
                 play(env, options.type, lines, sys.stdout, seed=options.seed, mode=options.mode, image=options.image)
-        finally:
-            if hasattr(env, "close"):
-                env.close()
+        except BaseException:
+            with suppress(Exception):  # a second failure would hide the first
+                getattr(env, "close", _nothing)()
+            raise
+        with _failing(options.type, "while it was closed"):
+            getattr(env, "close", _nothing)()
     except KeyboardInterrupt:
         print()
+    except EnvError as error:
+        if type(error) is not EnvError or error.__cause__ is None:
+            raise
+        if options.stacks:
+            traceback.print_exception(error.__cause__)
+        raise EnvError(f"{error}{'.' if options.stacks else '; --stacks shows the traceback.'}") from error.__cause__
     return 0
+
+
+def _nothing() -> None:
+    """What closing an environment without ``close`` does."""
+
+
+@contextmanager
+def _failing(env_type: str, when: str) -> Iterator[None]:
+    """Raise an ``EnvError`` for an exception of the environment's own code."""
+    try:
+        yield
+    except RagenError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise EnvError(f"{env_type} raises {when}: {described_with_place(error)}") from error
 
 
 def play(
@@ -90,18 +119,19 @@ def play(
 
     Raises:
         InputError: A picture is wanted of an environment that has none, or the seed is out of range.
-        ReturnError: A method of the environment returned a value of the wrong form.
+        EnvError: The environment raised it, or a method of its returned a value of the wrong form.
         ConfigError: The picture cannot be written.
     """
     seed = secrets.randbelow(SEED_LIMIT) if seed is None else seed
-    seen = RAGEN.reset(env, seed, {"mode": mode})
-    _keep_picture(env, env_type, image)
+    with _failing(env_type, f"in the reset with seed {seed}"):
+        seen = _state(env, RAGEN.reset(env, seed, {"mode": mode}))
+        _keep_picture(env, env_type, image)
     lookup = action_lookup(env)
     keys = " Arrow keys move." if isinstance(lines, KeyReader) and _has_arrows(lookup) else ""
     print(f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or the end of input ends.{keys}", file=out)
     if image is not None:
         print(f"Picture: {image}", file=out)
-    print(f"Actions: {_legal(env, lookup)}\n\n{_state(env, seen)}", file=out)
+    print(f"Actions: {_legal(env, lookup)}\n\n{seen}", file=out)
     echo = not lines.isatty()
     played, total, done = 0, 0.0, False
     info: dict[str, Any] = {}
@@ -113,10 +143,12 @@ def play(
         if action is None:
             print(f"{text!r} is not one of {_legal(env, lookup)}.", file=out)
             continue
-        result = RAGEN.play(env, Turn((action,), 1))
+        with _failing(env_type, f"in turn {played + 1} ({action!r})"):
+            result = RAGEN.play(env, Turn((action,), 1))
+            seen = _state(env, result.observation)
+            _keep_picture(env, env_type, image)
         played, total, done, info = played + 1, total + result.reward, result.done, result.info
-        _keep_picture(env, env_type, image)
-        print(f"\nreward {result.reward}; {_described_info(info)}\n\n{_state(env, result.observation)}", file=out)
+        print(f"\nreward {result.reward}; {_described_info(info)}\n\n{seen}", file=out)
     actions = "1 action" if played == 1 else f"{played} actions"
     print(f"\n{_outcome(done, info)} after {actions}, total reward {total:g}.", file=out)
 

@@ -31,6 +31,25 @@ class Step(NamedTuple):
     info: Any = None
 
 
+class Difference(NamedTuple):
+    """How an episode differs from what it was.
+
+    Attributes:
+        text: In words.
+        cause: What the environment raised, or how its process ended, if that is the difference.
+        story: The traceback, or the stacks, of that.
+    """
+
+    text: str
+    cause: str = ""
+    story: str = ""
+
+    @classmethod
+    def of_mishap(cls, mishap: Mishap) -> Difference:
+        """The environment failed, as it did not before."""
+        return cls(mishap.describe(), mishap.text, mishap.story)
+
+
 Episodes = dict[int, list[Step]]
 """By seed, what the reset and the turns gave."""
 
@@ -69,8 +88,8 @@ def record(
     return plan, episodes
 
 
-def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int], plan: Plan) -> str:
-    """Where the same episodes first go otherwise, in words; "" if nowhere.
+def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int], plan: Plan) -> Difference | None:
+    """Where the same episodes first go otherwise; None if nowhere.
 
     The environments are reset together, and then play one after the other.
     """
@@ -78,14 +97,16 @@ def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int]
         for seed, turns in plan.items():
             for turn, step in _episode(sandbox, env_ids, seed, turns):
                 if found := difference(turn, Step._fields, expected[seed][turn + 1], step):
-                    return f"with seed {seed}, {found.describe()}"
+                    return Difference(f"with seed {seed}, {found.describe()}")
     except Mishap as mishap:
-        return str(mishap)
-    return ""
+        return Difference.of_mishap(mishap)
+    return None
 
 
-def difference_of_snapshots(expected: Episodes, sandbox: Sandbox, spec: EnvSpec, other: int, plan: Plan) -> str:
-    """Where what was loaded from a snapshot of mid-episode first plays otherwise; "" if nowhere.
+def difference_of_snapshots(
+    expected: Episodes, sandbox: Sandbox, spec: EnvSpec, other: int, plan: Plan
+) -> Difference | None:
+    """Where what was loaded from a snapshot of mid-episode first plays otherwise; None if nowhere.
 
     The environment of ``spec`` plays the episode of the plan's first seed; after each turn ``other`` loads what it
     saves, and plays the rest.
@@ -100,13 +121,13 @@ def difference_of_snapshots(expected: Episodes, sandbox: Sandbox, spec: EnvSpec,
             journal = EpisodeJournal(seed, OPTIONS, has_begun=True, snapshots=[snapshot])
             shown = sandbox.ask(Rebuild([], [(other, journal)]), f"as it was loaded {after}")
             if found := difference(turn, ("digest",), (step.digest,), (plain(spec.game.digest(shown)),)):
-                return f"of a snapshot {after}, {found.describe()}"
+                return Difference(f"of a snapshot {after}, {found.describe()}")
             for later, its_step in _turns(sandbox, other, turns, f"a snapshot {after}", turn + 1):
                 if found := difference(later, Step._fields, expected[seed][later + 1], its_step):
-                    return f"of a snapshot {after}, {found.describe()}"
+                    return Difference(f"of a snapshot {after}, {found.describe()}")
     except Mishap as mishap:
-        return str(mishap)
-    return ""
+        return Difference.of_mishap(mishap)
+    return None
 
 
 def _episode(sandbox: Sandbox, env_ids: Sequence[int], seed: int, turns: Turns) -> Iterator[tuple[int, Step]]:

@@ -207,12 +207,12 @@ def _stopping_in(function: Any) -> pdb.Pdb:
 
 def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParser:
     """The argument parser."""
-    example = f"Example: {prog} outputs/crash_reports/FILE.json --pdb\n\n"
     top = CommandParser(
         prog=prog,
-        description="Replay a failed environment from its crash report.",
-        epilog=example + (__doc__ or "")[(__doc__ or "").index("Exit codes:") :],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Replay a failed environment from its crash report. Exit codes: 0 it did not happen again (or "
+        "--dry-run), 1 it happened again, 2 the report cannot be replayed here, or the arguments are wrong, 3 "
+        "something else happened: another failure, other results than recorded, or the debugger was left.",
+        examples=(f"{prog} outputs/crash_reports/FILE.json --pdb",),
     )
     top.add_argument("report", type=Path, help="the file named in the failure's log line")
     top.add_argument("--pdb", action="store_true", help="replay in this process, and open the debugger at the failure")

@@ -25,6 +25,9 @@ _CLOSING = 2.0  # seconds in which environments may close at the end
 _engines = itertools.count(1)  # numbers; workers are not shared with engines, so those of engines may be the same
 
 
+_VERBS = {"exception": "raises", "timeout": "hangs", "crash": "ends its process"}
+
+
 class Mishap(Exception):
     """A failed operation on an environment.
 
@@ -40,6 +43,10 @@ class Mishap(Exception):
         """See the attributes."""
         super().__init__(f"{kind} {where}: {text}")
         self.kind, self.text, self.story, self.phase, self.where = kind, text, story, phase, where
+
+    def describe(self) -> str:
+        """What the environment does, when, and the description."""
+        return f"{_VERBS.get(self.kind, self.kind)} {self.where}: {self.text}"
 
     @classmethod
     def of_raised(cls, raised: Raised, where: str) -> Mishap:

@@ -146,7 +146,7 @@ class _ServerCheck:
         except OpenEnvError as error:
             if time.monotonic() >= self._until:
                 return Finding("fail", f"no verdict after {VERDICT_S:.0f} s", "Give it fewer --turns or --seeds.")
-            return Finding("fail", str(error))
+            return Finding("fail", str(error), cause=str(error))
 
     def _report(self, findings: Mapping[str, Finding]) -> CheckReport:
         failed = to_fix(findings)

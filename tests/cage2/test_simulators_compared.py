@@ -79,4 +79,6 @@ def test_the_command_prints_a_table_and_writes_it(cage2_path, tmp_path, capsys):
 def test_the_command_says_what_is_missing(capsys):
     assert compare.main(["--cage2-path", "/nowhere"]) == 2
     assert "cage2_path = '/nowhere'" in capsys.readouterr().err
+    assert compare.main(["--json", "/nowhere/rows.json"]) == 2
+    assert "--json is '/nowhere/rows.json'" in capsys.readouterr().err
     assert compare.main(["--episodes", "1"]) == 2

@@ -60,6 +60,28 @@ def test_nodes_that_are_fit_are_told_in_a_table_alone(ask, monkeypatch):
     assert "can run code on it" in ask(FIT)[1].out
 
 
+@pytest.mark.parametrize("columns", ["60", "160", None])
+def test_the_nodes_fit_the_terminal_and_leave_no_spaces_at_the_ends_of_lines(ask, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns or "")
+    if columns is None:
+        monkeypatch.delenv("COLUMNS")
+    _, told = ask(FIT, UNFIT["has no room for a worker now"])
+    table = told.out.split("1 of 2 nodes")[0].splitlines()
+    assert table == [line.rstrip() for line in table]
+    assert max(map(len, table)) <= int(columns or 160)
+    heads = [line for line in table if line.startswith("node ")]
+    assert len(heads) == (2 if columns == "60" else 1)
+    assert " ".join(" ".join(heads).split()).count("workers now") == 1
+    assert sum(line.startswith("box-1/aaaaaa ") for line in table) == 2 * len(heads)
+
+
+def test_what_several_nodes_have_in_common_is_said_once(ask):
+    lacks = UNFIT["tag Mine: No module named 'mine'"]
+    _, told = ask(*(replace(lacks, node=Node(each * 56, f"box-{each}", "10.0.0.1")) for each in "123"), FIT)
+    assert told.out.count("No module named 'mine'") == 1
+    assert "nodes box-1, box-2, box-3: tag Mine: No module named 'mine'" in told.out
+
+
 def test_a_cluster_that_is_not_there_is_an_error(ask, monkeypatch):
     code, told = ask()
     assert code == cluster.UNSOUND and told.err == "error: there is none.\n"

@@ -152,13 +152,19 @@ def test_several_models_are_a_board_with_pass_at_k_and_pass_hat_k(tmp_path, caps
     assert "3 are named; name two" in capsys.readouterr().err
 
 
-def test_a_table_in_a_pipe_keeps_each_line_whole(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("columns", [None, "40"])
+def test_a_table_keeps_each_line_whole(columns, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
     tag = "ATagWhoseNameIsLong" * 4
     for name, outcomes in (("first", "1100"), ("second", "110")):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "rollouts.jsonl", records(outcomes, tag=tag))
     assert main([str(tmp_path / "first"), str(tmp_path / "second")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines if "66.7%" in line] == [tag]
-    assert any(line.startswith("95% interval: of B - A") and line.endswith("neither is better.") for line in lines)
+    assert {line.split()[0] for line in lines if "66.7%" in line} == {tag}
+    table = lines[: next(place for place, line in enumerate(lines) if line.startswith("95% interval: of B - A"))]
+    assert table == [line.rstrip() for line in table]
+    if columns is None:
+        assert any(line.startswith("95% interval: of B - A") and line.endswith("neither is better.") for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import OrderedDict
@@ -184,10 +185,14 @@ def walking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("walking", None)
 
 
-def test_the_command_tells_the_first_difference_and_fails(walking: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_the_first_difference_of_each_kind_and_fails(
+    walking: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     few = ("--seeds", "1", "--turns", "3", "--patience", "0.5")
     assert main(("--env-type", "walking:Walk", "--env-config", "shows_pid=true", *few)) == 1
-    assert "Walk: episode 1, reset[0].history[0].state: str '0, process " in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert re.search(r"^Walk; .*: episode 1, reset\[0\].history\[0\].state: str '0, process ", shown, re.MULTILINE)
+    assert shown.count(" became str ") == 1
 
 
 @pytest.mark.parametrize(

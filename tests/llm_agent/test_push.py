@@ -8,6 +8,7 @@ import pytest
 import yaml
 from test_frames import row, write
 
+from ragen.cli.main import main as ragen
 from ragen.llm_agent.evaluation import push
 from ragen.llm_agent.evaluation.push import main
 
@@ -75,6 +76,27 @@ def test_a_dataset_that_is_written_again_has_tables_of_one_kind(run, monkeypatch
             f"trajectory.{kind}",
             f"turn.{kind}",
         ]
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["push", "{run}", "-o", "{run}"], "rollouts.jsonl"),
+        (["push", "{run}", "-o", "{project}"], "README.md"),
+        (["frame", "{run}", "-o", "{run}/rollouts.jsonl"], "rollouts.jsonl"),
+        (["report", "{run}", "-o", "{run}/run.json"], "run.json"),
+        (["compare", "{run}", "{run}", "-o", "{run}/rollouts.jsonl"], "rollouts.jsonl"),
+    ],
+)
+def test_no_output_replaces_files_of_a_run_or_of_something_else(run, tmp_path, words, file, capsys):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "README.md").write_text("# mine\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert ragen([word.format(run=run, project=project) for word in words]) == 2
+    told = capsys.readouterr().err
+    assert file in told and "would be overwritten; name another" in told
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_a_dataset_can_be_loaded_as_the_hub_loads_it(run, tmp_path):

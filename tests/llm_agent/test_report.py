@@ -293,6 +293,16 @@ def test_failures_are_grouped_by_kind_with_an_example_of_each():
     assert re.findall(r'data-show="(\d)"', table) == ["0", "4", "5"]
 
 
+def test_failures_that_differ_in_what_was_seen_alone_are_one_row_as_on_the_terminal():
+    returned = "ReturnError: Corridor.step() returned 3 values, ({!r}, 0.0, True); expected 4 values"
+    crashes = [episode(turn(), env_id=n, success=0.0) for n in range(4)]
+    for crash, seen in zip(crashes, ("P_D\n", "PD'", "_PD" * 80), strict=False):
+        crash.state["env_error"] = returned.format(seen)
+    crashes[3].state["env_error"] = "ReturnError: Corridor.reset() returned None; expected a text"
+    table = re.search(r'aria-label="Failures by kind">(.*?)</table>', render(Report("r", episodes=crashes)))[1]
+    assert re.findall(r'data-show="(\d)"', table) == ["0", "3"]
+
+
 def test_images_are_part_of_the_page_and_bounded(monkeypatch):
     picture = turn("<images>") | {"images": [Image.new("RGB", (4, 4), "red")]}
     page = page_of(episode(picture))

@@ -134,13 +134,38 @@ def test_a_key_of_the_configuration_may_differ(run, tmp_path):
     assert json.loads((tmp_path / "stricter/run.json").read_text())["es_manager.format_penalty"] == -0.5
 
 
+@pytest.mark.parametrize("has_about", [True, False])
+def test_files_of_another_evaluation_are_not_overwritten(run, tmp_path, capsys, has_about):
+    other = shutil.copytree(run, tmp_path / "other")
+    if not has_about:
+        (other / "run.json").unlink()
+        (other / "rollouts.jsonl").unlink()
+    before = {path: path.read_bytes() for path in other.iterdir() if path.is_file()}
+    assert main([str(run), "--reward", "test_score:nothing", "--output", str(other)]) == 2
+    told = capsys.readouterr().err
+    assert f"{other / 'results.json'} is not of a score of {run}" in told and "name another folder" in told
+    assert before == {path: path.read_bytes() for path in other.iterdir() if path.is_file()}
+
+
+def test_an_earlier_score_of_the_same_run_is_replaced_from_any_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    assert main([run.name, "--reward", "test_score:nothing", "-o", "again"]) == 0
+    monkeypatch.chdir(run)
+    assert main([str(run), "--reward", "test_score:shorter_is_better", "-o", "../again"]) == 0
+    assert any(record["success"] for record in read_records(run.parent / "again/rollouts.jsonl"))
+    assert main([str(run), "--reward", "test_score:nothing"]) == 0
+    moved = run.rename(tmp_path / "moved")
+    monkeypatch.chdir(moved)
+    assert main([str(moved), "--reward", "test_score:shorter_is_better"]) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--reward", "test_score:too_many"], "numbers, one for each turn"),
         (["--reward", "test_score:no_number"], "finite numbers"),
         (["--reward", "test_score:another_key"], "the key 'reward'; expected rewards and success"),
-        (["--reward", "test_score:failing"], "env 0: it raised ValueError: it is Tuesday"),
+        (["--reward", "test_score:failing"], "env 0: it raised ValueError: it is Tuesday (" + __file__),
         (["--reward", "test_score:nowhere"], "--reward is 'test_score:nowhere'"),
         (["--parser", "test_score:a_text"], "env 0, turn 1: it returned the text 'Up'"),
         (["--parser", "test_score:no_names"], "turn 1: it returned 3 among its actions"),

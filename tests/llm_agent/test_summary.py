@@ -56,7 +56,9 @@ def test_the_tables_name_times_and_lanes():
             node="", lane="worker 0", pid=11, env_types=("sokoban",), envs=8, turns=40, busy_s=1.25, restarts=3
         ),
     ]
-    print_summary(Console(file=out, width=100), {"generation": 3.0, "environments": 0.5}, 4.0, lanes)
+    where = {"Boxes": "in the main process, because a turn costs less than the messages to a worker would"}
+    print_summary(Console(file=out, width=100), {"generation": 3.0, "environments": 0.5}, 4.0, lanes, where)
+    assert [line for line in out.getvalue().splitlines() if line != line.rstrip()] == []
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert "generation 3.00 75%" in lines
     assert "other 0.50 12%" in lines
@@ -76,6 +78,7 @@ def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_tw
     lines = out.getvalue().splitlines()
     heads = [line.split() for line in lines if line.startswith("tag ")]
     assert len(heads) == tables and max(map(len, lines)) <= width
+    assert lines == [line.rstrip() for line in lines]
     told = [line for line in lines if line.startswith("Boxes ")]
     assert " ".join(told[0].split()).startswith("Boxes 75.0% 4/4 ")
     words = " ".join(" ".join(head[1:]) for head in heads)

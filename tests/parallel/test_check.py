@@ -108,7 +108,7 @@ def test_an_environment_that_hangs_is_found_out_within_its_deadline_and_its_stac
 
 def test_a_hang_that_comes_late_is_told_and_the_rest_is_still_looked_at():
     report = check(check_cases.HangsInItsSecondEpisode, timeout=0.3, budget=0.1)
-    assert "timeout in turn" in report.findings["replays after other episodes"].text
+    assert "hangs in turn" in report.findings["replays after other episodes"].text
     assert report.findings["leaves nothing behind"].status in ("ok", "fail")
 
 
@@ -258,10 +258,31 @@ def test_the_tables_show_findings_costs_and_the_line():
     assert report.stories() == "plays: raises [red]here[/red]\nTraceback"
 
 
+def test_a_cause_that_several_checks_find_is_told_once(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert checks.main(["support.check_cases:RaisesInLaterResets", "--seeds", "1", "--stacks"]) == FIX_FIRST
+    shown = capsys.readouterr().out
+    assert shown.count("Traceback (most recent call last)") == 1
+    table, told = shown.split("fix this first: ")
+    assert len(re.findall(r"RuntimeError: no board \d+", table)) == 1
+    assert len(re.findall("FAIL *│ the same failure as in 'replays after other episodes'", table)) == 2
+    advice = told.split("Traceback")[0]
+    assert re.match(r"replays after other episodes: .*: RuntimeError: no board \d+\n", advice)
+    assert "leaves nothing behind, memory stays: the same failure as in 'replays after other episodes'\n" in advice
+    assert len(re.findall(r"RuntimeError: no board", advice)) == 2  # what to fix first, and above the traceback
+
+
+def test_costs_that_were_not_measured_are_not_told():
+    report = check(check_cases.RaisesInLaterResets, budget=0.1)
+    assert report.findings["snapshots"].status == "skip"
+
+
 def test_the_command_prints_the_tables_and_its_exit_code_tells_whether_there_is_something_to_fix(capsys):
     arguments = ["--seeds", "1", "--turns", "3", "support.check_cases:Raises"]
     assert checks.main([*arguments, "fails_at=2"]) == FIX_FIRST
-    assert "the rope is too short" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "the rope is too short" in shown
+    assert [line for line in shown.splitlines() if line != line.rstrip()] == []
     assert checks.main([*arguments, "fails_at=99"]) == NOTHING_TO_FIX
     assert re.search("sequential_env_types|use_multiprocessing", capsys.readouterr().out)
 

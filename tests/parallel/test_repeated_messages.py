@@ -32,15 +32,16 @@ def many(fault: str, place: str, **settings: Any) -> dict[str, Any]:
     [
         "ValueError: no door in {!r}",
         'ReturnError: Corridor.step() returned 3 values, ("{}", 0.0, True; expected 4 values',
+        "ValueError: no door in <Corridor at 0x{1}>",
     ],
 )
 def test_failures_that_differ_in_what_was_seen_alone_are_counted_together(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     messages = RepeatedMessageFilter(logging.getLogger("ragen.test"))
-    for env_id, seen in enumerate(("_P_D", "PD'_", "__DP")):
+    for env_id, seen in enumerate((("_P_D", "7fa0"), ("PD'_", "7fcc"), ("__DP", "7b11"))):
         spec = EnvSpec.of(object, None, env_id=env_id, tag="Corridor")
-        messages.warn(spec, what.format(seen), "Its episode is over.", what.format(seen))
+        messages.warn(spec, what.format(*seen), "Its episode is over.", what.format(*seen))
     messages.forget()
     assert [record.getMessage()[:27] for record in caplog.records][1:] == ["and 2 more of tag 'Corridor"]
 

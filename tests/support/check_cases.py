@@ -138,6 +138,20 @@ class RaisesInReset(Walk):
         raise KeyError("no such level")
 
 
+class RaisesInLaterResets(Walk):
+    """Cannot be used for long: it forgets to release its boards."""
+
+    def __init__(self, config: WalkConfig | None = None) -> None:
+        super().__init__(config)
+        self.boards = 0
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.boards += 1
+        if self.boards > 1:
+            raise RuntimeError(f"no board {self.boards}")
+        return super().reset(seed, mode)
+
+
 class NamesActionsAtReset(Walk):
     """Its actions have other names in every episode."""
 

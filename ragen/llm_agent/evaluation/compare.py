@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ragen.commands import CommandParser, command, counted
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-from ragen.llm_agent.evaluation.results import ALL, evaluate, independent, print_whole
+from ragen.llm_agent.evaluation.results import ALL, evaluate, independent
 from ragen.llm_agent.evaluation.tables import tables_of
-from ragen.llm_agent.rollout.rollout_file import name_of, read_records, rows_of
-from ragen.output import new_console
+from ragen.llm_agent.rollout.rollout_file import check_output, name_of, read_records, rows_of
+from ragen.output import new_console, print_table
 from ragen.statistics import holm, mean, paired_interval, sign_test
 
 if TYPE_CHECKING:
@@ -284,6 +284,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
     Returns:
         The exit code: 0, or 2 where there is nothing to compare, or nowhere to write.
     """
+    check_output(options.output)
     wants_page, more = _more(options.more)
     paths = [options.a, options.b, *more]
     if (wants_page or options.output is not None) and more:
@@ -350,7 +351,7 @@ def _print(
     else:
         tables = comparison_tables(compare(pairs), names, console.width)
     for table in tables:
-        print_whole(console, table)
+        print_table(console, table)
     console.print(_CAPTION + " p of all: corrected for the number of comparisons (Holm)." * (len(runs) > 2))
     if any(left_out):
         console.print(left_out.describe())

@@ -31,13 +31,13 @@ from ragen.llm_agent.evaluation.collapse import (
     measured,
     sampled,
 )
-from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
+from ragen.llm_agent.evaluation.results import ALL, independent
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.llm_agent.report.contents import About
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
-from ragen.output import new_console
+from ragen.output import new_console, print_table
 from ragen.tracking import METRICS_FILE
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def _training(path: Path, options: argparse.Namespace) -> int:
             cells = [f"{figures[_COLUMNS[head]]:.3f}" if _COLUMNS[head] in figures else "-" for head in heads]
             table.add_row(str(step["step"]), how, "-" if rate is None else f"{rate:.1%}", *cells)
     if table.row_count:
-        print_whole(console, table)
+        print_table(console, table)
     for note in notes:
         console.print(note, soft_wrap=True)
     return 0
@@ -367,7 +367,7 @@ def _print(
             rate = tag["valid_thinking_rate"]
             shown = "-" if rate is None else f"{rate:.1%}"
             table.add_row(tag["tag"], str(tag["trajectories"]), str(tag["replies"]), shown)
-        print_whole(console, table)
+        print_table(console, table)
     if scorer is not None:
         _print_collapse(console, tags, scorer)
     for note in notes:
@@ -399,7 +399,7 @@ def _print_collapse(console: Console, tags: Sequence[Mapping[str, Any]], scorer:
                 cells = [f"{figures[f'collapse/{name}']:.3f}" for name in _COLUMNS.values()]
                 table.add_row(tag["tag"], how, str(figures["thoughts"]), *cells)
     if table.row_count:
-        print_whole(console, table)
+        print_table(console, table)
 
 
 _CAPTION = (

@@ -256,7 +256,9 @@ def main(options: argparse.Namespace, prog: str) -> int:
         The exit code: 0, or 2 where there is nothing to write, or nowhere to write it.
     """
     from ragen.files import replacing
+    from ragen.llm_agent.rollout.rollout_file import check_output
 
+    check_output(options.output)
     ending = PARQUET if options.output is None else options.output.suffix.removeprefix(".")
     kind = options.format or ending
     if kind not in FORMATS:

@@ -91,11 +91,12 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
         folder: Where to; None is ``dataset`` in the run's folder.
 
     Raises:
-        ConfigError: The run cannot be read, has no trajectory, or the folder cannot be written.
+        ConfigError: The run cannot be read, has no trajectory, or the folder cannot be written or has files of
+            something else.
     """
     from ragen.files import replacing, write_whole
     from ragen.llm_agent.evaluation.frames import JSONL, PARQUET, PER, columns_of, write_table
-    from ragen.llm_agent.evaluation.results import evaluate
+    from ragen.llm_agent.evaluation.results import RESULTS, evaluate
     from ragen.llm_agent.report.contents import About
     from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, name_of, read_records, rows_of
 
@@ -104,6 +105,12 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
     if not records:
         raise ConfigError(f"{rows} has no trajectory.")
     folder = rows.with_name(FOLDER) if folder is None else folder
+    there = [folder / name for name in (ROWS, ABOUT, RESULTS, CARD) if (folder / name).exists()]
+    if there and not any((folder / "data").glob("trajectory.*")):
+        raise ConfigError(
+            f"{there[0]} is not of a dataset of ragen push, and would be overwritten; name another folder with "
+            "--output."
+        )
     kind = PARQUET if find_spec("pyarrow") is not None else JSONL
     tables = {per: columns_of([run], per) for per in PER}
     for columns in tables.values():
@@ -120,7 +127,7 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
         shutil.copyfile(rows, folder / ROWS)
         settings = {key: value for key, value in about.configuration.items() if key not in _PRIVATE}
         write_whole(folder / ABOUT, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
-        if (results := rows.with_name("results.json")).is_file():
+        if (results := rows.with_name(RESULTS)).is_file():
             shutil.copyfile(results, folder / results.name)
         write_whole(folder / CARD, card_of(name_of(run), about.facts, evaluate(records), files))
     except OSError as error:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
 from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
+from ragen.output import print_table
 from ragen.statistics import (
     effective_episodes,
     mean,
@@ -27,11 +28,11 @@ from ragen.statistics import (
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 Record = Mapping[str, Any]
 ALL = "all"
-_UNBOUNDED = 1000  # columns
+RESULTS = "results.json"
+"""The name of the file beside a run's rows."""
 
 
 @dataclass(frozen=True)
@@ -187,21 +188,11 @@ def print_results(
     """
     names = [result.tag for result in results]
     for table in tables_of("Results", names, result_columns(results, tags), console.width):
-        print_whole(console, table)
+        print_table(console, table)
     if counts := results[-1].replies if results else {}:
         console.print(replies_line(counts), soft_wrap=True)
     if usage:
         console.print(usage_line(usage), soft_wrap=True)
-
-
-def print_whole(console: Console, table: Table) -> None:
-    """Print a table with nothing cut off; in a narrower terminal its lines wrap."""
-    width = console.width
-    console.width = max(width, console.measure(table, options=console.options.update(width=_UNBOUNDED)).maximum)
-    try:
-        console.print(table)
-    finally:
-        console.width = width
 
 
 def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()) -> dict[str, list[str]]:

@@ -17,15 +17,14 @@ import math
 import pickle
 import re
 import statistics
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from ragen.errors import in_short
+from ragen.errors import described_with_place, in_short
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-from ragen.settings import function_at, one_line
+from ragen.settings import function_at
 
 Record: TypeAlias = Mapping[str, Any]
 
@@ -234,8 +233,7 @@ def scan(records: Sequence[Record], scanners: Mapping[str, Scanner] | None = Non
                 raise TypeError(f"it yields {in_short(wrong[0])}; expected ragen's Finding")
             found[name] = findings
         except Exception as error:  # whatever a plug-in does, and a bug of our own
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"{type(error).__name__}: {one_line(error)} ({where.filename}, line {where.lineno})"
+            what = described_with_place(error)
             failed.append(f"scanner {name!r} failed, so its findings are missing: {what}")
     return Scan(found, failed)
 

@@ -19,6 +19,7 @@ trajectory ends there, with ``error``: it is not judged, and says nothing of the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.commands import CommandParser, command
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, described_with_place
 from ragen.output import new_console
 
 PROG = "ragen score"
@@ -77,7 +78,14 @@ def main(options: argparse.Namespace, prog: str) -> int:
         The exit code: 0, or 2 where the run cannot be scored so.
     """
     from ragen.files import write_whole
-    from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, with_pass_at_k, write_results
+    from ragen.llm_agent.evaluation.results import (
+        RESULTS,
+        evaluate,
+        print_results,
+        states_of,
+        with_pass_at_k,
+        write_results,
+    )
     from ragen.llm_agent.evaluation.tables import summarise
     from ragen.llm_agent.rollout.rollout_file import (
         ABOUT,
@@ -100,8 +108,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
         raise ConfigError(f"{rows} has no trajectory.")
     about = read_about(rows.with_name(ABOUT))
     folder = options.output or rows.with_name(SCORED)
-    if (folder / ROWS).resolve() == rows.resolve():
-        raise ConfigError(f"--output is {str(folder)!r}, where the run itself is; name another folder.")
+    _check_output(folder, rows, options.run)
     new, size = records, about.get(f"es_manager.{about.get('mode')}.group_size")
     if reward is None or parse is not None or options.overrides:
         config = config_of(about, options.overrides)
@@ -115,9 +122,13 @@ def main(options: argparse.Namespace, prog: str) -> int:
     results, usage = evaluate(new), read_usage(rows.with_name(USAGE))
     try:
         write_jsonl(new, folder / ROWS)
-        scored = {"scored.run": str(options.run), "scored.reward": options.reward, "scored.parser": options.parser}
+        scored = {
+            "scored.run": str(options.run.absolute()),
+            "scored.reward": options.reward,
+            "scored.parser": options.parser,
+        }
         write_whole(folder / ABOUT, json.dumps(about | scored, indent=1, ensure_ascii=False) + "\n")
-        write_results(results, usage, folder / "results.json")
+        write_results(results, usage, folder / RESULTS)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another with --output.") from error
     console = new_console(is_plain=True)
@@ -130,6 +141,29 @@ def main(options: argparse.Namespace, prog: str) -> int:
         console.print(f"{ended} of them end early, where their replies answer something else", soft_wrap=True)
     console.print(f"rows in {folder / ROWS}", soft_wrap=True)
     return 0
+
+
+def _check_output(folder: Path, rows: Path, run: Path) -> None:
+    """See that nothing but an earlier score of the run is overwritten.
+
+    Raises:
+        ConfigError: The folder has files of the run itself, or of another one.
+    """
+    from ragen.llm_agent.evaluation.results import RESULTS
+    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, read_about, rows_of
+
+    if (folder / ROWS).resolve() == rows.resolve():
+        raise ConfigError(f"--output is {str(folder)!r}, where the run itself is; name another folder.")
+    there = [folder / name for name in (RESULTS, ROWS, ABOUT) if (folder / name).exists()]
+    of = None
+    with contextlib.suppress(ConfigError):  # the file is missing, or is none of ours
+        of = read_about(folder / ABOUT).get("scored.run")
+    is_ours = of and (folder.resolve().parent == rows.resolve().parent or rows_of(Path(of)).resolve() == rows.resolve())
+    if there and not is_ours:
+        raise ConfigError(
+            f"{there[0]} is not of a score of {run}, and would be overwritten; name another folder with --output, or "
+            "move it."
+        )
 
 
 # By a function
@@ -150,7 +184,7 @@ def rewarded(record: Record, reward: Callable[[Record], Any], name: str) -> Reco
     try:
         told = reward(json.loads(json.dumps(record)))
     except Exception as error:  # whatever the function does
-        raise ConfigError(f"{where}: it raised {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{where}: it raised {described_with_place(error)}") from error
     values = told if isinstance(told, Mapping) else {"rewards": told}
     if unknown := values.keys() - {"rewards", "success"}:
         raise ConfigError(f"{where}: it returned the key {min(map(str, unknown))!r}; expected rewards and success.")
@@ -311,7 +345,7 @@ class _Game:
             told = self._parse(reply)
             actions = [] if isinstance(told, str) else list(told)
         except Exception as error:  # whatever the function does
-            raise ConfigError(f"{where}: it raised {type(error).__name__}: {error}") from error
+            raise ConfigError(f"{where}: it raised {described_with_place(error)}") from error
         if isinstance(told, str):
             raise ConfigError(f"{where}: it returned the text {told!r}; expected a list of actions' names.")
         if wrong := [action for action in actions if not isinstance(action, str)]:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.rollout.trajectories import played_turns
+from ragen.output import print_table
 from ragen.parallel.stats import gathered
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def print_summary(
     """
     for table in (time_table(seconds, total), lane_table(lanes), placement_table(placement or {})):
         if table.row_count:
-            console.print(table)
+            print_table(console, table)
 
 
 def time_table(seconds: Mapping[str, float], total: float) -> Table:

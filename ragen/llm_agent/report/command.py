@@ -46,8 +46,9 @@ def main(options: argparse.Namespace, prog: str) -> int:
         The exit code: 0, or 2 if there are no trajectories or the report cannot be written.
     """
     from ragen.llm_agent.report.page import render, write_page
-    from ragen.llm_agent.rollout.rollout_file import rows_of
+    from ragen.llm_agent.rollout.rollout_file import check_output, rows_of
 
+    check_output(options.output)
     rows = rows_of(options.run)
     page = options.output or rows.with_name(PAGE)
     report = report_of_rows(rows)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, without_values
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.evaluation.results import is_branch
@@ -342,7 +341,6 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
 # Failures by kind
 
 _OF_REPLIES = ("refused", "filtered", "empty", "cut_off")
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?", re.I)
 _LONGEST = 160  # characters of an environment's or a server's message
 _NAMED = 6  # tags
 
@@ -371,7 +369,8 @@ def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
         if episode.outcome == JUDGED and episode.success:
             continue
         what, said = _kind_of(episode)
-        kind = kinds.setdefault((what, _NUMBER.sub("N", said)), FailureKind(what, said, [], []))
+        of = what, _first_line(without_values(said))
+        kind = kinds.setdefault(of, FailureKind(what, _first_line(said), [], []))
         kind.numbers.append(number)
         if episode.tag not in kind.tags:
             kind.tags.append(episode.tag)
@@ -381,9 +380,9 @@ def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
 def _kind_of(episode: Episode) -> tuple[str, str]:
     """A description of the failure, and the message."""
     if episode.outcome == ENV_ERROR:
-        return "the environment failed", _first_line(episode.state["env_error"])
+        return "the environment failed", str(episode.state["env_error"])
     if episode.outcome == MISSING_REPLY:
-        return "a prompt got no reply", _first_line(episode.error)
+        return "a prompt got no reply", str(episode.error)
     return next(_kinds_of_judged(episode)), ""
 
 
@@ -406,8 +405,8 @@ def _kinds_of_judged(episode: Episode) -> Iterator[str]:
     yield "it did not reach the goal"
 
 
-def _first_line(text: object) -> str:
-    lines = str(text).strip().splitlines()
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
     return lines[0][:_LONGEST] if lines else ""
 
 

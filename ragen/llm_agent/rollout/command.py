@@ -277,7 +277,14 @@ def _finish(
     proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float, scanners: Mapping[str, Scanner]
 ) -> tuple[int, Scan]:
     """Sort the file, and print the results; returns the exit code and the scanners' findings."""
-    from ragen.llm_agent.evaluation.results import evaluate, independent, print_results, states_of, write_results
+    from ragen.llm_agent.evaluation.results import (
+        RESULTS,
+        evaluate,
+        independent,
+        print_results,
+        states_of,
+        write_results,
+    )
     from ragen.llm_agent.evaluation.scanners import scan
     from ragen.llm_agent.evaluation.tables import print_summary, summarise
 
@@ -286,7 +293,7 @@ def _finish(
     penalty = setting(proxy.config, "es_manager.format_penalty", float, -0.1)
     records = file.finish(group_size)
     results, usage = evaluate(records), file.count(usage_of(proxy))
-    write_results(results, usage, file.path.with_name("results.json"))
+    write_results(results, usage, file.path.with_name(RESULTS))
     console = new_console(is_plain=True)
     counted_ones = independent(records)
     tags = summarise(states_of(counted_ones), penalty)

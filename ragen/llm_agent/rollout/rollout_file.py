@@ -31,7 +31,7 @@ from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
-from ragen.llm_agent.evaluation.results import is_branch, with_pass_at_k
+from ragen.llm_agent.evaluation.results import RESULTS, is_branch, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 from ragen.output import shown_address, shown_override
 
@@ -41,7 +41,8 @@ USAGE = "usage.json"
 RUNS = "runs.jsonl"
 REPLIES = "replies.jsonl"
 ASIDE = "earlier"
-_WITH_IT = (ABOUT, USAGE, RUNS, REPLIES, "results.json", "report.html")
+_RECORDED = (ABOUT, USAGE, RUNS, REPLIES, RESULTS)
+_WITH_IT = (*_RECORDED, "report.html")
 ONLY_HOW_FAST = ("agent_proxy.use_parallel_rollout", "agent_proxy.parallel_")
 
 
@@ -244,6 +245,18 @@ class RolloutFile(Closing):
         if file is not None:
             with suppress(OSError):  # errors were raised when the records were added
                 file.close()
+
+
+def check_output(path: Path | None) -> None:
+    """See that a file that a command is to write is none that a run has written; None is no file.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if path is not None and path.name in (ROWS, *_RECORDED) and path.exists():
+        raise ConfigError(
+            f"--output is {str(path)!r}, a file of a run, and it would be overwritten; name another file."
+        )
 
 
 def rows_of(run: Path) -> Path:

@@ -32,13 +32,13 @@ from ragen.commands import CommandParser
 from ragen.env import resolve_env
 from ragen.env.base import BaseEnv
 from ragen.env.registry import registered_names
-from ragen.errors import ConfigError, RagenError
+from ragen.errors import ConfigError, RagenError, without_values
 from ragen.extras import check_installed
 from ragen.llm_agent.config.environments import check_extras, read_config
 from ragen.llm_agent.config.loading import load_config, setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
-from ragen.output import new_console
+from ragen.output import new_console, print_table
 from ragen.parallel.lanes import worker
 from ragen.parallel.settings import BACKENDS
 
@@ -506,18 +506,20 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
 
     console = new_console()
     table = plain_table(_title(size), "what", "seeds", "turns", "sequential", "workers", "rollouts")
-    different: list[tuple[str, str]] = []
+    different: dict[str, list[tuple[str, str]]] = {}
     with _quiet_log(), console.status("") as status:
         for number, check in enumerate(checks, 1):
             status.update(f"{number} of {len(checks)}: {check}")
             report = _run_or_explain(check, size)
             table.add_row(*_cells(check, size, report))
             if report.difference:
-                different.append((check.name, report.difference))
-    console.print(table)
-    for name, difference in different:
-        console.print(f"{name}: {difference}", style="red", markup=False, highlight=False, soft_wrap=True)
-    told = f"{len(different)} of {len(checks)} differ." if different else f"All {len(checks)} are equal."
+                different.setdefault(without_values(report.difference), []).append((check.name, report.difference))
+    print_table(console, table)
+    for alike in different.values():
+        names, difference = "; ".join(name for name, _ in alike), alike[0][1]
+        console.print(f"{names}: {difference}", style="red", markup=False, highlight=False, soft_wrap=True)
+    count = sum(map(len, different.values()))
+    told = f"{count} of {len(checks)} differ." if different else f"All {len(checks)} are equal."
     console.print(told, style="red" if different else "green", highlight=False)
     return 1 if different else 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ragen.errors import InputError
+from ragen.errors import InputError, described_with_place
 from ragen.llm_agent.config.branching import AFTER_TURN, ENTROPY, EVERY_TURN, BranchingSettings
 
 
@@ -96,7 +96,7 @@ def _decided(node: OpenNode, path: str, decide: Callable[[OpenNode], Any], width
     except Exception as error:
         raise InputError(
             f"{path}, which agent_proxy.branching.when names, raised for env_id = {node.env_id}, turn {node.turn}: "
-            f"{type(error).__name__}: {error}"
+            f"{described_with_place(error)}"
         ) from error
     if isinstance(answer, bool):
         return width if answer else 1

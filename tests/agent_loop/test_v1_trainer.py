@@ -6,11 +6,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ragen.errors import CollectError, ConfigError
-from ragen.llm_agent.tokenizer import load_tokenizer
-from support.later import tensordict, torch, transfer_queue, v1_trainer
+from support.later import shipped, tensordict, torch, transfer_queue, v1_trainer
 from support.transfer_queue import SCORES, Queue
-
-TOKENIZER = load_tokenizer()
 
 
 def ragen(folder, **sections):
@@ -32,7 +29,7 @@ class Trainer:
         algorithm = {"use_kl_in_reward": False}
         config = {"ragen": ragen(folder, **sections), "trainer": trainer, "algorithm": algorithm}
         self.config = OmegaConf.create({**config, "actor_rollout_ref": {"rollout": {"temperature": 1.0}}})
-        self.tokenizer, self.replay_buffer = TOKENIZER, SimpleNamespace()
+        self.tokenizer, self.replay_buffer = shipped(), SimpleNamespace()
         self.global_steps, self.total_training_steps, self.saved = 1, 100, []
 
     def on_sample_begin(self):
@@ -158,11 +155,11 @@ def test_a_step_of_which_no_group_is_left_by_entropy_is_an_error(queue, trainer)
 
 def test_thoughts_are_measured_with_their_prompts_before_anything_is_left_out(queue, trainer, monkeypatch):
     def ids(text):
-        return TOKENIZER(text, add_special_tokens=False)["input_ids"]
+        return shipped()(text, add_special_tokens=False)["input_ids"]
 
     for key, (_, row) in queue.rows["train"].items():
         if row is not None:
-            said = [*ids("go Up</think><answer>Up</answer>"), TOKENIZER.eos_token_id]
+            said = [*ids("go Up</think><answer>Up</answer>"), shipped().eos_token_id]
             between = ids("and now<think>")
             row["prompts"] = torch.tensor(ids(f"{key.partition('_')[0]}<think>"))
             row["responses"] = torch.tensor([*said, *between, *said])
@@ -185,9 +182,9 @@ def test_thoughts_are_measured_with_their_prompts_before_anything_is_left_out(qu
     assert metrics["collapse/valid_thinking_rate"] == 1.0
     assert metrics["collapse_first_turn_sample/mi_upper_bound"] == pytest.approx(torch.log(torch.tensor(3.0)).item())
     prompts, thoughts = asked[1]
-    assert [TOKENIZER.decode(prompt) for prompt in prompts] == [f"{name}<think>" for name in SCORES]
-    assert [TOKENIZER.decode(thought) for thought in thoughts] == ["go Up"]
-    later = {TOKENIZER.decode(prompt) for prompt in asked[0][0]}
+    assert [shipped().decode(prompt) for prompt in prompts] == [f"{name}<think>" for name in SCORES]
+    assert [shipped().decode(thought) for thought in thoughts] == ["go Up"]
+    later = {shipped().decode(prompt) for prompt in asked[0][0]}
     assert any(text.endswith("</answer><|im_end|>and now<think>") for text in later)
 
 

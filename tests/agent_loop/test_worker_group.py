@@ -19,7 +19,7 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.collecting.managers import SokobanEnvironmentManager
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.prompting.replies import create_projection_function
-from ragen.llm_agent.tokenizer import load_tokenizer
+from support.later import shipped
 from support.ray_workers import AnsweringWorker
 from support.stand_ins import StandInWorkers
 
@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 TESTS = Path(__file__).resolve().parents[1]
 WORKERS = 2
-TOKENIZER = load_tokenizer()
 VERL_AGENTS = {"env": {"max_steps": 3, "rollout": {"n": 2}}, "data": {"max_prompt_length": 700, "train_batch_size": 3}}
 RAGENS = [
     "agent_proxy.max_turn=2",
@@ -53,13 +52,13 @@ def collected(workers: Any) -> DataProto:
     kwargs = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 3}
     envs = MultiProcessEnvironmentContainer("sokoban", 3, 2, 42, kwargs, settings={"use_lanes": False})
     with SokobanEnvironmentManager(envs, create_projection_function("sokoban"), "sokoban") as manager:
-        return TrajectoryCollector(VERL_AGENTS, TOKENIZER).multi_turn_loop(DataProto(), workers, manager)
+        return TrajectoryCollector(VERL_AGENTS, shipped()).multi_turn_loop(DataProto(), workers, manager)
 
 
 def rolled_out(workers: Any) -> DataProto:
     """What RAGEN's proxy makes of three environments: an odd number for two workers."""
-    with LLMAgentProxy(load_config("base", RAGENS), workers, TOKENIZER) as proxy:
-        meta_info = {"eos_token_id": TOKENIZER.eos_token_id, "pad_token_id": TOKENIZER.pad_token_id, "validate": False}
+    with LLMAgentProxy(load_config("base", RAGENS), workers, shipped()) as proxy:
+        meta_info = {"eos_token_id": shipped().eos_token_id, "pad_token_id": shipped().pad_token_id, "validate": False}
         return proxy.rollout(DataProto(meta_info=meta_info))
 
 
@@ -67,7 +66,7 @@ def rolled_out(workers: Any) -> DataProto:
 def test_batches_of_a_real_worker_group_are_those_of_one_process(group: Any, play: Any) -> None:
     assert group.world_size == WORKERS
     before = group.seen()
-    batch, expected = play(group), play(StandInWorkers(TOKENIZER, world_size=1))
+    batch, expected = play(group), play(StandInWorkers(shipped(), world_size=1))
     assert set(batch.batch.keys()) == set(expected.batch.keys())
     for name in sorted(expected.batch.keys()):
         assert torch.equal(batch.batch[name], expected.batch[name]), name

@@ -11,9 +11,8 @@ from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.collecting.managers import SokobanEnvironmentManager
 from ragen.llm_agent.prompting.replies import create_projection_function
-from ragen.llm_agent.tokenizer import load_tokenizer
 from support.image_processor import TOKENS, StandInProcessor
-from support.later import collecting
+from support.later import collecting, shipped
 from support.stand_ins import StandInActor, StandInWorkers, any_move
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
@@ -22,7 +21,6 @@ COLUMNS = {
     *("episode_rewards", "episode_lengths", "tool_callings", "success_rate"),
 }
 TENSORS = {"prompts", "responses", "input_ids", "attention_mask", "position_ids"}
-TOKENIZER = load_tokenizer()
 
 
 def config(**more: Any) -> dict[str, Any]:
@@ -38,8 +36,8 @@ def managed(max_steps: int = 3, group_n: int = 2, env_num: int = 2, **more: Any)
     return SokobanEnvironmentManager(envs, create_projection_function("sokoban"), "sokoban")
 
 
-def collector_of(settings: Any, tokenizer: Any = TOKENIZER, *more: Any, **keywords: Any) -> Any:
-    return collecting.TrajectoryCollector(settings, tokenizer, *more, **keywords)
+def collector_of(settings: Any, tokenizer: Any = None, *more: Any, **keywords: Any) -> Any:
+    return collecting.TrajectoryCollector(settings, tokenizer or shipped(), *more, **keywords)
 
 
 def prompts(rows: int = 0, **meta_info: Any) -> Any:
@@ -71,9 +69,9 @@ def test_tokens_are_the_prompt_and_its_reply():
     with managed() as envs:
         batch = collector_of(config()).multi_turn_loop(prompts(), StandInActor(), envs).batch
     assert batch["prompts"].shape[1] == 700
-    whole = TOKENIZER.decode(batch["input_ids"][0][batch["attention_mask"][0].bool()])
-    asked = TOKENIZER.decode(batch["prompts"][0][batch["attention_mask"][0][:700].bool()])
-    said = TOKENIZER.decode(batch["responses"][0][batch["attention_mask"][0][700:].bool()])
+    whole = shipped().decode(batch["input_ids"][0][batch["attention_mask"][0].bool()])
+    asked = shipped().decode(batch["prompts"][0][batch["attention_mask"][0][:700].bool()])
+    said = shipped().decode(batch["responses"][0][batch["attention_mask"][0][700:].bool()])
     assert whole == asked + said and said == any_move(asked.split("\n", 1)[1].rsplit("<|im_end|>", 1)[0]) + "<|im_end|>"
     steps = batch["position_ids"].diff(dim=-1)
     assert set(steps.unique().tolist()) <= {0, 1} and (steps[:, 700:] == 1).all()
@@ -99,7 +97,7 @@ def test_only_environments_whose_episode_goes_on_are_prompted():
 
 
 def test_worker_groups_are_given_multiples_of_their_size():
-    actor = StandInWorkers(TOKENIZER, world_size=3)
+    actor = StandInWorkers(shipped(), world_size=3)
     with managed() as envs:
         batch = collector_of(config()).multi_turn_loop(prompts(), actor, envs)
     assert len(batch) == 12 and len(actor.asked) == 3

@@ -28,11 +28,10 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.collecting.collector import TrajectoryCollector
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.llm_agent.tokenizer import load_tokenizer
 from support.configurations import composed
+from support.later import shipped
 from support.stand_ins import StandInActor, StandInWorkers
 
-TOKENIZER = load_tokenizer()
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 3}
 ASKED = ["input_ids", "attention_mask", "position_ids"]
 
@@ -58,7 +57,7 @@ def loop_like_verl_agents(config: Any, collector: Any, gen_batch: Any, workers: 
         output = unpad_dataproto(workers.generate_sequences(padded), extra)
         batch.non_tensor_batch["uid"], batch.non_tensor_batch["traj_uid"] = uids, names
         batch = batch.union(output)
-        texts = TOKENIZER.batch_decode(batch.batch["responses"], skip_special_tokens=True)
+        texts = shipped().batch_decode(batch.batch["responses"], skip_special_tokens=True)
         obs, rewards, dones, infos = envs.step(texts)
         assert len(rewards) == count and rewards.shape == dones.shape == (count,)
         batch.non_tensor_batch["is_action_valid"] = np.array([bool(info["is_action_valid"]) for info in infos])
@@ -83,12 +82,12 @@ def test_verl_agents_loop_gives_our_batch_with_our_environments_under_it():
 
     config = {"env": {"env_name": "Sokoban", "max_steps": 4, "rollout": {"n": 2}, "history_length": 2}}
     config["data"] = {"max_prompt_length": 700}
-    collector, batches = TrajectoryCollector(config, TOKENIZER), []
+    collector, batches = TrajectoryCollector(config, shipped()), []
     for collect in ("theirs", "ours"):
         container = MultiProcessEnvironmentContainer("sokoban", 2, 2, 42, SOKOBAN, settings={"use_lanes": False})
         projection = create_projection_function("sokoban", "verl-agent")
         with SokobanEnvironmentManager(container, projection, config) as envs:
-            workers = StandInWorkers(TOKENIZER)
+            workers = StandInWorkers(shipped())
             if collect == "theirs":
                 batches.append(loop_like_verl_agents(config, collector, DataProto(), workers, envs))
             else:
@@ -144,7 +143,7 @@ def test_a_container_of_one_tag_has_as_many_groups_as_env_groups_says():
         with train, val:
             assert (train.envs.env_num, len(train), len(val)) == (4, 12, 2)
     with pytest.raises(ConfigError, match=r"agent_proxy\.max_turn"):
-        TrajectoryCollector(config, TOKENIZER)
+        TrajectoryCollector(config, shipped())
 
 
 def test_every_projection_can_be_imported_from_the_games():
@@ -227,19 +226,19 @@ class EchoActor(StandInActor):
 
 
 def test_rollouts_by_turn_have_the_columns_of_training_batches():
-    with LLMAgentProxy(mixed("use_parallel_envs=true"), EchoActor(reply), TOKENIZER) as proxy:
+    with LLMAgentProxy(mixed("use_parallel_envs=true"), EchoActor(reply), shipped()) as proxy:
         assert not proxy.parallel_envs and proxy.train_parallel_envs is None
         batch = rollout(proxy)
         assert proxy.parallel_envs and len(proxy.train_parallel_envs) == 6 and len(proxy.val_parallel_envs) == 3
         assert proxy.traj_collector is not None and len(rollout(proxy, val=True)) == 5
-    with LLMAgentProxy(mixed(), EchoActor(reply), TOKENIZER) as plain:
+    with LLMAgentProxy(mixed(), EchoActor(reply), shipped()) as plain:
         ours = rollout(plain)
     assert set(batch.batch.keys()) >= set(ours.batch.keys())
     assert set(batch.non_tensor_batch) >= set(ours.non_tensor_batch) - {"messages_list"}
     width = batch.batch["input_ids"].shape[1] - 1
     assert all(batch.batch[name].shape == (10, width) for name in ("loss_mask", "rm_scores", "response_mask"))
     first = batch.batch["responses"][0][batch.batch["response_mask"][0].bool()]
-    assert TOKENIZER.decode(first) == reply("") + "<|im_end|>"
+    assert shipped().decode(first) == reply("") + "<|im_end|>"
     scores = batch.batch["original_rm_scores"].sum(-1)
     assert scores.tolist() == pytest.approx(list(batch.non_tensor_batch["episode_rewards"]))
     assert (batch.batch["rm_scores"].sum(-1) <= scores).all()  # an answer "Up" is no expression and no arm
@@ -251,7 +250,7 @@ def test_rollouts_by_turn_of_several_types_are_equal_in_workers():
     batches = []
     for mode in ("false", "true"):
         config = mixed("use_parallel_envs=true", f"es_manager.use_multiprocessing={mode}", "es_manager.max_workers=2")
-        with LLMAgentProxy(config, EchoActor(reply), TOKENIZER) as proxy:
+        with LLMAgentProxy(config, EchoActor(reply), shipped()) as proxy:
             batches.append([rollout(proxy), rollout(proxy)])
     for alone, in_workers in zip(*batches, strict=True):
         for name in alone.batch.keys():  # noqa: SIM118  # a TensorDict is no dict
@@ -262,7 +261,7 @@ def test_rollouts_by_turn_of_several_types_are_equal_in_workers():
 
 def test_what_cannot_be_made_falls_back_and_says_so_in_two_lines(capsys):
     config = mixed("use_parallel_envs=true", "+env.style=none")
-    with LLMAgentProxy(config, EchoActor(reply), TOKENIZER) as proxy:
+    with LLMAgentProxy(config, EchoActor(reply), shipped()) as proxy:
         batch = rollout(proxy)
         rollout(proxy)
         assert not proxy.parallel_envs and proxy.traj_collector is proxy.train_parallel_envs is None

@@ -15,13 +15,12 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor, read_sampling
-from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
 from support.configurations import composed
+from support.later import shipped
 from support.rollouts import batch_of, no_prompts
 
 ROOT = Path(__file__).resolve().parents[2]
-TOKENIZER = load_tokenizer()
 TAGS = ["SimpleSokoban", "Countdown", "Bandit"]
 SMALL = [
     f"es_manager.{mode}.{key}"
@@ -37,7 +36,7 @@ def small_config(*overrides, multiprocessing="false"):
 
 
 def play(config, actor, val=False, meta_info=None, **options):
-    with LLMAgentProxy(config, actor, TOKENIZER) as proxy:
+    with LLMAgentProxy(config, actor, shipped()) as proxy:
         return proxy.rollout(no_prompts(**meta_info or {}), val=val, **options)
 
 
@@ -92,7 +91,7 @@ def test_requests_name_environment_turn_and_tag_and_carry_chat_and_tokens():
     assert [(r.env_id, r.turn, r.tag) for r in first] == [(i, 0, TAGS[i // 2]) for i in range(6)]
     assert {(r.env_id, r.turn, r.tag) for r in second} >= {(0, 1, "SimpleSokoban"), (1, 1, "SimpleSokoban")}
     assert first[0].messages[-1]["role"] == "user"
-    text = TOKENIZER.decode(first[0].prompt_ids)
+    text = shipped().decode(first[0].prompt_ids)
     assert text.startswith("<|im_start|>system") and first[0].messages[-1]["content"] in text
 
 
@@ -138,7 +137,7 @@ def test_an_actor_with_generate_sequences_is_used_as_it_is():
 def test_a_request_without_a_reply_ends_its_own_trajectory_and_no_other():
     answered = Reply("<think>x</think><answer>Up</answer>")
     backend = Recorder(lambda request: Reply("", error="server down") if request.env_id == 1 else answered)
-    with LLMAgentProxy(small_config(), backend, TOKENIZER) as proxy:
+    with LLMAgentProxy(small_config(), backend, shipped()) as proxy:
         proxy.rollout(no_prompts())
         assert proxy.failures == {1: "server down"}
         states = proxy.train_es_manager.get_rollout_states()
@@ -152,9 +151,9 @@ def test_known_tokens_become_padded_rows_with_their_probabilities():
         Reply("b", token_ids=[7], log_probs=[-1.0], usage={"completion_tokens": 1}),
         Reply("", error="lost", usage={"completion_tokens": 2}),
     ]
-    actor = BackendActor(Recorder(lambda request: replies[request.env_id]), {}, TOKENIZER)
+    actor = BackendActor(Recorder(lambda request: replies[request.env_id]), {}, shipped())
     outputs = actor.generate_sequences(prompts(3))
-    pad = TOKENIZER.pad_token_id
+    pad = shipped().pad_token_id
     assert outputs.batch["responses"].tolist() == [[5, 6], [7, pad], [pad, pad]]
     assert outputs.batch["response_mask"].tolist() == [[1, 1], [1, 0], [0, 0]]
     assert outputs.batch["rollout_log_probs"].tolist() == [[-0.5, -0.25], [-1.0, 0.0], [0.0, 0.0]]
@@ -164,14 +163,14 @@ def test_known_tokens_become_padded_rows_with_their_probabilities():
 
 def test_replies_whose_tokens_are_unknown_are_texts_alone():
     replies = [Reply("a", token_ids=[5]), Reply("b")]
-    outputs = BackendActor(Recorder(lambda r: replies[r.env_id]), {}, TOKENIZER).generate_sequences(prompts(2))
+    outputs = BackendActor(Recorder(lambda r: replies[r.env_id]), {}, shipped()).generate_sequences(prompts(2))
     assert outputs.batch is None
     assert list(outputs.non_tensor_batch["response_texts"]) == ["a", "b"]
 
 
 def test_a_batch_without_tags_and_turns_is_answered_too():
     backend = Recorder()
-    BackendActor(backend, {}, TOKENIZER).generate_sequences(prompts(1))
+    BackendActor(backend, {}, shipped()).generate_sequences(prompts(1))
     ((request,), _) = backend.batches[0]
     assert (request.tag, request.turn, request.prompt_ids) == ("", 0, None)
 
@@ -193,14 +192,14 @@ def test_the_rollout_is_the_same_in_worker_processes():
 
 
 def test_time_is_told_by_part():
-    with LLMAgentProxy(small_config(), Recorder(), TOKENIZER) as proxy:
+    with LLMAgentProxy(small_config(), Recorder(), shipped()) as proxy:
         proxy.rollout(no_prompts())
         assert set(proxy.seconds) == {"generation", "environments", "tokenizing"}
         assert min(proxy.seconds.values()) > 0
 
 
 def test_closing_twice_is_fine_and_so_is_closing_what_never_played():
-    proxy = LLMAgentProxy(small_config(), Recorder(), TOKENIZER)
+    proxy = LLMAgentProxy(small_config(), Recorder(), shipped())
     proxy.close()
     proxy.rollout(no_prompts())
     proxy.close()
@@ -209,7 +208,7 @@ def test_closing_twice_is_fine_and_so_is_closing_what_never_played():
 
 def test_max_turn_must_be_at_least_one():
     with pytest.raises(ConfigError, match=r"'agent_proxy\.max_turn' is 0; expected at least 1"):
-        LLMAgentProxy(small_config("agent_proxy.max_turn=0"), Recorder(), TOKENIZER)
+        LLMAgentProxy(small_config("agent_proxy.max_turn=0"), Recorder(), shipped())
 
 
 # The command

@@ -20,7 +20,6 @@ from ragen.llm_agent.config.loading import (
 from support.configurations import composed
 
 PLAYABLE = [name for name in config_names() if name != "envs"]
-TAGS = list(composed("envs").custom_envs)
 NAMES_OF_RAGEN = {
     *("SimpleSokoban", "LargerSokoban", "SokobanDifferentGridVocab", "VisualSimpleSokoban", "CoordSokoban"),
     *("FrozenLake", "CoordFrozenLake", "Bandit", "BanditTest", "Countdown", "MetamathQA", "WebShop"),
@@ -38,7 +37,7 @@ def test_there_is_a_configuration_per_environment_beside_the_base_and_the_mixed_
 
 
 def test_the_tags_that_users_of_ragen_know_are_there():
-    assert set(TAGS) >= NAMES_OF_RAGEN
+    assert set(composed("envs").custom_envs) >= NAMES_OF_RAGEN
 
 
 @pytest.mark.parametrize("name", PLAYABLE)
@@ -53,8 +52,9 @@ def test_the_managers_accept_every_configuration(name, caplog):
 
 def test_the_environment_of_every_tag_accepts_its_configuration():
     config = composed("base")
-    config.es_manager.val.update(env_configs={"tags": TAGS, "n_groups": [1] * len(TAGS)}, env_groups=len(TAGS))
-    assert {entry.spec.tag for entry in read_config(config, "val").entries} == set(TAGS)
+    tags = list(composed("envs").custom_envs)
+    config.es_manager.val.update(env_configs={"tags": tags, "n_groups": [1] * len(tags)}, env_groups=len(tags))
+    assert {entry.spec.tag for entry in read_config(config, "val").entries} == set(tags)
 
 
 def test_the_default_is_several_tags_where_it_pays():

@@ -23,17 +23,15 @@ from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.prompting.replies import ParsedReply
 from ragen.llm_agent.rollout.rollout_file import about_run
-from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.parallel.episode.turn import TurnResult
 from ragen.training.settings import TrainerSettings
 from ragen.utils import all_seed, register_resolvers
 from support.chat_server import chat_server, fail, say
 from support.configurations import composed
+from support.later import shipped
 from support.rollouts import no_prompts
 
 pytestmark = pytest.mark.models
-
-TOKENIZER = load_tokenizer()
 
 
 def configured(*tags, **top):
@@ -181,7 +179,7 @@ def test_2025_writes_down_what_it_always_did():
 
 def test_a_prompt_of_2026_says_that_the_last_reply_had_no_valid_action():
     config = configured("SimpleSokoban", generation=2026)
-    context = ContextManager(config, TOKENIZER)
+    context = ContextManager(config, shipped())
     with EnvStateManager(config) as manager:
         first = manager.reset(seed=7)
         before = context.get_lm_inputs(first).non_tensor_batch["messages_list"][0][-1]["content"]
@@ -206,9 +204,9 @@ def test_collapse_columns_are_there_where_they_are_enabled_and_wanted():
     columns = played(generation=2026, **enabled).non_tensor_batch
     assert columns["turn_counts"].tolist() == columns["turn_counts_total"].tolist() == [2, 1]
     assert [len(each) for each in columns["all_turns_prompt_ids"]] == [2, 1]
-    thought = TOKENIZER("x", add_special_tokens=False)["input_ids"]
+    thought = shipped()("x", add_special_tokens=False)["input_ids"]
     assert columns["first_turn_reasoning_ids"].tolist() == [thought, thought]
-    shown = TOKENIZER.decode(columns["first_turn_prompt_ids"][0])
+    shown = shipped().decode(columns["first_turn_prompt_ids"][0])
     assert "Turn 1" in shown and shown.endswith("<think>") and "Turn 2" not in shown
     assert "turn_counts" not in played({"compute_collapse": False}, generation=2026, **enabled).non_tensor_batch
     assert "turn_counts" not in played(**enabled).non_tensor_batch
@@ -227,7 +225,7 @@ class Same(Backend):
 
 
 def played(meta_info=None, **top):
-    with LLMAgentProxy(configured("SimpleSokoban", "Countdown", **top), Same(), TOKENIZER) as proxy:
+    with LLMAgentProxy(configured("SimpleSokoban", "Countdown", **top), Same(), shipped()) as proxy:
         assert proxy.actor_wg is not None
         return proxy.rollout(no_prompts(**meta_info or {}))
 
@@ -309,14 +307,14 @@ def api_config(**changes):
 def prompts():
     config = configured("SimpleSokoban", generation=2026)
     with EnvStateManager(config) as manager:
-        return ContextManager(config, TOKENIZER).get_lm_inputs(manager.reset(seed=1))
+        return ContextManager(config, shipped()).get_lm_inputs(manager.reset(seed=1))
 
 
 def test_the_api_wrapper_asks_its_provider(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     with chat_server(lambda prompt, tries: say("<answer>Up</answer>")) as server:
         monkeypatch.setitem(wrappers.PROVIDERS, "openai", (server.url, "OPENAI_API_KEY"))
-        wrapper = ApiCallingWrapperWg(api_config(), TOKENIZER)
+        wrapper = ApiCallingWrapperWg(api_config(), shipped())
         batch = prompts()
         answered = wrapper.generate_sequences(batch).non_tensor_batch
         assert list(answered["response_texts"]) == ["<answer>Up</answer>"] and list(answered["env_ids"]) == [0]
@@ -329,7 +327,7 @@ def test_the_api_wrapper_says_which_prompts_got_no_reply(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     with chat_server(lambda prompt, tries: fail(400, "too long")) as server:
         monkeypatch.setitem(wrappers.PROVIDERS, "openai", (server.url, "OPENAI_API_KEY"))
-        wrapper = ApiCallingWrapperWg(api_config(), TOKENIZER)
+        wrapper = ApiCallingWrapperWg(api_config(), shipped())
         with pytest.raises(BackendError, match="1 of 1 prompts got no reply; the first: HTTP 400: too long"):
             wrapper.generate_sequences(prompts())
         wrapper.close()
@@ -346,7 +344,7 @@ def test_the_api_wrapper_says_which_prompts_got_no_reply(monkeypatch):
 def test_an_api_wrapper_that_cannot_work_is_refused(config, said, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError, match=said):
-        ApiCallingWrapperWg(config, TOKENIZER)
+        ApiCallingWrapperWg(config, shipped())
 
 
 def test_the_vllm_wrapper_samples_as_at_validation(monkeypatch):
@@ -364,7 +362,7 @@ def test_the_vllm_wrapper_samples_as_at_validation(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__spec__=None))
     monkeypatch.setattr(VllmBackend, "from_config", classmethod(lambda cls, config, tokenizer=None: Backend()))
-    wrapper = VllmWrapperWg(configured("SimpleSokoban"), TOKENIZER)
+    wrapper = VllmWrapperWg(configured("SimpleSokoban"), shipped())
     answered = wrapper.generate_sequences(prompts())
     assert list(answered.non_tensor_batch["response_texts"]) == ["</think>"] and wrapper.llm == "engine"
     assert (asked[0].temperature, asked[0].do_sample) == (0.5, True)
@@ -373,4 +371,4 @@ def test_the_vllm_wrapper_samples_as_at_validation(monkeypatch):
 def test_without_vllm_the_wrapper_says_what_to_install(monkeypatch):
     monkeypatch.setattr("ragen.llm_agent.backends.missing", lambda extra: [extra])
     with pytest.raises(ConfigError, match="vllm"):
-        VllmWrapperWg(configured("SimpleSokoban"), TOKENIZER)
+        VllmWrapperWg(configured("SimpleSokoban"), shipped())

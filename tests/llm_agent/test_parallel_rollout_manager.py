@@ -13,11 +13,10 @@ from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.rollout.shards import ParallelRolloutManager, ShardedEnvManager
 from ragen.llm_agent.testing.equivalence import Recording
-from ragen.llm_agent.tokenizer import load_tokenizer
 from support.configurations import composed
+from support.later import shipped
 from support.rollouts import batch_of, no_prompts
 
-TOKENIZER = load_tokenizer()
 TAGS = "[SimpleSokoban,Countdown,Bandit,MetamathQA]"
 SMALL = [
     f"es_manager.{mode}.{key}"
@@ -50,7 +49,7 @@ def with_dice(config):
 def played(config, backend=None, episodes=1, val=False, meet=lambda proxy: None, **options):
     """The proxy after its last rollout, and all that could be seen of the rollouts."""
     seen = Recording()
-    with LLMAgentProxy(config, backend or create_backend(config), TOKENIZER) as proxy:
+    with LLMAgentProxy(config, backend or create_backend(config), shipped()) as proxy:
         meet(proxy)
         for _ in range(episodes):
             rollouts = proxy.rollout(no_prompts(validate=val), val=val, **options)
@@ -117,7 +116,7 @@ def test_rollouts_in_lanes_are_those_of_lockstep_in_train_and_val():
 def test_playing_alone_gives_the_states_and_metrics_of_a_rollout(shards):
     config = config_of(shards=shards)
     proxy, _ = played(config, val=True)
-    with LLMAgentProxy(config, create_backend(config), TOKENIZER) as alone:
+    with LLMAgentProxy(config, create_backend(config), shipped()) as alone:
         one, other = Recording(), Recording()
         one.note("states", proxy.rollout_states)
         other.note("states", alone.play({"validate": True}, val=True))
@@ -175,7 +174,7 @@ def test_prompts_wait_no_longer_than_max_wait_for_those_of_a_shard_that_is_stepp
         if requests[0].turn > 0:
             asked.set()
 
-    with LLMAgentProxy(config, Wrapped(config, note, thread_safe=False), TOKENIZER) as proxy:
+    with LLMAgentProxy(config, Wrapped(config, note, thread_safe=False), shipped()) as proxy:
         proxy.train_es_manager = Holding(config, "train", 2)
         proxy.play({})
     assert sizes[:2] == [4, 2]
@@ -274,7 +273,7 @@ def test_what_is_under_way_when_a_limit_is_reached_is_played(thread_safe):
             raise LimitReachedError("enough")
 
     config = config_of("agent_proxy.max_turn=2")
-    with LLMAgentProxy(config, Wrapped(config, lambda requests: None, thread_safe), TOKENIZER) as proxy:
+    with LLMAgentProxy(config, Wrapped(config, lambda requests: None, thread_safe), shipped()) as proxy:
         with pytest.raises(LimitReachedError, match="enough"):
             proxy.play({}, on_turn=stop, on_over=over.extend)
         turns = [len(cache["history"]) - 1 for cache in proxy.train_es_manager.rollout_cache]
@@ -325,7 +324,7 @@ def test_ctrl_c_ends_the_shards_and_their_threads():
         if requests[0].turn == 1 and not sent:
             sent.append(os.kill(os.getpid(), signal.SIGINT))
 
-    with LLMAgentProxy(config, Wrapped(config, interrupt), TOKENIZER) as proxy:
+    with LLMAgentProxy(config, Wrapped(config, interrupt), shipped()) as proxy:
         with pytest.raises(KeyboardInterrupt):
             proxy.rollout(no_prompts())
             proxy.rollout(no_prompts())  # should the first one have been too quick
@@ -373,7 +372,7 @@ def test_environments_to_skip_are_left_alone():
 
 def test_time_is_told_by_part_and_by_shard():
     config = config_of(workers=2)
-    with LLMAgentProxy(config, create_backend(config), TOKENIZER) as proxy:
+    with LLMAgentProxy(config, create_backend(config), shipped()) as proxy:
         proxy.record_lanes = True
         proxy.rollout(no_prompts())
     assert set(proxy.seconds) == {"generation", "environments", "tokenizing"}
@@ -384,9 +383,9 @@ def test_time_is_told_by_part_and_by_shard():
 
 def test_the_manager_stands_alone_with_the_names_of_ragen_s_forks():
     config = config_of(shards=0)
-    with LLMAgentProxy(config, create_backend(config), TOKENIZER) as proxy:
+    with LLMAgentProxy(config, create_backend(config), shipped()) as proxy:
         lockstep = proxy.rollout(no_prompts())
-    with ParallelRolloutManager(config, create_backend(config), TOKENIZER, n_jobs=2) as manager:
+    with ParallelRolloutManager(config, create_backend(config), shipped(), n_jobs=2) as manager:
         rollouts = manager.parallel_rollout(no_prompts())
         assert len(manager.proxy.train_es_manager.shards) == 2
     assert rollouts.meta_info == lockstep.meta_info
@@ -410,4 +409,4 @@ def test_bad_settings_are_refused_before_anything_is_built(override, said):
 
     config = OmegaConf.merge(config, OmegaConf.from_dotlist([f"agent_proxy.{override}"]))
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-        LLMAgentProxy(config, create_backend(config_of()), TOKENIZER)
+        LLMAgentProxy(config, create_backend(config_of()), shipped())

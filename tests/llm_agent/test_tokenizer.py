@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragen.llm_agent.tokenizer import TOKENIZER_DIR, load_tokenizer
+from ragen.llm_agent.tokenizer import TOKENIZER_DIR
+from support.later import shipped
 from support.tokenizer_build import VOCABULARY_SIZE, build
 
-TOKENIZER = load_tokenizer()
 CONTROL = re.compile(r"<\|(?:endoftext|im_start|im_end)\|>")
 
 
 def ids(text):
-    return TOKENIZER(text, add_special_tokens=False).input_ids
+    return shipped()(text, add_special_tokens=False).input_ids
 
 
 def test_auto_tokenizer_loads_the_folder_without_network(monkeypatch):
@@ -24,12 +24,12 @@ def test_auto_tokenizer_loads_the_folder_without_network(monkeypatch):
 
     tokenizer = AutoTokenizer.from_pretrained(str(TOKENIZER_DIR))
     assert tokenizer.is_fast and len(tokenizer) == VOCABULARY_SIZE
-    assert tokenizer("<think>Up</think>").input_ids == TOKENIZER("<think>Up</think>").input_ids
-    assert tokenizer.chat_template == TOKENIZER.chat_template
+    assert tokenizer("<think>Up</think>").input_ids == shipped()("<think>Up</think>").input_ids
+    assert tokenizer.chat_template == shipped().chat_template
 
 
 def test_a_turn_ends_with_the_end_token_and_padding_is_another():
-    assert (TOKENIZER.eos_token, TOKENIZER.pad_token, TOKENIZER.padding_side) == ("<|im_end|>", "<|endoftext|>", "left")
+    assert (shipped().eos_token, shipped().pad_token, shipped().padding_side) == ("<|im_end|>", "<|endoftext|>", "left")
 
 
 def test_the_template_is_plain_chatml():
@@ -38,17 +38,17 @@ def test_the_template_is_plain_chatml():
         {"role": "user", "content": "U\n"},
         {"role": "assistant", "content": "A"},
     ]
-    assert TOKENIZER.apply_chat_template(messages, tokenize=False) == (
+    assert shipped().apply_chat_template(messages, tokenize=False) == (
         "<|im_start|>system\n S <|im_end|>\n<|im_start|>user\nU\n<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
     )
-    prompt = TOKENIZER.apply_chat_template(messages[1:2], tokenize=False, add_generation_prompt=True)
+    prompt = shipped().apply_chat_template(messages[1:2], tokenize=False, add_generation_prompt=True)
     assert prompt == "<|im_start|>user\nU\n<|im_end|>\n<|im_start|>assistant\n"
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60).filter(lambda text: not CONTROL.search(text)))
 def test_any_text_survives_encoding_and_decoding(text):
-    assert TOKENIZER.decode(ids(text)) == text
+    assert shipped().decode(ids(text)) == text
 
 
 @pytest.mark.parametrize("grid", ["######\n#P_OX#", "PP__OO\nGGXX##", "P√√O\n_√_G", "0123456789"])
@@ -63,12 +63,12 @@ def test_the_words_of_a_reply_are_one_token_each(text):
 
 def test_reply_tags_stay_when_control_tokens_are_left_out():
     reply = "<think>go</think><answer>Up || Down</answer>"
-    assert TOKENIZER.decode(ids(f"<|im_start|>{reply}<|im_end|><|endoftext|>"), skip_special_tokens=True) == reply
+    assert shipped().decode(ids(f"<|im_start|>{reply}<|im_end|><|endoftext|>"), skip_special_tokens=True) == reply
 
 
 def test_control_tokens_are_one_token_each():
     for token in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"):
-        assert TOKENIZER.convert_ids_to_tokens(ids(token)) == [token]
+        assert shipped().convert_ids_to_tokens(ids(token)) == [token]
 
 
 def test_building_it_again_gives_the_files_that_ship(tmp_path):

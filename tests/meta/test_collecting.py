@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ragen.errors import EnvError, InputError
-from ragen.meta import EpisodeBuffer, Learner, MarkovAgent, MemoryAgent, MemoryMarkovAgent, make_env, make_parallel_env
+from ragen.meta import EpisodeBuffer, make_env, make_parallel_env
 from support import meta_envs  # noqa: F401
-from support.later import torch
+from support.later import meta, torch
 
-AGENTS = [MarkovAgent, MemoryAgent, MemoryMarkovAgent]
+AGENTS = ["MarkovAgent", "MemoryAgent", "MemoryMarkovAgent"]
 LANES = {"use_lanes": True, "max_workers": 2}
 ROBOT = ("ragen/SparsePointRobot-v0", {"n_tasks": 6, "max_episode_steps": 8})
 CORRIDOR = ("ragen-tests/Corridor-v0", {})  # rollouts of different lengths, discrete actions, unlimited tasks
@@ -23,7 +23,7 @@ def collect(agent_class, place, copies, settings=None, rollouts=7, *, random_act
     env_id, kwargs = place
     torch.manual_seed(0)
     env = make_env(env_id, 2, seed=1, **kwargs)
-    learner = Learner(agent_class.of(env, hidden=16, **agent), env, seed=5, forward_batch=4)
+    learner = meta.Learner(getattr(meta, agent_class).of(env, hidden=16, **agent), env, seed=5, forward_batch=4)
     if copies is None:
         learner.collect_rollouts_parallel(rollouts, random_actions)
         return learner
@@ -51,7 +51,7 @@ def test_the_buffer_does_not_depend_on_how_many_play(agent_class, place):
 @pytest.mark.parametrize("backend", ["process", "executor"])
 def test_the_buffer_does_not_depend_on_who_plays(backend):
     settings = {**LANES, "backend": backend}
-    assert content(collect(MemoryAgent, CORRIDOR, 4, settings)) == content(collect(MemoryAgent, CORRIDOR, None))
+    assert content(collect("MemoryAgent", CORRIDOR, 4, settings)) == content(collect("MemoryAgent", CORRIDOR, None))
 
 
 @pytest.mark.parametrize("backend", ["process", "executor"])
@@ -59,9 +59,9 @@ def test_the_buffer_does_not_depend_on_workers_that_are_killed(backend, tmp_path
     mark = tmp_path / "killed"
     env_id, _ = CORRIDOR
     place = env_id, {"fault": f"kill once {mark}"}
-    killed = collect(MemoryAgent, place, 4, {**LANES, "backend": backend})
+    killed = collect("MemoryAgent", place, 4, {**LANES, "backend": backend})
     assert mark.exists()
-    assert content(killed) == content(collect(MemoryAgent, CORRIDOR, None))
+    assert content(killed) == content(collect("MemoryAgent", CORRIDOR, None))
 
 
 def test_the_buffer_does_not_depend_on_a_killer_from_outside():
@@ -79,31 +79,31 @@ def test_the_buffer_does_not_depend_on_a_killer_from_outside():
         killers.append(timer)
 
     killers = []
-    learner = collect(MemoryAgent, ROBOT, 4, LANES, 12, meanwhile=meanwhile)
+    learner = collect("MemoryAgent", ROBOT, 4, LANES, 12, meanwhile=meanwhile)
     killers[0].join()
-    assert content(learner) == content(collect(MemoryAgent, ROBOT, None, rollouts=12))
+    assert content(learner) == content(collect("MemoryAgent", ROBOT, None, rollouts=12))
 
 
 @pytest.mark.parametrize("place", [ROBOT, CORRIDOR], ids=["robot", "corridor"])
 def test_random_actions_are_the_same_everywhere_too(place):
-    expected = collect(MemoryAgent, place, None, random_actions=True)
-    assert content(collect(MemoryAgent, place, 3, LANES, random_actions=True)) == content(expected)
+    expected = collect("MemoryAgent", place, None, random_actions=True)
+    assert content(collect("MemoryAgent", place, 3, LANES, random_actions=True)) == content(expected)
 
 
 @pytest.mark.parametrize("arguments", [{"rnn": "lstm"}, {"layers": 2}, {"shared": False}, {"products": True}])
 def test_every_memory_is_carried(arguments):
-    expected = content(collect(MemoryAgent, ROBOT, None, **arguments))
-    assert content(collect(MemoryAgent, ROBOT, 3, {"use_lanes": False}, **arguments)) == expected
+    expected = content(collect("MemoryAgent", ROBOT, None, **arguments))
+    assert content(collect("MemoryAgent", ROBOT, 3, {"use_lanes": False}, **arguments)) == expected
 
 
 def test_two_collections_are_one():
-    twice, once = collect(MemoryAgent, CORRIDOR, None, rollouts=3), collect(MemoryAgent, CORRIDOR, None, rollouts=8)
+    twice, once = (collect("MemoryAgent", CORRIDOR, None, rollouts=rollouts) for rollouts in (3, 8))
     twice.collect_rollouts(5)
     assert content(twice) == content(once)
 
 
 def test_what_the_buffer_holds_is_what_was_played():
-    learner = collect(MemoryAgent, ROBOT, 3, {"use_lanes": False})
+    learner = collect("MemoryAgent", ROBOT, 3, {"use_lanes": False})
     assert len(learner.policy_storage.episodes) == 7
     tasks = make_env(ROBOT[0], 2, seed=1, **ROBOT[1]).tasks.tasks
     for rollout, episode in zip(learner.last_rollouts, learner.policy_storage.episodes, strict=True):
@@ -119,12 +119,12 @@ def test_what_the_buffer_holds_is_what_was_played():
 
 
 def test_discrete_actions_are_stored_as_their_index():
-    episode = collect(MemoryAgent, CORRIDOR, 2, {"use_lanes": False}).policy_storage.episodes[0]
+    episode = collect("MemoryAgent", CORRIDOR, 2, {"use_lanes": False}).policy_storage.episodes[0]
     assert episode["actions"].shape[1] == 1 and set(episode["actions"].ravel()) <= {0.0, 1.0, 2.0}
 
 
 def test_what_is_counted():
-    learner = collect(MemoryAgent, ROBOT, 3, {"use_lanes": False})
+    learner = collect("MemoryAgent", ROBOT, 3, {"use_lanes": False})
     assert (learner._n_rollouts_total, learner._n_env_steps_total) == (7, 7 * 16)
     assert learner._successes_in_buffer == sum(each.successes > 0 for each in learner.last_rollouts)
     assert learner.collect_rollouts_parallel(0) == 0
@@ -135,7 +135,7 @@ def test_what_is_counted():
 
 def test_a_goal_state_is_terminal_and_the_episode_goes_on():
     env = make_env("ragen/SparsePointRobot-v0", 1, seed=1, n_tasks=1, max_episode_steps=30)
-    learner = Learner(MemoryAgent.of(env), env, seed=0)
+    learner = meta.Learner(meta.MemoryAgent.of(env), env, seed=0)
     (rollout,) = learner.evaluate([0], 0, actor=Homing())
     assert len(rollout) == 30
     assert rollout.terminals == [reward == 1.0 for reward in rollout.rewards] and any(rollout.terminals)
@@ -154,15 +154,15 @@ class Homing:
 def test_the_last_step_of_credit_tasks_is_terminal():
     for is_credit, expected in ((False, 0.0), (True, 1.0)):
         env = make_env("ragen/Bandit-v0", 1, seed=1, max_episode_steps=5)
-        learner = Learner(MarkovAgent.of(env), env, is_credit=is_credit)
+        learner = meta.Learner(meta.MarkovAgent.of(env), env, is_credit=is_credit)
         learner.collect_rollouts(1)
         assert learner.policy_storage.arrays()["terminals"].ravel().tolist() == [0, 0, 0, 0, expected]
 
 
 def test_a_failed_environment_cuts_its_rollout_and_no_other():
     place = CORRIDOR[0], {"fault": "raises", "at": 4}
-    learner = collect(MarkovAgent, place, 3, LANES, random_actions=True)
-    honest = collect(MarkovAgent, CORRIDOR, 3, {"use_lanes": False}, random_actions=True)
+    learner = collect("MarkovAgent", place, 3, LANES, random_actions=True)
+    honest = collect("MarkovAgent", CORRIDOR, 3, {"use_lanes": False}, random_actions=True)
     failed = [each.index for each in learner.last_rollouts if each.error]
     assert failed and learner._failures_total == len(failed)
     for one, other in zip(learner.last_rollouts, honest.last_rollouts, strict=True):
@@ -172,14 +172,14 @@ def test_a_failed_environment_cuts_its_rollout_and_no_other():
 def test_a_rollout_of_one_step_is_nothing_to_remember():
     env = make_env("ragen-tests/OneStep-v0", 1, seed=1)
     with pytest.raises(InputError, match="single step"):
-        Learner(MemoryAgent.of(env), env).collect_rollouts(1)
-    learner = Learner(MarkovAgent.of(env), env)
+        meta.Learner(meta.MemoryAgent.of(env), env).collect_rollouts(1)
+    learner = meta.Learner(meta.MarkovAgent.of(env), env)
     assert learner.collect_rollouts(3) == 3
 
 
 def test_an_environment_that_cannot_be_reset_is_told_and_nothing_is_kept():
     env = make_env("ragen/PointRobot-v0", 1, seed=1)
-    learner = Learner(MemoryAgent.of(env), env)
+    learner = meta.Learner(meta.MemoryAgent.of(env), env)
     env.unwrapped._begin = lambda: 1 / 0
     with pytest.raises(EnvError, match="ZeroDivisionError"):
         learner.collect_rollouts(2)
@@ -189,7 +189,7 @@ def test_an_environment_that_cannot_be_reset_is_told_and_nothing_is_kept():
 def test_a_batch_of_states_may_be_a_list():
     env = make_env("ragen/PointRobot-v0", 2)
     for kind in ("gru", "lstm"):
-        agent = MemoryAgent.of(env, rnn=kind, hidden=8)
+        agent = meta.MemoryAgent.of(env, rnn=kind, hidden=8)
         action, reward, state = agent.get_initial_info(2)
         states = [agent.get_initial_info()[2] for _ in range(2)]
         obs = torch.randn(2, 3)

@@ -3,13 +3,13 @@
 import pytest
 
 from ragen.meta.rl2.settings import load_settings
-from ragen.meta.rl2.trainer import Trainer
+from support.later import meta
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 def last(name, folder):
-    with Trainer(load_settings(name, [f"output_dir={folder}"])) as trainer:
+    with meta.Trainer(load_settings(name, [f"output_dir={folder}"])) as trainer:
         trainer.run()
         return trainer.history[-1]["eval"], trainer.bars
 

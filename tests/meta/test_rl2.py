@@ -6,15 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from ragen import ppo, tracking
+from ragen import tracking
 from ragen.errors import CheckpointError, ConfigError
-from ragen.meta import Learner, MemoryAgent, make_env
+from ragen.meta import make_env
 from ragen.meta.command import main
-from ragen.meta.rl2.bars import UCB, Straight, Thompson, episode_returns, regret
-from ragen.meta.rl2.ppo import PPO, Batch
 from ragen.meta.rl2.settings import PPOSettings, config_names, load_settings
-from ragen.meta.rl2.trainer import Trainer
-from support.later import torch
+from support.later import meta, torch
 
 SMALL = [
     *("iterations=4", "rollouts=6", "forward_batch=4", "eval_every=2", "eval_tasks=8", "save_every=2"),
@@ -30,7 +27,7 @@ def no_pictures(request, monkeypatch):
 
 
 def trained(folder, *overrides, name="bandit", stops=lambda: False):
-    with Trainer(load_settings(name, [*SMALL, f"output_dir={folder}", *overrides])) as trainer:
+    with meta.Trainer(load_settings(name, [*SMALL, f"output_dir={folder}", *overrides])) as trainer:
         trainer.run(stops=stops)
         return trainer
 
@@ -49,7 +46,7 @@ def test_advantages_are_those_of_the_definition():
     mask = torch.ones(5, 2)
     mask[3:, 1] = 0
     values = values * mask
-    found = ppo.gae(rewards, values, mask, 0.9, 0.8)
+    found = meta.gae(rewards, values, mask, 0.9, 0.8)
     for column, steps in ((0, 5), (1, 3)):
         v = [*values[:steps, column].tolist(), 0.0]
         deltas = [rewards[t, column].item() + 0.9 * v[t + 1] - v[t] for t in range(steps)]
@@ -62,11 +59,11 @@ def test_advantages_are_those_of_the_definition():
 @pytest.mark.parametrize("name", ["ragen/Bandit-v0", "ragen/PointRobot-v0"])
 def test_the_update_sees_what_the_agent_saw(name):
     env = make_env(name, 1, seed=0, max_episode_steps=5)
-    agent = MemoryAgent.of(env, hidden=8)
+    agent = meta.MemoryAgent.of(env, hidden=8)
     torch.nn.init.normal_(agent.policy.mean.weight)
-    learner = Learner(agent, env, seed=1, forward_batch=2)
+    learner = meta.Learner(agent, env, seed=1, forward_batch=2)
     learner.collect_rollouts(3)
-    batch = Batch.of(learner.policy_storage.episodes, agent)
+    batch = meta.Batch.of(learner.policy_storage.episodes, agent)
     (action, reward, state), column = agent.get_initial_info(), 1
     for step in range(5):
         seen = torch.from_numpy(learner.last_rollouts[column].observations[step])
@@ -81,9 +78,9 @@ def test_the_update_sees_what_the_agent_saw(name):
 
 def test_an_update_makes_what_paid_likelier():
     env = make_env("ragen/Bandit-v0", 1, seed=0, max_episode_steps=10, arms=2)
-    agent = MemoryAgent.of(env, hidden=8)
-    learner = Learner(agent, env, seed=1)
-    ppo = PPO(agent, PPOSettings(lr=1e-2, reward_scale=1.0, lam=0.0))
+    agent = meta.MemoryAgent.of(env, hidden=8)
+    learner = meta.Learner(agent, env, seed=1)
+    ppo = meta.PPO(agent, PPOSettings(lr=1e-2, reward_scale=1.0, lam=0.0))
 
     def share(rollouts):
         return np.mean([action[0] for each in rollouts for action in each.actions])
@@ -97,16 +94,17 @@ def test_an_update_makes_what_paid_likelier():
 
 def test_the_bars_are_players_of_the_same_games():
     env = make_env("ragen/Bandit-v0", 1, seed=0, n_tasks=16)
-    learner = Learner(MemoryAgent.of(env, hidden=8), env)
+    learner = meta.Learner(meta.MemoryAgent.of(env, hidden=8), env)
     tasks = env.tasks.tasks
     lost = {
-        name: regret(learner.evaluate(tasks, 0, actor=actor))
-        for name, actor in {"thompson": Thompson(10, 0), "ucb": UCB(10)}.items()
+        name: meta.regret(learner.evaluate(tasks, 0, actor=actor))
+        for name, actor in {"thompson": meta.Thompson(10, 0), "ucb": meta.UCB(10)}.items()
     }
-    assert 10 < lost["thompson"] < 17 < lost["ucb"] < regret(learner.evaluate(tasks, 0)) < 50
+    assert 10 < lost["thompson"] < 17 < lost["ucb"] < meta.regret(learner.evaluate(tasks, 0)) < 50
     robot = make_env("ragen/SparsePointRobot-v0", 2, seed=0, n_tasks=8, start="observe")
-    oracle = Learner(MemoryAgent.of(robot, hidden=8), robot).evaluate(robot.tasks.tasks, 0, actor=Straight(0.1))
-    assert all(51 <= each <= 54 for each in episode_returns(oracle, 2))
+    learner = meta.Learner(meta.MemoryAgent.of(robot, hidden=8), robot)
+    oracle = learner.evaluate(robot.tasks.tasks, 0, actor=meta.Straight(0.1))
+    assert all(51 <= each <= 54 for each in meta.episode_returns(oracle, 2))
 
 
 def test_a_run_writes_what_it_says(tmp_path):

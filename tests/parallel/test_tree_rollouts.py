@@ -143,11 +143,12 @@ class Unsure(Model):
         (["actor_rollout_ref.rollout.do_sample=false"], Model(), "all branches would be equal"),
         (["use_parallel_envs=true"], Model(), "use_parallel_envs is true, which supports only chains"),
         (["agent_proxy.branching={when: after_turn, turns: [4, 9]}"], Model(), r"turns is \[4, 9\].*Expected .*to 3"),
-        ([UNSURE], create_backend(configuration(), TOKENIZER), "the scripted actor draws no tokens"),
+        ([UNSURE], None, "the scripted actor draws no tokens"),
         ([UNSURE], Unsure(), "of replies' tokens, and it does not draw them"),
     ],
 )
 def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[str], actor: Any, said: str) -> None:
+    actor = actor or create_backend(configuration(), TOKENIZER)
     with pytest.raises(ConfigError, match=said):
         LLMAgentProxy(configuration(*overrides), actor, TOKENIZER)
     LLMAgentProxy(configuration(UNSURE), Model(), TOKENIZER)

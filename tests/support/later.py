@@ -5,20 +5,25 @@ Every process of a test run collects all tests, and only one of them runs those 
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 
 class Later:
-    """Stands for a module: its attributes are the module's."""
+    """Stands for modules: its attributes are those of the first that has them."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, *names: str) -> None:
+        self._names = names
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # pytest asks all that it finds in a file for `__wrapped__`
             raise AttributeError(name)
-        return getattr(import_module(self._name), name)
+        *others, last = self._names
+        for module in map(import_module, others):
+            if hasattr(module, name):
+                return getattr(module, name)
+        return getattr(import_module(last), name)
 
 
 torch: Any = Later("torch")
@@ -36,3 +41,17 @@ manager: Any = Later("ragen.agent_loop.manager")
 group_sampler: Any = Later("ragen.agent_loop.group_sampler")
 v1_trainer: Any = Later("ragen.agent_loop.v1_trainer")
 transfer_queue: Any = Later("transfer_queue")
+training: Any = Later(
+    *("ragen.training.trainer", "ragen.training.player", "ragen.training.tiny_model", "ragen.training.log_probs"),
+    *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up", "ragen.training.curves"),
+    *("ragen.training.run_report", "ragen.checkpoints"),
+)
+meta: Any = Later("ragen.meta", "ragen.meta.rl2.trainer", "ragen.meta.rl2.ppo", "ragen.meta.rl2.bars", "ragen.ppo")
+
+
+@cache
+def shipped() -> Any:
+    """The tokenizer that ships with the package, as transformers loads it."""
+    from ragen.llm_agent.tokenizer import load_tokenizer
+
+    return load_tokenizer()

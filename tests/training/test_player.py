@@ -4,21 +4,15 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply
-from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.training.log_probs import log_probs_and_entropies
-from ragen.training.player import Player
 from ragen.training.settings import TrainerSettings
-from ragen.training.tiny_model import build_model
-from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import all_members
-from support.later import torch
+from support.later import shipped, torch, training
 from support.small_training import small_config
-
-TOKENIZER = load_tokenizer()
 
 
 def player_of(config):
-    return Player(config, build_model(TrainerSettings.read(config).model, TOKENIZER, seed=0), TOKENIZER, seed=0)
+    model = training.build_model(TrainerSettings.read(config).model, shipped(), seed=0)
+    return training.Player(config, model, shipped(), seed=0)
 
 
 def recorded(player):
@@ -46,9 +40,9 @@ def played(request, tmp_path_factory):
 
 def test_the_rollouts_and_the_trainers_log_probabilities_are_equal(played):
     player, result, replies = played
-    batch = training_batch(result.groups, TOKENIZER.pad_token_id)
+    batch = training.training_batch(result.groups, shipped().pad_token_id)
     with torch.no_grad():
-        found, _ = log_probs_and_entropies(player.backend.model, batch)
+        found, _ = training.log_probs_and_entropies(player.backend.model, batch)
     rows = iter(range(len(batch)))
     for member in all_members(result.groups):
         chosen = [found[row][batch.response_mask[row].bool()] for row in (next(rows) for _ in member.rows)]
@@ -87,7 +81,7 @@ def test_a_trajectory_in_several_rows_is_scored_once(played):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_sign_turns_rewards_around_and_not_penalties(tmp_path, sign):
     text = "The safe one.</think><answer>Phoenix</answer>"  # a lake knows no such move
-    ids = TOKENIZER.encode(text + TOKENIZER.eos_token)
+    ids = shipped().encode(text + shipped().eos_token)
     with player_of(small_config(tmp_path, f"trainer.reward_sign={sign}")) as player:
         player.backend.generate = lambda requests, sampling: [Reply(text, ids, [0.0] * len(ids)) for _ in requests]
         result = player.play()

@@ -11,9 +11,8 @@ from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.filtering.tables import TableSettings, log_generations
 from ragen.training.filtering import FilterSettings, sample_groups
 from ragen.training.gradient_analysis import AnalysisSettings, buckets_of
-from ragen.training.trainer import train
 from ragen.training.trajectories import Group, Trajectory
-from support.later import torch
+from support.later import torch, training
 from support.small_training import metrics_of, small_config
 
 ROWS = {
@@ -143,7 +142,7 @@ LOOKS = [
 
 def test_looking_at_gradients_and_writing_tables_changes_nothing_that_is_learnt(tmp_path):
     for name, how in (("plain", []), ("looks", LOOKS)):
-        train(small_config(tmp_path / name, *how, "trainer.save_freq=0", steps=2), quiet=True)
+        training.train(small_config(tmp_path / name, *how, "trainer.save_freq=0", steps=2), quiet=True)
     plain, looked = metrics_of(tmp_path / "plain"), metrics_of(tmp_path / "looks")
     analysed = {name: value for name, value in looked[3].items() if name.startswith("grad_norm/")}
     assert [{name: value for name, value in line.items() if name not in analysed} for line in looked] == plain
@@ -160,13 +159,13 @@ def test_looking_at_gradients_and_writing_tables_changes_nothing_that_is_learnt(
 
 def test_a_run_that_ended_early_is_over_and_stays_so(tmp_path):
     how = ["trainer.exit_after_gradient_analysis=true", *LOOKS, "trainer.gradient_analysis_only=true"]
-    assert train(small_config(tmp_path, *how, steps=9), quiet=True).finished
+    assert training.train(small_config(tmp_path, *how, steps=9), quiet=True).finished
     assert [line["step"] for line in metrics_of(tmp_path) if line["phase"] == "train"] == [0, 1]
-    assert train(small_config(tmp_path, *how, steps=9), quiet=True).finished
+    assert training.train(small_config(tmp_path, *how, steps=9), quiet=True).finished
     last = metrics_of(tmp_path)[-1]
     assert last["step"] == 1 and "actor/grad_norm" not in last and "grad_norm/all/task" in last
 
 
 def test_a_batch_of_its_own_for_the_analysis_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"trainer\.gradient_analysis_env_groups' is 64; expected null"):
-        train(small_config(tmp_path, "+trainer.gradient_analysis_env_groups=64"), quiet=True)
+        training.train(small_config(tmp_path, "+trainer.gradient_analysis_env_groups=64"), quiet=True)

@@ -12,17 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ragen.checkpoints import CheckpointFolder
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.report.live import LiveReport
 from ragen.llm_agent.report.trajectories import unpacked
-from ragen.training import command, trainer
-from ragen.training.curves import PHASES, draw_curve
-from ragen.training.run_report import history
-from ragen.training.trainer import train
-from ragen.training.warm_up import WarmUp
-from support.later import torch
+from ragen.training import command
+from support.later import torch, training
 from support.small_training import SMALL, metrics_of, small_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,11 +58,11 @@ COLLAPSE = [
 def test_two_steps_and_two_more_after_resuming_equal_four_in_one_go(tmp_path):
     how = ["algorithm.adv_estimator=gae", "actor_rollout_ref.actor.use_kl_loss=true", *COLLAPSE]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(small_config(whole, *how, steps=4), quiet=True)
+    training.train(small_config(whole, *how, steps=4), quiet=True)
     shutil.copytree(whole, parts)
     (parts / "checkpoints" / "train_000004.pt").unlink()  # as if killed after the second step's checkpoint
     torch.manual_seed(99)
-    assert train(small_config(parts, *how, steps=4), quiet=True).finished
+    assert training.train(small_config(parts, *how, steps=4), quiet=True).finished
     assert_same(weights(whole, "train_000004.pt"), weights(parts, "train_000004.pt"))
     assert metrics_of(whole) == metrics_of(parts)
     moved = weights(whole, "train_000004.pt")["model"]["model.embed_tokens.weight"]
@@ -93,14 +88,14 @@ def test_ctrl_c_lets_the_step_end_and_saves_and_what_is_resumed_equals_an_uninte
 ):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     rare = ["trainer.save_freq=0", "trainer.test_freq=0", f"agent_proxy.branching.when={when}"]
-    train(small_config(whole, *rare, steps=3), quiet=True)
+    training.train(small_config(whole, *rare, steps=3), quiet=True)
     with monkeypatch.context() as patch:
-        stop_when(patch, trainer.TinyTrainer, "_train_step", times=1)
-        outcome = train(small_config(parts, *rare, "report=true", steps=3), quiet=True)
+        stop_when(patch, training.TinyTrainer, "_train_step", times=1)
+        outcome = training.train(small_config(parts, *rare, "report=true", steps=3), quiet=True)
     assert not outcome.finished
     assert (parts / "checkpoints" / "train_000001.pt").is_file()
     assert "in training" in (parts / "report.html").read_text("utf-8")
-    assert train(small_config(parts, *rare, steps=3), quiet=True).finished
+    assert training.train(small_config(parts, *rare, steps=3), quiet=True).finished
     assert_same(weights(whole, "train_000003.pt"), weights(parts, "train_000003.pt"))
     assert metrics_of(whole) == metrics_of(parts)
 
@@ -108,13 +103,13 @@ def test_ctrl_c_lets_the_step_end_and_saves_and_what_is_resumed_equals_an_uninte
 def test_ctrl_c_while_warming_up_saves_as_well(tmp_path, monkeypatch):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     how = ["warm_up.steps=4", "trainer.save_freq=0"]
-    train(small_config(whole, *how, steps=1), quiet=True)
+    training.train(small_config(whole, *how, steps=1), quiet=True)
     with monkeypatch.context() as patch:
-        stop_when(patch, WarmUp, "step", times=2)
-        assert not train(small_config(parts, *how, "report=true", steps=1), quiet=True).finished
+        stop_when(patch, training.WarmUp, "step", times=2)
+        assert not training.train(small_config(parts, *how, "report=true", steps=1), quiet=True).finished
     assert [path.name for path in (parts / "checkpoints").iterdir()] == ["warm_up_000002.pt"]
     assert "stopped before the first validation" in (parts / "report.html").read_text("utf-8")
-    train(small_config(parts, *how, steps=1), quiet=True)
+    training.train(small_config(parts, *how, steps=1), quiet=True)
     assert_same(weights(whole, "train_000001.pt"), weights(parts, "train_000001.pt"))
     assert metrics_of(whole) == metrics_of(parts)
 
@@ -135,7 +130,7 @@ SAMPLING = ["algorithm.filter_groups.enable=true", "algorithm.filter_groups.max_
 def finished(tmp_path_factory):
     """The folder of a run with environments in a worker process, dynamic sampling, and TensorBoard."""
     folder = tmp_path_factory.mktemp("finished")
-    train(
+    training.train(
         small_config(
             folder,
             "es_manager.use_multiprocessing=true",
@@ -190,7 +185,7 @@ def test_a_training_is_served_as_its_report_was_written_last(tmp_path, monkeypat
             told.append(json.load(answer))
 
     monkeypatch.setattr(LiveReport, "show", asked)
-    train(small_config(tmp_path, "report=live", "trainer.test_freq=1", steps=2), quiet=True)
+    training.train(small_config(tmp_path, "report=live", "trainer.test_freq=1", steps=2), quiet=True)
     assert [news["edition"] for news in told] == list(range(1, len(told) + 1))
     assert told[-1]["status"] == "step 2 of 2" and told[-1]["rows"]
     assert "in training" in told[-1]["parts"]["history"]
@@ -198,7 +193,7 @@ def test_a_training_is_served_as_its_report_was_written_last(tmp_path, monkeypat
 
 def test_a_run_that_is_over_leaves_its_report(finished):
     before = (finished / "report.html").read_text("utf-8")
-    assert train(small_config(finished, *SAMPLING, "report=true"), quiet=True).finished
+    assert training.train(small_config(finished, *SAMPLING, "report=true"), quiet=True).finished
     assert (finished / "report.html").read_text("utf-8") == before
 
 
@@ -208,7 +203,7 @@ def test_the_history_of_a_report_is_what_the_metrics_say_of_training():
         {"phase": "train", "step": 0, "val/success": 0.5, "val/T/success": 0.5},
         {"phase": "train", "step": 1, "train/success": 0.25, "train/T/success": 0.25, "train/rows": 4.0},
     ]
-    assert history(lines) == [
+    assert training.history(lines) == [
         {"step": 0, "success": 0.5, "T/success": 0.5},
         {"step": 1, "in training/success": 0.25},
     ]
@@ -223,7 +218,7 @@ def test_dynamic_sampling_plays_more_batches_and_counts_on_with_the_seeds(finish
 
 def test_a_run_that_is_over_is_not_trained_further(finished):
     before = metrics_of(finished)
-    assert train(small_config(finished, *SAMPLING), quiet=True).finished
+    assert training.train(small_config(finished, *SAMPLING), quiet=True).finished
     assert metrics_of(finished) == before
 
 
@@ -231,7 +226,7 @@ def test_a_run_does_not_go_on_under_another_configuration_and_names_the_keys_tha
     before = sorted(finished.rglob("*"))
     changes = ["trainer.seed=5", "tiny_model.hidden_size=32", "es_manager.train.group_size=4", "custom_envs.Bandit.x=1"]
     with pytest.raises(ConfigError, match="use another output_dir") as caught:
-        train(small_config(finished, *SAMPLING, *changes[:-1], f"+{changes[-1]}", steps=3), quiet=True)
+        training.train(small_config(finished, *SAMPLING, *changes[:-1], f"+{changes[-1]}", steps=3), quiet=True)
     said = str(caught.value)
     assert "trainer.seed was 0 and is 5" in said and "tiny_model.hidden_size was 16 and is 32" in said
     assert "custom_envs.Bandit.x was None and is 1" in said and "es_manager.train.group_size was 2 and is 4" in said
@@ -240,25 +235,25 @@ def test_a_run_does_not_go_on_under_another_configuration_and_names_the_keys_tha
 
 
 def test_a_run_goes_on_where_only_its_length_its_speed_and_what_it_writes_are_other_than_before(tmp_path):
-    train(small_config(tmp_path, steps=1), quiet=True)
+    training.train(small_config(tmp_path, steps=1), quiet=True)
     free = ["test_freq=1", "save_freq=1", "max_ckpt_to_keep=2", "threads=2", "logger=[console]", "project_name=other"]
     given = [*(f"trainer.{one}" for one in free), "report=true", "agent_proxy.use_parallel_rollout=false"]
     config = small_config(tmp_path, *given, "es_manager.max_workers=1", steps=2)
-    assert train(config, quiet=True).finished
+    assert training.train(config, quiet=True).finished
     assert [line["step"] for line in metrics_of(tmp_path) if line["phase"] == "train"] == [0, 1, 2]
 
 
 def test_resume_mode_disable_begins_anew_and_sets_aside_what_was_there(tmp_path):
     config = small_config(tmp_path, "trainer.resume_mode=disable", "warm_up.steps=1", steps=0)
-    CheckpointFolder(tmp_path / "checkpoints", PHASES).save("train", 7, {})
-    train(config, quiet=True)
+    training.CheckpointFolder(tmp_path / "checkpoints", training.PHASES).save("train", 7, {})
+    training.train(config, quiet=True)
     assert [line["phase"] for line in metrics_of(tmp_path)] == ["warm_up", "train"]
     assert [path.name for path in (tmp_path / "checkpoints.1").iterdir()] == ["train_000007.pt"]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["warm_up_000001.pt"]
 
 
 def test_ctrl_c_before_the_first_step_says_that_there_is_nothing_saved(tmp_path, monkeypatch, capsys):
-    stop_when(monkeypatch, trainer.TinyTrainer, "run", times=1)
+    stop_when(monkeypatch, training.TinyTrainer, "run", times=1)
     arguments = ["--config-name", "tiny", *SMALL, f"output_dir={tmp_path}"]
     assert command.main(arguments) == 130
     assert "stopped before there was anything to save" in capsys.readouterr().out
@@ -268,7 +263,7 @@ def test_ctrl_c_before_the_first_step_says_that_there_is_nothing_saved(tmp_path,
 
 
 def test_only_the_newest_checkpoints_are_kept_and_training_is_newer_than_warm_up(tmp_path):
-    folder = CheckpointFolder(tmp_path, PHASES, keep=2)
+    folder = training.CheckpointFolder(tmp_path, training.PHASES, keep=2)
     for phase, step in [("warm_up", 900), ("train", 2), ("train", 10)]:
         folder.save(phase, step, {})
     assert folder.latest().name == "train_000010.pt"
@@ -276,7 +271,7 @@ def test_only_the_newest_checkpoints_are_kept_and_training_is_newer_than_warm_up
 
 
 def test_a_checkpoint_that_is_damaged_is_named(tmp_path):
-    folder = CheckpointFolder(tmp_path, PHASES)
+    folder = training.CheckpointFolder(tmp_path, training.PHASES)
     path = folder.save("train", 1, {"model": {"weight": torch.ones(3)}})
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(CheckpointError, match=r"train_000001\.pt cannot be read"):
@@ -286,11 +281,11 @@ def test_a_checkpoint_that_is_damaged_is_named(tmp_path):
 def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(tmp_path, caplog):
     how = ["trainer.save_freq=1", "trainer.max_ckpt_to_keep=2"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(small_config(whole, *how, steps=3), quiet=True)
-    train(small_config(parts, *how, steps=2), quiet=True)
+    training.train(small_config(whole, *how, steps=3), quiet=True)
+    training.train(small_config(parts, *how, steps=2), quiet=True)
     newest = parts / "checkpoints" / "train_000002.pt"
     newest.write_bytes(newest.read_bytes()[:500])
-    assert train(small_config(parts, *how, steps=3), quiet=True).finished
+    assert training.train(small_config(parts, *how, steps=3), quiet=True).finished
     assert "train_000002.pt cannot be read" in caplog.text
     assert_same(weights(whole, "train_000003.pt"), weights(parts, "train_000003.pt"))
     kept = ["train_000002.pt", "train_000002.pt.damaged", "train_000003.pt"]
@@ -302,19 +297,19 @@ def test_a_run_with_no_checkpoint_that_can_be_read_says_so(tmp_path):
     for step in (1, 2):
         (tmp_path / "checkpoints" / f"train_00000{step}.pt").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match=r"no checkpoint in .*train_000002\.pt cannot be read.*start over"):
-        train(small_config(tmp_path), quiet=True)
+        training.train(small_config(tmp_path), quiet=True)
     assert len(list((tmp_path / "checkpoints").glob("train_*.pt"))) == 2
 
 
 def test_a_checkpoint_half_written_is_never_taken_for_one(tmp_path):
-    folder = CheckpointFolder(tmp_path, PHASES)
+    folder = training.CheckpointFolder(tmp_path, training.PHASES)
     (tmp_path / ".train_000001.pt.part").write_bytes(b"half")
     assert folder.latest() is None
 
 
 def test_a_curve_is_not_drawn_of_nothing(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"phase": "train", "step": 1}\n{"phase": "tr')
-    assert not draw_curve(tmp_path / "metrics.jsonl", tmp_path / "curve.png")
+    assert not training.draw_curve(tmp_path / "metrics.jsonl", tmp_path / "curve.png")
 
 
 # The command
@@ -374,7 +369,7 @@ def learn(folder, seed, sign):
     from ragen.llm_agent.config.loading import load_config
 
     overrides = [f"output_dir={folder}", f"trainer.seed={seed}", f"trainer.reward_sign={sign}", "trainer.logger=[]"]
-    train(load_config("tiny", overrides), quiet=True)
+    training.train(load_config("tiny", overrides), quiet=True)
     lines = [line for line in metrics_of(folder) if "val/success" in line]
     return [[line[f"val/{tag}success"] for tag in ("", "Bandit/", "TinyLake/")] for line in (lines[0], lines[-1])]
 

@@ -5,22 +5,15 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.actor import BackendActor
-from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.training_rows import total_reward
 from ragen.llm_agent.trees.lineage import Forest, segment_advantages
-from ragen.training.log_probs import log_probs_and_entropies
-from ragen.training.player import Player
 from ragen.training.settings import TrainerSettings
-from ragen.training.tiny_model import build_model
-from ragen.training.trainer import train
-from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import all_members
-from support.later import torch
+from support.later import shipped, torch, training
 from support.recording_backend import TEXTS, RecordingBackend
 from support.rollouts import no_prompts
 from support.small_training import metrics_of, small_config
 
-TOKENIZER = load_tokenizer()
 TREES = ("agent_proxy.branching.when=every_turn", "agent_proxy.branching.width=3", "agent_proxy.max_turn=3")
 SAID = [f"so</think><answer>{said}</answer>" for said in ("Phoenix", "Dragon", "Right", "Down", "Left || Down")]
 
@@ -32,8 +25,8 @@ def rollout(request, tmp_path_factory):
     tokens, advantages = request.param
     kinds = (f"agent_proxy.training_tokens={tokens}", f"agent_proxy.branching.advantages={advantages}")
     config = small_config(folder, *TREES, *kinds)
-    backend = RecordingBackend(TOKENIZER, texts=(*TEXTS[2:4], *SAID))
-    with LLMAgentProxy(config, BackendActor(backend, config, TOKENIZER), TOKENIZER) as proxy:
+    backend = RecordingBackend(shipped(), texts=(*TEXTS[2:4], *SAID))
+    with LLMAgentProxy(config, BackendActor(backend, config, shipped()), shipped()) as proxy:
         batch = proxy.rollout(no_prompts())
         yield tokens, backend, proxy.rollout_states, batch
 
@@ -89,15 +82,16 @@ def test_a_batch_tells_what_trees_cost_beside_chains(rollout):
 
 
 def player_of(config):
-    return Player(config, build_model(TrainerSettings.read(config).model, TOKENIZER, seed=0), TOKENIZER, seed=0)
+    model = training.build_model(TrainerSettings.read(config).model, shipped(), seed=0)
+    return training.Player(config, model, shipped(), seed=0)
 
 
 def test_the_trainers_log_probabilities_are_those_that_trees_were_drawn_with(tmp_path):
     with player_of(small_config(tmp_path, *TREES, "agent_proxy.branching.max_leaves=3")) as player:
         result = player.play()
-        batch = training_batch(result.groups, TOKENIZER.pad_token_id)
+        batch = training.training_batch(result.groups, shipped().pad_token_id)
         with torch.no_grad():
-            found, _ = log_probs_and_entropies(player.backend.model, batch)
+            found, _ = training.log_probs_and_entropies(player.backend.model, batch)
         drawn = [
             value
             for state in player.proxy.rollout_states
@@ -139,12 +133,12 @@ def test_it_branches_after_the_replies_that_the_model_was_least_sure_of(tmp_path
 
 def test_a_run_trains_with_trees(tmp_path):
     keys = "agent_proxy.branching.when=after_turn"
-    assert train(small_config(tmp_path, keys, steps=1), quiet=True).finished
+    assert training.train(small_config(tmp_path, keys, steps=1), quiet=True).finished
     *_, before, last = metrics_of(tmp_path)
     assert last["tree/leaves"] > last["tree/trees"] == 4 and last["actor/grad_norm"] > 0
     assert before["step"] == 0 and "tree/leaves" not in before, "validation is in chains"
     with pytest.raises(ConfigError, match=r"branching.width was 2 and is 3"):
-        train(small_config(tmp_path, keys, "agent_proxy.branching.width=3"), quiet=True)
+        training.train(small_config(tmp_path, keys, "agent_proxy.branching.width=3"), quiet=True)
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,11 @@ from random import Random
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.training.log_probs import SplitRows, log_probs_and_entropies, values
 from ragen.training.settings import TinyModelSettings, TrainerSettings, UpdateSettings, WarmUpSettings
-from ragen.training.tiny_model import ValueModel, build_model
-from ragen.training.training_batch import batch_of_rows, training_batch
 from ragen.training.trajectories import Group, TokenRow, Trajectory
-from ragen.training.updates import Learner, advantages_and_returns
-from ragen.training.warm_up import WarmUp, demonstration_config, demonstrations
-from support.later import torch
+from support.later import shipped, torch, training
 from support.small_training import small_config
 
-TOKENIZER = load_tokenizer()
 SIZE = TinyModelSettings(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 SCORES = ([1.0, 0.0, 0.0], [0.1, 0.1, 0.9])
 
@@ -36,11 +29,11 @@ def some_groups():
 
 
 def some_batch():
-    return training_batch(some_groups(), TOKENIZER.pad_token_id)
+    return training.training_batch(some_groups(), shipped().pad_token_id)
 
 
 def a_model(seed=0):
-    return build_model(SIZE, TOKENIZER, seed)
+    return training.build_model(SIZE, shipped(), seed)
 
 
 def test_a_model_is_a_function_of_its_seed_and_leaves_torchs_random_numbers_alone():
@@ -54,13 +47,13 @@ def test_a_model_is_a_function_of_its_seed_and_leaves_torchs_random_numbers_alon
 
 
 def test_the_tiny_model_has_about_150_000_parameters():
-    count = sum(parameter.numel() for parameter in build_model(TinyModelSettings(), TOKENIZER, 0).parameters())
+    count = sum(parameter.numel() for parameter in training.build_model(TinyModelSettings(), shipped(), 0).parameters())
     assert 140_000 < count < 180_000
 
 
 def test_log_probabilities_and_entropies_are_those_of_a_plain_forward_pass_row_by_row():
     model, batch = a_model(), some_batch()
-    found, entropies = log_probs_and_entropies(model, batch, temperature=0.7)
+    found, entropies = training.log_probs_and_entropies(model, batch, temperature=0.7)
     rows = [member.rows[0] for group in some_groups() for member in group.members]
     for place, row in enumerate(rows):
         scores = torch.log_softmax(model(torch.tensor([row.ids])).logits[0] / 0.7, -1)
@@ -86,7 +79,7 @@ def rows_that_share_prompts():
 
 
 def test_prompts_that_rows_share_are_computed_once():
-    split = SplitRows.of(batch_of_rows(rows_that_share_prompts(), 0))
+    split = training.SplitRows.of(training.batch_of_rows(rows_that_share_prompts(), 0))
     rows = rows_that_share_prompts()
     assert split.beginnings == [rows[0].ids[:8], [], rows[4].ids[:3]]
     assert split.owners == [0, 0, 0, 1, 2]
@@ -96,7 +89,7 @@ def test_prompts_that_rows_share_are_computed_once():
 def test_log_probabilities_and_gradients_are_those_of_whole_rows_where_prompts_are_shared():
     rows = rows_that_share_prompts()
     model, plain = a_model(), a_model()
-    found, _ = log_probs_and_entropies(model, batch_of_rows(rows, 0))
+    found, _ = training.log_probs_and_entropies(model, training.batch_of_rows(rows, 0))
     found.sum().backward()
     expected = torch.zeros(())
     for row, said in zip(rows, found, strict=True):
@@ -112,13 +105,13 @@ def test_log_probabilities_and_gradients_are_those_of_whole_rows_where_prompts_a
 
 def test_micro_batches_keep_rows_of_one_prompt_together_and_prompts_of_other_lengths_apart():
     rows = rows_that_share_prompts()
-    batch = batch_of_rows([rows[1], rows[3], rows[0], rows[2]], 0)
+    batch = training.batch_of_rows([rows[1], rows[3], rows[0], rows[2]], 0)
     assert list(batch.micro_batches(range(4), max_tokens=1000)) == [[1], [3, 2, 0]]
     assert list(batch.micro_batches(range(4), max_tokens=38)) == [[1], [3, 2], [0]]
 
 
 def test_grpo_compares_each_score_with_its_groups_mean():
-    advantages, _ = advantages_and_returns(some_batch(), UpdateSettings(normalise_by_std=False))
+    advantages, _ = training.advantages_and_returns(some_batch(), UpdateSettings(normalise_by_std=False))
     means = [sum(scores) / 3 for scores in SCORES]
     expected = [score - mean for scores, mean in zip(SCORES, means, strict=True) for score in scores]
     mask = some_batch().response_mask
@@ -126,13 +119,13 @@ def test_grpo_compares_each_score_with_its_groups_mean():
 
 
 def test_grpos_division_by_the_standard_deviation_makes_small_and_large_differences_alike():
-    advantages, _ = advantages_and_returns(some_batch(), UpdateSettings())
+    advantages, _ = training.advantages_and_returns(some_batch(), UpdateSettings())
     best = [advantages[0].max().item(), advantages[5].max().item()]
     assert best == pytest.approx([1.1547, 1.1547], abs=1e-3)
 
 
 def test_rloo_compares_each_score_with_the_mean_of_the_others():
-    advantages, _ = advantages_and_returns(some_batch(), UpdateSettings(estimator="rloo"))
+    advantages, _ = training.advantages_and_returns(some_batch(), UpdateSettings(estimator="rloo"))
     assert advantages[0].max().item() == pytest.approx(1.0)
     assert advantages[5].max().item() == pytest.approx(0.8)
 
@@ -140,10 +133,10 @@ def test_rloo_compares_each_score_with_the_mean_of_the_others():
 @pytest.mark.parametrize("estimator", ["grpo", "rloo"])
 def test_a_trajectory_of_several_rows_is_compared_once_and_all_its_rows_get_what_it_earned(estimator):
     groups = some_groups()
-    whole, _ = advantages_and_returns(training_batch(groups, 0), UpdateSettings(estimator=estimator))
+    whole, _ = training.advantages_and_returns(training.training_batch(groups, 0), UpdateSettings(estimator=estimator))
     groups[0].members[0].rows.append(some_row(Random(1), 1.0))
-    split = training_batch(groups, 0)
-    advantages, _ = advantages_and_returns(split, UpdateSettings(estimator=estimator))
+    split = training.training_batch(groups, 0)
+    advantages, _ = training.advantages_and_returns(split, UpdateSettings(estimator=estimator))
     expected = whole.amax(-1) + whole.amin(-1)
     found = advantages.amax(-1) + advantages.amin(-1)
     torch.testing.assert_close(found, torch.cat([expected[:1], expected]))
@@ -154,17 +147,17 @@ def test_estimators_leave_the_batchs_scores_as_they_are():
     batch = some_batch()
     before = batch.scores.clone()
     for estimator in ("grpo", "rloo"):
-        advantages_and_returns(batch, UpdateSettings(estimator=estimator))
+        training.advantages_and_returns(batch, UpdateSettings(estimator=estimator))
     assert torch.equal(batch.scores, before)
 
 
 def test_the_first_gradient_of_grpo_is_that_of_advantage_times_log_probability():
     model, batch = a_model(), some_batch()
     settings = UpdateSettings(normalise_by_std=False, grad_clip=1e9)
-    found = Learner(model, settings, seed=0).update(batch, 0)["actor/grad_norm"]
+    found = training.Learner(model, settings, seed=0).update(batch, 0)["actor/grad_norm"]
     plain = a_model()
-    log_probs, _ = log_probs_and_entropies(plain, batch)
-    advantages, _ = advantages_and_returns(batch, settings)
+    log_probs, _ = training.log_probs_and_entropies(plain, batch)
+    advantages, _ = training.advantages_and_returns(batch, settings)
     (-(advantages * log_probs).sum() / batch.response_mask.sum()).backward()
     expected = torch.stack([parameter.grad.norm() for parameter in plain.parameters()]).norm()
     assert found == pytest.approx(expected.item(), rel=1e-4)
@@ -172,7 +165,7 @@ def test_the_first_gradient_of_grpo_is_that_of_advantage_times_log_probability()
 
 def test_a_scale_of_the_advantages_is_one_of_the_actors_gradient_and_not_of_the_critics():
     settings = UpdateSettings(estimator="gae", grad_clip=1e9)
-    whole, half = (Learner(a_model(), settings, seed=0).update(some_batch(), 0, scale) for scale in (1.0, 0.5))
+    whole, half = (training.Learner(a_model(), settings, seed=0).update(some_batch(), 0, scale) for scale in (1.0, 0.5))
     assert half["actor/grad_norm"] == pytest.approx(whole["actor/grad_norm"] / 2, rel=1e-4)
     assert half["critic/grad_norm"] == whole["critic/grad_norm"] and half["critic/vf_loss"] == whole["critic/vf_loss"]
 
@@ -192,7 +185,7 @@ def test_the_size_of_micro_batches_changes_nothing(aggregation):
     for max_tokens in (1, 10_000):
         model = a_model()
         settings = UpdateSettings(aggregation=aggregation, max_tokens=max_tokens, entropy_coeff=0.01, estimator="gae")
-        metrics = Learner(model, settings, seed=0).update(some_batch(), 0)
+        metrics = training.Learner(model, settings, seed=0).update(some_batch(), 0)
         found.append((metrics, model.get_input_embeddings().weight.detach().clone()))
     (one, first), (other, second) = found
     assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
@@ -201,17 +194,17 @@ def test_the_size_of_micro_batches_changes_nothing(aggregation):
 
 def test_an_update_makes_what_scored_well_likelier_and_what_scored_badly_less_likely():
     model, batch = a_model(), some_batch()
-    before, _ = log_probs_and_entropies(model, batch)
-    learner = Learner(model, UpdateSettings(lr=1e-3), seed=0)
+    before, _ = training.log_probs_and_entropies(model, batch)
+    learner = training.Learner(model, UpdateSettings(lr=1e-3), seed=0)
     for step in range(5):
         learner.update(batch, step)
-    after, _ = log_probs_and_entropies(model, batch)
+    after, _ = training.log_probs_and_entropies(model, batch)
     change = (after - before).sum(-1)
     assert change[0] > 0 > change[1] and change[5] > 0 > change[3]
 
 
 def test_several_epochs_and_mini_batches_are_clipped_against_the_probabilities_before_the_first():
-    learner = Learner(a_model(), UpdateSettings(lr=0.05, epochs=3, mini_batch_size=2), seed=0)
+    learner = training.Learner(a_model(), UpdateSettings(lr=0.05, epochs=3, mini_batch_size=2), seed=0)
     metrics = learner.update(some_batch(), 0)
     assert metrics["actor/ppo_kl"] != 0
     assert metrics["actor/pg_clipfrac"] > 0
@@ -221,27 +214,27 @@ def test_a_kl_loss_holds_the_model_near_the_one_it_began_with():
     drift = []
     for coefficient in (0.0, 5.0):
         model, batch = a_model(), some_batch()
-        before, _ = log_probs_and_entropies(model, batch)
-        learner = Learner(model, UpdateSettings(lr=1e-3, use_kl_loss=True, kl_loss_coef=coefficient), seed=0)
+        before, _ = training.log_probs_and_entropies(model, batch)
+        learner = training.Learner(model, UpdateSettings(lr=1e-3, use_kl_loss=True, kl_loss_coef=coefficient), seed=0)
         for step in range(8):
             learner.update(batch, step)
-        drift.append((log_probs_and_entropies(model, batch)[0] - before).abs().sum().item())
+        drift.append((training.log_probs_and_entropies(model, batch)[0] - before).abs().sum().item())
     assert drift[1] < drift[0]
 
 
 def test_the_critic_begins_at_0_and_learns_the_scores():
     model, batch = a_model(), some_batch()
-    learner = Learner(model, UpdateSettings(estimator="gae", critic_lr=1e-2), seed=0)
-    assert not values(learner.critic, batch).any()
+    learner = training.Learner(model, UpdateSettings(estimator="gae", critic_lr=1e-2), seed=0)
+    assert not training.values(learner.critic, batch).any()
     losses = [learner.update(batch, step)["critic/vf_loss"] for step in range(12)]
     assert losses[-1] < losses[0] / 4
 
 
 def test_values_stand_before_chosen_tokens():
     batch = some_batch()
-    critic = ValueModel(a_model())
+    critic = training.ValueModel(a_model())
     critic.head.bias.data.fill_(2.0)
-    assert torch.equal(values(critic, batch), 2.0 * batch.response_mask)
+    assert torch.equal(training.values(critic, batch), 2.0 * batch.response_mask)
 
 
 @pytest.mark.parametrize(
@@ -270,27 +263,27 @@ def test_a_setting_that_cannot_work_is_named(tmp_path, override, named):
 @pytest.fixture(scope="module")
 def demonstrated(tmp_path_factory):
     settings = WarmUpSettings(groups=8, steps=20, batch_size=4, lr=0.03, random=0.0, malformed=0.0)
-    return settings, demonstrations(small_config(tmp_path_factory.mktemp("run")), TOKENIZER, settings)
+    return settings, training.demonstrations(small_config(tmp_path_factory.mktemp("run")), shipped(), settings)
 
 
 def test_demonstrations_are_many_groups_of_one_split_as_the_training_groups_are(tmp_path):
     given = ["es_manager.train.env_configs.n_groups=[3,1]", "es_manager.train.env_groups=4"]
     others = "+of_another_program.value='${is.nowhere}'"
-    config = demonstration_config(small_config(tmp_path, *given, others), WarmUpSettings(groups=8))
+    config = training.demonstration_config(small_config(tmp_path, *given, others), WarmUpSettings(groups=8))
     section = config.es_manager.train
     assert (list(section.env_configs.n_groups), section.env_groups, section.group_size) == ([6, 2], 8, 1)
 
 
 def test_demonstrations_are_good_replies_and_what_is_learnt_of_them_are_the_replies_alone(demonstrated):
     _, rows = demonstrated
-    texts = [TOKENIZER.decode([one for one, said in zip(row.ids, row.mask, strict=True) if said]) for row in rows]
+    texts = [shipped().decode([one for one, said in zip(row.ids, row.mask, strict=True) if said]) for row in rows]
     assert len(rows) == 8
     assert all(text.startswith("<think>") and text.endswith("</answer><|im_end|>") for text in texts)
 
 
 def test_a_few_steps_of_warm_up_reduce_the_loss(demonstrated):
     settings, rows = demonstrated
-    warm_up = WarmUp(a_model(), rows, settings, TOKENIZER.pad_token_id)
+    warm_up = training.WarmUp(a_model(), rows, settings, shipped().pad_token_id)
     losses = [warm_up.step(number)["warm_up/loss"] for number in range(settings.steps)]
     assert sum(losses[-3:]) < 0.7 * sum(losses[:3])
 
@@ -298,14 +291,14 @@ def test_a_few_steps_of_warm_up_reduce_the_loss(demonstrated):
 def test_the_first_loss_is_the_mean_negative_log_probability_of_a_replys_tokens(demonstrated):
     settings, rows = demonstrated
     model = a_model()
-    batch = batch_of_rows(rows, TOKENIZER.pad_token_id)
-    expected = -log_probs_and_entropies(model, batch)[0].sum() / batch.response_mask.sum()
+    batch = training.batch_of_rows(rows, shipped().pad_token_id)
+    expected = -training.log_probs_and_entropies(model, batch)[0].sum() / batch.response_mask.sum()
     all_at_once = WarmUpSettings(batch_size=len(rows), steps=settings.steps)
-    found = WarmUp(model, rows, all_at_once, TOKENIZER.pad_token_id).step(0)["warm_up/loss"]
+    found = training.WarmUp(model, rows, all_at_once, shipped().pad_token_id).step(0)["warm_up/loss"]
     assert found == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_the_learning_rate_rises_and_then_falls():
-    warm_up = WarmUp(a_model(), [], WarmUpSettings(steps=100, lr=1.0), 0)
+    warm_up = training.WarmUp(a_model(), [], WarmUpSettings(steps=100, lr=1.0), 0)
     rates = [warm_up.learning_rate(number) for number in range(100)]
     assert rates[0] < rates[9] > rates[50] > rates[99] > 0

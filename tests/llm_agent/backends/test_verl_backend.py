@@ -7,13 +7,12 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy, VllmWrapperWg
 from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.llm_agent.tokenizer import LightTokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
-from support.later import torch
+from support.later import shipped, torch
 from support.rollouts import batch_of, no_prompts
 
-TOKENIZER = load_tokenizer()
-PAD, END = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id
+PAD, END = LightTokenizer().pad_token_id, LightTokenizer().eos_token_id
 WIDTH = 40
 GAMES = [
     "es_manager.use_multiprocessing=false",
@@ -34,7 +33,7 @@ class Workers:
         assert set(prompts.batch.keys()) == {"input_ids", "attention_mask", "position_ids"}
         self.batches.append(prompts)
         lengths = prompts.batch["attention_mask"].sum(-1).tolist()
-        rows = [[*TOKENIZER.encode(f"<answer>{n}</answer>", add_special_tokens=False), END] for n in lengths]
+        rows = [[*shipped().encode(f"<answer>{n}</answer>", add_special_tokens=False), END] for n in lengths]
         ids = torch.tensor([row + [PAD] * (WIDTH - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (WIDTH - len(row)) for row in rows])
         tensors = {"responses": ids, "attention_mask": torch.cat([prompts.batch["attention_mask"], mask], 1)}
@@ -51,22 +50,22 @@ def requests(*lengths):
 def test_a_batch_is_padded_to_the_workers_and_answered_in_order(count):
     workers = Workers(world_size=4)
     lengths = [3 + place for place in range(count)]
-    replies = VerlBackend(workers, TOKENIZER).generate(requests(*lengths), Sampling())
+    replies = VerlBackend(workers, shipped()).generate(requests(*lengths), Sampling())
     assert [reply.text for reply in replies] == [f"<answer>{length}</answer>" for length in lengths]
     assert len(workers.batches[0]) == -(-count // 4) * 4
 
 
 def test_replies_have_their_own_tokens_and_probabilities_without_padding():
-    (reply,) = VerlBackend(Workers(), TOKENIZER).generate(requests(5), Sampling())
+    (reply,) = VerlBackend(Workers(), shipped()).generate(requests(5), Sampling())
     assert reply.token_ids[-1] == END and PAD not in reply.token_ids and not reply.cut_off
     assert reply.log_probs == [-float(step) for step in range(len(reply.token_ids))]
-    (reply,) = VerlBackend(Workers(log_probs=False), TOKENIZER).generate(requests(5), Sampling())
+    (reply,) = VerlBackend(Workers(log_probs=False), shipped()).generate(requests(5), Sampling())
     assert reply.log_probs is None
 
 
 def test_a_reply_without_its_end_was_cut_off():
     workers = Workers()
-    backend = VerlBackend(workers, TOKENIZER)
+    backend = VerlBackend(workers, shipped())
     whole = workers.generate_sequences
 
     def cut(prompts):
@@ -83,7 +82,7 @@ def test_a_reply_without_its_end_was_cut_off():
 
 def test_prompts_are_padded_on_the_left_with_positions_that_start_at_their_first_token():
     workers = Workers(world_size=2)
-    VerlBackend(workers, TOKENIZER).generate(requests(2, 4), Sampling())
+    VerlBackend(workers, shipped()).generate(requests(2, 4), Sampling())
     batch = workers.batches[0].batch
     assert batch["input_ids"].tolist() == [[PAD, PAD, 9, 9], [9, 9, 9, 9]]
     assert batch["position_ids"].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
@@ -92,7 +91,7 @@ def test_prompts_are_padded_on_the_left_with_positions_that_start_at_their_first
 def test_workers_are_told_how_to_sample_and_which_tokens_end_and_pad():
     workers = Workers()
     sampling = Sampling(temperature=0.3, top_p=0.9, top_k=5, max_tokens=11)
-    VerlBackend(workers, TOKENIZER).generate(requests(2), sampling)
+    VerlBackend(workers, shipped()).generate(requests(2), sampling)
     assert workers.batches[0].meta_info == {
         "eos_token_id": END,
         "pad_token_id": PAD,
@@ -106,12 +105,12 @@ def test_workers_are_told_how_to_sample_and_which_tokens_end_and_pad():
 
 
 def test_no_requests_are_no_work():
-    assert VerlBackend(Workers(), TOKENIZER).generate([], Sampling()) == []
+    assert VerlBackend(Workers(), shipped()).generate([], Sampling()) == []
 
 
 def test_a_trainers_worker_group_is_padded_too_and_gets_the_trainers_meta_info():
     workers = Workers(world_size=2)
-    with LLMAgentProxy(load_config("base", GAMES), workers, TOKENIZER) as proxy:
+    with LLMAgentProxy(load_config("base", GAMES), workers, shipped()) as proxy:
         rollouts = proxy.rollout(no_prompts(validate=True, eos_token_id=7), val=True)
     assert len(rollouts) == 3 and len(workers.batches[0]) == 4
     assert workers.batches[0].meta_info["validate"] is True
@@ -120,7 +119,7 @@ def test_a_trainers_worker_group_is_padded_too_and_gets_the_trainers_meta_info()
 
 
 def test_the_loop_gets_texts_tokens_and_probabilities_of_a_worker_group():
-    with LLMAgentProxy(load_config("base", GAMES), Workers(world_size=2), TOKENIZER) as proxy:
+    with LLMAgentProxy(load_config("base", GAMES), Workers(world_size=2), shipped()) as proxy:
         seen = []
         ask = proxy.generate_sequences
         proxy.generate_sequences = lambda lm_inputs: seen.append(ask(lm_inputs)) or seen[-1]
@@ -128,7 +127,7 @@ def test_the_loop_gets_texts_tokens_and_probabilities_of_a_worker_group():
     outputs = seen[0]
     assert list(outputs.non_tensor_batch["env_ids"]) == [0, 1, 2]
     assert set(outputs.batch.keys()) == {"responses", "response_mask", "rollout_log_probs"}
-    texts = TOKENIZER.batch_decode(outputs.batch["responses"], skip_special_tokens=True)
+    texts = shipped().batch_decode(outputs.batch["responses"], skip_special_tokens=True)
     assert texts == list(outputs.non_tensor_batch["response_texts"])
 
 
@@ -139,7 +138,7 @@ def test_more_answers_than_prompts_are_an_error():
             return answers.concat([answers, answers])
 
     with pytest.raises(BackendError, match=r"answered 4 of 2 prompts; .*rollout\.n"):
-        VerlBackend(Twice(world_size=1), TOKENIZER).generate(requests(2, 3), Sampling())
+        VerlBackend(Twice(world_size=1), shipped()).generate(requests(2, 3), Sampling())
 
 
 def make_workers(config, tokenizer):
@@ -153,7 +152,7 @@ def make_nothing(config, tokenizer):
 def test_the_command_gets_a_worker_group_from_a_function():
     workers = f"actor.verl.workers='{__name__}:make_workers'"
     config = load_config("base", ["actor.backend=verl", workers, "+trainer.n_gpus_per_node=8"])
-    assert create_backend(config, TOKENIZER).workers.world_size == 8
+    assert create_backend(config, shipped()).workers.world_size == 8
 
 
 @pytest.mark.parametrize(
@@ -168,7 +167,7 @@ def test_the_command_gets_a_worker_group_from_a_function():
 def test_a_function_that_gives_no_worker_group_is_an_error(path, said):
     config = load_config("base", ["actor.backend=verl", f"actor.verl.workers={path if path == 'null' else repr(path)}"])
     with pytest.raises(ConfigError, match=said):
-        create_backend(config, TOKENIZER)
+        create_backend(config, shipped())
 
 
 class WrapperWithWorldSize(VllmWrapperWg):
@@ -192,6 +191,6 @@ class WrapperWithWorldSize(VllmWrapperWg):
 
 def test_a_wrapper_with_a_world_size_is_asked_as_a_wrapper():
     wrapper = WrapperWithWorldSize()
-    with LLMAgentProxy(load_config("base", GAMES), wrapper, TOKENIZER) as proxy:
+    with LLMAgentProxy(load_config("base", GAMES), wrapper, shipped()) as proxy:
         rollouts = proxy.rollout(no_prompts(), val=True)
     assert wrapper.sizes[0] == len(rollouts.non_tensor_batch["env_ids"])

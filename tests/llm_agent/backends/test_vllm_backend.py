@@ -9,10 +9,10 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Request, Sampling, backend_class, create_backend
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.llm_agent.tokenizer import LightTokenizer
+from support.later import shipped
 
-TOKENIZER = load_tokenizer()
-END = TOKENIZER.eos_token_id
+END = LightTokenizer().eos_token_id
 SAID = "<answer>Up</answer>"
 
 
@@ -46,7 +46,7 @@ class StandIn(ModuleType):
                 return [self.output(prompt, sampling_params) for prompt in prompts]
 
             def output(self, prompt, params):
-                ids = [*TOKENIZER.encode(SAID, add_special_tokens=False), END]
+                ids = [*shipped().encode(SAID, add_special_tokens=False), END]
                 steps = [{token: SimpleNamespace(logprob=-0.5 * step)} for step, token in enumerate(ids)]
                 log_probs = None if params.logprobs is None else steps
                 told = {"logprobs": log_probs, "finish_reason": self.reason}
@@ -90,7 +90,7 @@ def test_the_engine_gets_the_options_of_rollout_that_are_there_and_those_of_acto
         f"{rollout}.load_format=dummy",
         "+actor.vllm.quantization=fp8",
     ]
-    create_backend(config(*overrides), TOKENIZER)
+    create_backend(config(*overrides), shipped())
     (engine,) = vllm.engines
     assert engine.model == "org/tiny"
     assert engine.options == {
@@ -106,7 +106,7 @@ def test_the_engine_gets_the_options_of_rollout_that_are_there_and_those_of_acto
 
 
 def test_tokens_go_in_and_tokens_with_probabilities_come_out(vllm):
-    backend = create_backend(config(), TOKENIZER)
+    backend = create_backend(config(), shipped())
     sampling = Sampling(max_tokens=20, temperature=0.5, top_p=0.9, top_k=40)
     replies = backend.generate(requests(3, 5), sampling)
     ((prompts, params, shown),) = vllm.engines[0].calls
@@ -114,34 +114,34 @@ def test_tokens_go_in_and_tokens_with_probabilities_come_out(vllm):
     assert (params.max_tokens, params.temperature, params.top_p, params.top_k) == (20, 0.5, 0.9, 40)
     assert params.stop_token_ids == [END]
     for reply, length in zip(replies, (3, 5), strict=True):
-        assert reply.text == SAID and TOKENIZER.decode(reply.token_ids, skip_special_tokens=True) == SAID
+        assert reply.text == SAID and shipped().decode(reply.token_ids, skip_special_tokens=True) == SAID
         assert reply.log_probs == [-0.5 * step for step in range(len(reply.token_ids))]
         assert reply.usage == {"requests": 1, "prompt_tokens": length, "completion_tokens": len(reply.token_ids)}
 
 
 def test_greedy_is_temperature_0_over_all_tokens(vllm):
-    backend = create_backend(config(), TOKENIZER)
+    backend = create_backend(config(), shipped())
     backend.generate(requests(3), Sampling(do_sample=False, temperature=0.5, top_p=0.5, top_k=7, max_tokens=4))
     params = vllm.engines[0].calls[0][1]
     assert (params.temperature, params.top_p, params.top_k) == (0.0, 1.0, -1)
 
 
 def test_a_reply_as_long_as_it_may_be_was_cut_off(vllm):
-    backend = create_backend(config(), TOKENIZER)
+    backend = create_backend(config(), shipped())
     for reason, cut_off in (("stop", False), ("length", True)):
         vllm.LLM.reason = reason
         assert [reply.cut_off for reply in backend.generate(requests(5), Sampling(max_tokens=20))] == [cut_off]
 
 
 def test_probabilities_are_not_asked_for_where_nobody_wants_them(vllm):
-    backend = create_backend(config("+actor_rollout_ref.rollout.calculate_log_probs=false"), TOKENIZER)
+    backend = create_backend(config("+actor_rollout_ref.rollout.calculate_log_probs=false"), shipped())
     (reply,) = backend.generate(requests(3), Sampling(max_tokens=20))
     assert reply.log_probs is None and reply.token_ids
     assert "logprobs_mode" not in vllm.engines[0].options
 
 
 def test_a_prompt_too_long_fails_alone(vllm):
-    backend = create_backend(config(), TOKENIZER)
+    backend = create_backend(config(), shipped())
     first, second, third = backend.generate(requests(3, 60, 4), Sampling(max_tokens=20))
     assert (first.text, third.text) == (SAID, SAID)
     assert second.error == "the prompt has 60 tokens, a reply up to 20, and the model's context ends at 64"
@@ -150,4 +150,4 @@ def test_a_prompt_too_long_fails_alone(vllm):
 
 def test_a_context_longer_than_the_models_is_an_error(vllm):
     with pytest.raises(ConfigError, match=r"vLLM cannot start with model 'org/tiny': User-specified max_model_len"):
-        create_backend(config("actor_rollout_ref.rollout.max_model_len=3600"), TOKENIZER)
+        create_backend(config("actor_rollout_ref.rollout.max_model_len=3600"), shipped())

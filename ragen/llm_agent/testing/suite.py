@@ -64,6 +64,7 @@ class Size:
         workers: Worker processes.
         backend: Kind of workers, as in ``es_manager.backend``; for ``ray``, a cluster is running.
         patience: Time-out in seconds, for checks that wait for one; longer than any turn takes.
+        groups: Number of groups of each tag.
     """
 
     seeds: int = 2
@@ -71,6 +72,7 @@ class Size:
     workers: int = 2
     backend: str = "process"
     patience: float = 1.0
+    groups: int = GROUPS
 
 
 @dataclass(frozen=True)
@@ -157,13 +159,13 @@ def tags_of(config: Any, used: bool = False) -> dict[str, dict[str, Any]]:
     return {tag: entries[tag] for tag in names}
 
 
-def manager_config(custom_envs: CustomEnvs, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with ``GROUPS`` groups of every tag."""
+def manager_config(custom_envs: CustomEnvs, settings: Mapping[str, Any], groups: int = GROUPS) -> dict[str, Any]:
+    """A configuration with so many groups of every tag."""
     tags = list(custom_envs)
     part = {
-        "env_groups": GROUPS * len(tags),
+        "env_groups": groups * len(tags),
         "group_size": GROUP_SIZE,
-        "env_configs": {"tags": tags, "n_groups": [GROUPS] * len(tags)},
+        "env_configs": {"tags": tags, "n_groups": [groups] * len(tags)},
     }
     entries = {tag: {"max_actions_per_traj": 10, **entry} for tag, entry in custom_envs.items()}
     return {
@@ -195,7 +197,7 @@ def _played(
     from ragen.llm_agent.testing.equivalence import Recording, record_episode  # late, as it imports numpy
 
     recording = Recording()
-    with EnvStateManager(manager_config(check.custom_envs, settings)) as manager:
+    with EnvStateManager(manager_config(check.custom_envs, settings, size.groups)) as manager:
         manager.reset(BASE_SEED - 1)  # workers start, data is loaded: no part of the times; None goes on at BASE_SEED
         for episode, seed in enumerate(check.seeds or (None,) * size.seeds):
             record_episode(manager, RandomPlayer(episode), size.turns, seed, disturb, recording)
@@ -525,7 +527,7 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
 
 
 def _title(size: Size) -> str:
-    return f"{GROUPS} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend}), in reset and step"
+    return f"{size.groups} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend}), in reset and step"
 
 
 def _run_or_explain(check: Check, size: Size) -> Report:

@@ -527,7 +527,8 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
 
 
 def _title(size: Size) -> str:
-    return f"{size.groups} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend}), in reset and step"
+    groups = f"{size.groups} groups of {GROUP_SIZE} for each tag"
+    return f"{groups}, {size.workers} workers ({size.backend}), in reset and step"
 
 
 def _run_or_explain(check: Check, size: Size) -> Report:

@@ -7,7 +7,7 @@ contender plays them before the next turn begins, in a different order each turn
 measured one, as in a training. Figures are medians over turns. ``RAGEN, loop`` steps bare environments one after the
 other, as RAGEN's manager does; ``RAGEN, threads`` steps them in a pool of 32 threads, for environments to which RAGEN's
 configuration gives one. Neither checks, records or recovers. Afterwards a worker of ``true`` is killed before each of
-three turns; recovery is the time of such a turn, in usual turns. At the end all rollouts must be equal.
+three turns, on purpose; recovery is the time of such a turn, in usual turns. At the end all rollouts must be equal.
 
 ``attainable`` is the highest possible speed-up with as many processors as workers, all busy without a pause with the
 work of a sequential turn. It is lower than their number if a turn already uses several processors, as a browser's
@@ -16,8 +16,8 @@ it shows what workers add to the work.
 
 If the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers get larger shares of a
 busy machine, so run this on an idle one. It prints the table of docs/how_much_faster.md and the rows of the README's,
-and draws a plot (``pip install matplotlib``). An environment that cannot be created here is left out, and the reason is
-printed.
+and draws a plot if ``--png`` is given (``pip install matplotlib``). An environment that cannot be created here is left
+out, and the reason is printed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,7 +40,7 @@ from typing import Any
 import psutil
 
 from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS
-from ragen.errors import RagenError
+from ragen.errors import RagenError, did_you_mean
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording
 
@@ -282,6 +283,8 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
                 computed[each].append(processor_time)
             number += 1
         kills = []
+        if leader.alive:
+            print(f"{name}: measured; now a worker is killed on purpose before each of {KILLS} turns", flush=True)
         for kill in range(KILLS):
             if leader.alive and contenders["true"].kill(kill):
                 kills.append(play(contenders, leader, heavy, rng, number + kill)["true"][0])
@@ -413,16 +416,33 @@ def missing(heavy: Heavy) -> str | None:
     return None
 
 
+def checked(reader: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options; ends the program with 2 where one cannot be followed, before anything is measured."""
+    given = reader.parse_args()
+    for name in given.only.split(","):
+        if name not in ENVIRONMENTS:
+            hint = did_you_mean(name, ENVIRONMENTS)
+            reader.error(f"--only: there is no environment {name!r}; expected some of {', '.join(ENVIRONMENTS)}.{hint}")
+    if given.envs is not None and (given.envs < GROUP or given.envs % GROUP):
+        reader.error(f"--envs is {given.envs}; expected a multiple of {GROUP}: groups have {GROUP} members.")
+    for option in ("workers", "turns"):
+        if (number := getattr(given, option)) < 1:
+            reader.error(f"--{option} is {number}; expected at least 1.")
+    if given.png and find_spec("matplotlib") is None:
+        reader.error("--png needs matplotlib, which is not installed: pip install matplotlib, or leave --png out.")
+    return given
+
+
 def main() -> int:
-    """Measure, print and draw; returns 1 if any rollouts differ."""
+    """Measure, print, and draw where asked to; returns 1 if any rollouts differ."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--only", default=",".join(ENVIRONMENTS), help="comma-separated environments")
     reader.add_argument("--envs", type=int, help=f"number of each, a multiple of {GROUP}")
     reader.add_argument("--workers", type=int, default=WORKERS)
     reader.add_argument("--turns", type=int, default=20)
     reader.add_argument("--seconds", type=float, default=30.0, help="maximum seconds of turns per environment")
-    reader.add_argument("--png", type=Path, default=Path(__file__).resolve().parents[1] / "docs/images/heavy.png")
-    given = reader.parse_args()
+    reader.add_argument("--png", type=Path, metavar="FILE", help="draw a plot into this file; needs matplotlib")
+    given = checked(reader)
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors", flush=True)
     autogroup = Path("/proc/sys/kernel/sched_autogroup_enabled")
     if autogroup.exists() and autogroup.read_text().strip() == "1":
@@ -442,7 +462,9 @@ def main() -> int:
         print(f"{name}: {verdict}; processor time: {work}; measured in {time.perf_counter() - start:.0f} s", flush=True)
     if results:
         print(f"\n{table(results)}\n\n{rows_of_readme(results)}")
+    if results and given.png:
         plot(results, given.png)
+        print(f"plot in {given.png}")
     return 0 if all(result.equal for result in results) else 1
 
 

@@ -239,7 +239,7 @@ def _key_of(node: ast.Call) -> ast.expr | None:
         return None
     first = node.args[0]
     name = first.id if isinstance(first, ast.Name) else getattr(first, "attr", "")
-    return node.args[1] if name in ("config", "_config") and _called(node) != "flat_settings" else None
+    return node.args[1] if name in ("config", "_config") and _called(node) != "decisive_settings" else None
 
 
 def _kind_of(node: ast.Call) -> str:

@@ -102,17 +102,17 @@ API = {
     ),
     "ragen.vector": ("ragen.vector.lane_vector_env", "ragen.vector.make", "ragen.vector.sb3"),
     "ragen.llm_agent": (
-        "ragen.llm_agent.es_manager",
-        "ragen.llm_agent.ctx_manager",
-        "ragen.llm_agent.rollout.proxy",
-        "ragen.llm_agent.rollout.player",
-        "ragen.llm_agent.backends.base",
-        "ragen.llm_agent.backends.streaming",
-        "ragen.llm_agent.config.loading",
+        "ragen.llm_agent",
+        "ragen.llm_agent.rollout",
+        "ragen.llm_agent.backends",
+        "ragen.llm_agent.config",
+        "ragen.llm_agent.evaluation",
+        "ragen.llm_agent.filtering",
         "ragen.llm_agent.report",
+        "ragen.llm_agent.trees",
     ),
 }
-"""The modules of each page of the reference of Python."""
+"""The modules of each page of the reference of Python; of a package, the names in ``__all__`` are shown."""
 
 
 def errors_page() -> str:

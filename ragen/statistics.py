@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import comb, sqrt
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, stdev
 
 CONFIDENCE = 0.95
 
@@ -160,5 +160,10 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean; 0 of nothing."""
+    """The mean; 0 of no values."""
     return fmean(values) if values else 0.0
+
+
+def sample_std(values: Sequence[float]) -> float:
+    """The sample standard deviation (n - 1); 0 of fewer than two values."""
+    return stdev(values) if len(values) > 1 else 0.0

@@ -9,6 +9,7 @@ import importlib
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -148,23 +149,77 @@ def test_forwards_define_nothing_and_are_never_imported():
 
 
 RECIPES = ("ragen.cage2", "ragen.meta", "ragen.training")
-FACES = ("ragen.env", "ragen.parallel", "ragen.games", "ragen.vector")
-"""Packages of which recipes know nothing but the names in ``__all__``: what is inside may move without them."""
+
+
+def is_public(name: str) -> bool:
+    """Whether a dotted name is in ``__all__`` of its package; in a module of no package but ragen, all names are."""
+    package, rest = "ragen", name.removeprefix("ragen.")
+    while (inner := f"{package}.{rest.partition('.')[0]}") != name and is_package(inner):
+        package, rest = inner, name.removeprefix(f"{inner}.")
+    if package == "ragen":
+        return not is_package(name) and not any(part.startswith("_") for part in name.split("."))
+    return rest in getattr(importlib.import_module(package), "__all__", ())
+
+
+def is_package(module: str) -> bool:
+    return module in modules() and modules()[module].name == "__init__.py"
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_recipes_import_public_names_of_the_floors_below(recipe):
+    """What is inside a package may then move without them."""
     inner = []
     for module in modules():
         if not f"{module}.".startswith(f"{recipe}."):
             continue
         for name in names_in(modules()[module]):
-            face = next((each for each in FACES if name.startswith(f"{each}.")), None)
-            if face is not None and name.removeprefix(f"{face}.") not in importlib.import_module(face).__all__:
-                inner.append(f"{module} imports {name}")
-            if name.startswith("ragen.") and any(part.startswith("_") for part in name.split(".")):
+            is_own = name == recipe or name.startswith(f"{recipe}.")
+            if name.startswith("ragen.") and not is_own and not is_public(name):
                 inner.append(f"{module} imports {name}")
     assert inner == []
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        ("ragen.llm_agent.config.load_config", True),
+        ("ragen.llm_agent.config.loading.load_config", False),
+        ("ragen.llm_agent.config.check_local", False),
+        ("ragen.llm_agent.config", False),
+        ("ragen.llm_agent.es_manager.EnvStateManager", False),
+        ("ragen.vector", False),
+        ("ragen.settings.key", True),
+        ("ragen.settings", True),
+        ("ragen.settings._read", False),
+    ],
+)
+def test_a_public_name_is_in_all_of_its_package(name, public):
+    assert is_public(name) is public
+
+
+def test_names_imported_on_first_use_are_those_that_type_checkers_see():
+    wrong = []
+    for package in filter(is_package, modules()):
+        face, tree = importlib.import_module(package), ast.parse(modules()[package].read_text("utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "attach"]
+        guarded = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+        lazily = {name: f"{package}.{where}" for call in calls for name, where in evaluated(call, face).items()}
+        typed = {
+            alias.name: node.module
+            for guard in guarded
+            for node in guard.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for name in getattr(face, "__all__", ()) if calls else ():
+            if name not in vars(face) and not (name in lazily and lazily[name] == typed.get(name)):
+                wrong.append(f"{package}.{name}")
+    assert wrong == []
+
+
+def evaluated(call: ast.Call, face: ModuleType) -> dict[str, str]:
+    """The modules that a package gives to ``attach``, by name."""
+    return eval(compile(ast.Expression(call.args[1]), face.__name__, "eval"), vars(face))
 
 
 @pytest.mark.parametrize("package", NEVER)

@@ -9,3 +9,24 @@ that the trainer reads) and ``training`` (starting the trainer).
 Only ``loop`` imports verl. It registers nothing on import: verl's ``@register`` would replace the entry from the YAML
 file together with its arguments.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
+
+if TYPE_CHECKING:
+    from ragen.agent_loop.training import allow_verl_keys, train
+
+__all__ = [
+    "allow_verl_keys",
+    "train",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        **dict.fromkeys(("allow_verl_keys", "train"), "training"),
+    },
+)

@@ -20,8 +20,9 @@ from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import load_config, one_line
+from ragen.llm_agent.config.loading import load_config
 from ragen.seeds import SEED_LIMIT, first_seed
+from ragen.settings import one_line
 
 STEPS = 200  # default
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ragen.llm_agent.config.context import CollapseSettings
 from ragen.llm_agent.filtering import advantages, early_stop
-from ragen.llm_agent.filtering.advantages import NONE, AdvantageWeights, read_scaling
+from ragen.llm_agent.filtering.advantages import AdvantageWeights, LossScaling
 from ragen.llm_agent.filtering.group_filter import filter_settings, read_empty_stop, read_filter
-from ragen.llm_agent.tokens.collapse import CollapseSettings
 from ragen.settings import setting
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def check_filters(config: Any) -> None:
     """
     read_filter(config)
     read_empty_stop(config)
-    read_scaling(config)
+    LossScaling.read(config)
 
 
 def put_filters(config: Any, verl: DictConfig) -> list[str]:
@@ -66,8 +66,8 @@ def put_filters(config: Any, verl: DictConfig) -> list[str]:
         )
     if not refused and not choice.needs_entropies:
         sampler.custom_sampler.update(SAMPLER)
-        scaling = read_scaling(config)
-        scaled = {} if scaling == NONE else {SCALING: scaling}
+        scaling = LossScaling.read(config)
+        scaled = {SCALING: scaling.name} if scaling else {}
         sampler.sampler_kwargs = {**sampler.sampler_kwargs, **filter_settings(config), **scaled}
     return refused
 
@@ -84,7 +84,7 @@ def unplaced(verl: DictConfig, manager: str) -> list[str]:
         "algorithm.soft_advantage_reweight, zero_task_advantage or grpo_advantage_length_weight": bool(
             AdvantageWeights.read(verl.ragen)
         ),
-        advantages.LOSS_SCALING: read_scaling(verl.ragen) != NONE,
+        advantages.LOSS_SCALING: bool(LossScaling.read(verl.ragen)),
         early_stop.KEY: setting(verl.ragen, early_stop.KEY, bool, False),
         "rollout_filter_metric by entropy": read_filter(verl.ragen).needs_entropies,
     }

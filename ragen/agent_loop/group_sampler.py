@@ -21,7 +21,7 @@ from ragen.agent_loop.filters import SCALING
 from ragen.agent_loop.step_metrics import EpisodeSummary, add_metrics, episodes_of
 from ragen.errors import CollectError, InputError
 from ragen.extras import needs
-from ragen.llm_agent.filtering.advantages import NONE, SCALINGS, scaling_metrics
+from ragen.llm_agent.filtering.advantages import SCALINGS, LossScaling
 from ragen.llm_agent.filtering.group_filter import read_empty_stop, read_filter
 from ragen.settings import choice
 
@@ -64,7 +64,7 @@ class GroupSampler(ReplayBuffer):
         super().__init__(sampler_kwargs=sampler_kwargs, **kwargs)
         config = {"agent_proxy": dict(sampler_kwargs)}
         self._choice, self._most = read_filter(config), read_empty_stop(config)
-        self._scaling = choice(sampler_kwargs, SCALING, NONE, SCALINGS)
+        self._scaling = LossScaling(choice(sampler_kwargs, SCALING, LossScaling.name, SCALINGS))
         self.on_batch: Callable[[Any], None] | None = None
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
@@ -97,7 +97,7 @@ class GroupSampler(ReplayBuffer):
                 break
             self._sample_on(batches, batch_size)
         metrics |= self._choice.metrics(list(groups.values()), places) | {BATCHES: batches}
-        metrics |= scaling_metrics(self._scaling, metrics)
+        metrics |= self._scaling.metrics(metrics)
         add_metrics(episodes, metrics)
         return kept, metrics
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from ragen.errors import InputError
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, ContextSettings, custom_env
-from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, TagPrompt, prompt_rows, tag_prompt
 from ragen.llm_agent.prompting.replies import ControlTokens, ParsedReply, ReplyParser
 from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
+from ragen.settings import setting
 
 _REPLY = "zqreplyqz"  # placeholder for a reply when only the text after it matters
 

@@ -32,15 +32,9 @@ from ragen.agent_loop.verl_keys import READ_HERE, sort_keys
 from ragen.errors import ConfigError, install_command
 from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
-from ragen.llm_agent.config.loading import (
-    config_directory,
-    known_sections,
-    load_config,
-    one_line,
-    plain_sections,
-    setting,
-)
+from ragen.llm_agent.config.loading import known_sections, load_config, plain_sections
 from ragen.llm_agent.filtering.tables import GENERATIONS
+from ragen.settings import config_directory, one_line, setting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -54,7 +48,7 @@ SAID = "agent_loop.said"  # keys that were given on the command line
 MANAGER = "ragen.agent_loop.manager.RagenLoopManager"
 
 
-def start(config: Any) -> None:
+def train(config: Any) -> None:
     """Train with verl, to the end.
 
     Args:
@@ -235,13 +229,17 @@ def prepare(trainer: DictConfig) -> Path:
     return path.resolve()
 
 
-def loosened(overrides: Sequence[str], names: Sequence[str]) -> list[str]:
+def allow_verl_keys(overrides: Sequence[str], further: Sequence[str] = ()) -> list[str]:
     """Overrides for Hydra in which verl's keys need no ``+``, although RAGEN's files lack them.
 
     Args:
         overrides: ``key=value`` as the user typed them.
-        names: The sections that verl has; see :func:`verl_sections`.
+        further: Sections in addition to verl's.
+
+    Raises:
+        ConfigError: verl is not installed.
     """
+    names = {*verl_sections(), *further}
     return [f"++{override}" if override.partition(".")[0] in names else override for override in overrides]
 
 

@@ -32,14 +32,15 @@ from ragen.agent_loop.script import Script
 from ragen.agent_loop.step_metrics import PREFIX, EpisodeSummary, add_metrics, episodes_of
 from ragen.errors import CollectError
 from ragen.extras import needs
-from ragen.llm_agent.evaluation.collapse import CollapseDetector, Played, Thought
-from ragen.llm_agent.filtering.advantages import LOSS_SCALE, AdvantageWeights
-from ragen.llm_agent.filtering.early_stop import REASONS, EarlyStop
-from ragen.llm_agent.filtering.group_filter import read_filter, spread
+from ragen.llm_agent.config.context import CollapseSettings
+from ragen.llm_agent.evaluation.collapse import CollapseDetector, PlayedThoughts, Thought
+from ragen.llm_agent.filtering.advantages import AdvantageWeights, LossScaling
+from ragen.llm_agent.filtering.early_stop import EarlyStop
+from ragen.llm_agent.filtering.group_filter import read_filter
 from ragen.llm_agent.filtering.tables import TableSettings, log_groups
 from ragen.llm_agent.prompting.replies import thought_of
-from ragen.llm_agent.tokens.collapse import CollapseSettings
 from ragen.settings import read
+from ragen.statistics import sample_std
 from ragen.tracking import begun_loggers
 
 with needs("verl", "verl's agent loop"):
@@ -136,7 +137,7 @@ class Steps:
         def score(prompts: Sequence[Sequence[int]], thoughts: Sequence[Sequence[int]]) -> torch.Tensor:
             return cross_log_probs(trainer, batch, balance, prompts, thoughts)
 
-        return self.collapse.measure(Played(thoughts, len(trajectories), replies), score, trainer.global_steps)
+        return self.collapse.measure(PlayedThoughts(thoughts, len(trajectories), replies), score, trainer.global_steps)
 
     # Groups by entropy
 
@@ -224,7 +225,7 @@ class Steps:
         for episode in sorted(self.episodes or kept, key=lambda each: (each.seed, each.tag)):
             groups[episode.group].append(episode.numbers["score"])
         if groups:
-            self.stop.after_step(fmean(map(spread, groups.values())), len(groups))
+            self.stop.after_step(fmean(map(sample_std, groups.values())), len(groups))
         if self.tables.groups:
             stays = {episode.group for episode in kept}
             chosen = [place for place, group in enumerate(groups) if group in stays]
@@ -412,7 +413,7 @@ def entropies_of(batch: Any) -> dict[str, float]:
 def _advantage(inner: Callable[..., Any], self: Any, batch: Any, metrics: dict[str, Any], **kwargs: Any) -> Any:
     result = inner(self, batch, metrics, **kwargs)
     metrics |= entropies_of(batch)
-    metrics |= steps_of(self).weigh(self, batch, metrics.get(LOSS_SCALE, 1.0))
+    metrics |= steps_of(self).weigh(self, batch, LossScaling.factor(metrics))
     return result
 
 
@@ -427,7 +428,7 @@ def _metrics(
     if told := steps.ended(self, episodes, metrics):
         metrics |= told
         self.total_training_steps = self.global_steps  # verl's loop checks it before the next step
-        print(f"stopped after step {self.global_steps}: {REASONS[steps.stop.kind or '']}.", flush=True)
+        print(f"stopped after step {self.global_steps}: {steps.stop.reason}.", flush=True)
         every = self.config.trainer.save_freq
         if every > 0 and self.global_steps % every:
             self._save_checkpoint()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.llm_agent.config.generation import NOT_DONE
+from ragen.llm_agent.config.generation import UNSUPPORTED_KEYS
 from ragen.llm_agent.filtering import advantages, early_stop, tables
 from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
 
@@ -31,7 +31,7 @@ OF_RAGEN: dict[str, Any] = {
         ],
         _ANY,
     ),
-    **dict.fromkeys(NOT_DONE, False),
+    **dict.fromkeys(UNSUPPORTED_KEYS, False),
     f"{_TRAINER}gradient_analysis_mode": False,
     f"{_TRAINER}gradient_analysis_only": False,
     f"{_TRAINER}exit_after_gradient_analysis": False,

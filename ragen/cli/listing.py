@@ -110,7 +110,7 @@ def backends() -> Iterator[tuple[str, ...]]:
     """Each backend for models and for workers: name, key, and missing packages."""
     from ragen.errors import install_command
     from ragen.extras import EXTRAS, missing
-    from ragen.llm_agent.backends import BACKENDS as ACTORS
+    from ragen.llm_agent.backends.factory import BACKENDS as ACTORS
     from ragen.parallel.settings import BACKENDS as WORKERS
 
     for key, names in (("actor.backend", ACTORS), ("es_manager.backend", WORKERS)):

@@ -7,3 +7,24 @@ Built on the public :class:`~ragen.parallel.engine.EnvEngine`, with its guarante
 workers, killed or not). Imports neither torch nor verl. ``ragen.env`` exports these names too. Managers, which write
 prompts for a container and parse replies, are in :mod:`ragen.llm_agent.collecting`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
+
+if TYPE_CHECKING:
+    from ragen.container.container import MultiProcessEnvironmentContainer, to_numpy
+
+__all__ = [
+    "MultiProcessEnvironmentContainer",
+    "to_numpy",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        **dict.fromkeys(("MultiProcessEnvironmentContainer", "to_numpy"), "container"),
+    },
+)

@@ -31,17 +31,17 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import InputError
 from ragen.llm_agent.config.branching import BranchingSettings
-from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env, environment_tags
-from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings, custom_env, environment_tags
 from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
 from ragen.llm_agent.prompting.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
 from ragen.llm_agent.tokens.batches import BatchBuilder, asked
-from ragen.llm_agent.tokens.collapse import CollapseColumns, CollapseSettings
+from ragen.llm_agent.tokens.collapse import CollapseColumns
 from ragen.llm_agent.tokens.compatibility import RagenBatches
 from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
 from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
+from ragen.settings import setting
 
 if TYPE_CHECKING:
     import numpy as np

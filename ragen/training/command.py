@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ragen.commands import CommandParser
+from ragen.commands import STOPPED, CommandParser
 from ragen.errors import ConfigError, MissingExtraError
-from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.loading import find_config, load_config, one_line, setting
+from ragen.llm_agent.config import add_config_arguments, add_sweep_argument, find_config, load_config, main_of
+from ragen.settings import one_line, setting
 
 PROG = "python train.py"
 DEFAULT_CONFIG = "base"  # of train.py, as in RAGEN
@@ -26,7 +26,7 @@ BACKEND = "trainer.backend"
 
 BACKENDS = {
     "tiny": "ragen.training.trainer:train",
-    "verl": "ragen.agent_loop.training:start",
+    "verl": "ragen.agent_loop:train",
 }
 """The trainers: functions of the configuration by ``trainer.backend``. Their result may have ``finished``."""
 
@@ -70,9 +70,9 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
         config = load_config(name, overrides, folder, further)
     except ConfigError:
         find_config(name, folder, further)  # its error suggests configurations with similar names
-        from ragen.agent_loop.training import loosened, verl_sections
+        from ragen.agent_loop import allow_verl_keys
 
-        config = load_config(name, loosened(overrides, verl_sections()), folder, further)
+        config = load_config(name, allow_verl_keys(overrides), folder, further)
         if setting(config, BACKEND, str, "verl") != "verl":
             raise
     if setting(config, BACKEND, str, "verl") == "verl":

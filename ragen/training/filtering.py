@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from ragen.llm_agent.filtering.advantages import LOSS_SCALE, NONE, read_scaling, scaling_metrics
-from ragen.llm_agent.filtering.group_filter import BestShare, Choice, read_filter, reward_std
+from ragen.llm_agent.filtering import BestShare, GroupFilter, LossScaling, read_filter
 from ragen.settings import choice, key, read
+from ragen.statistics import mean, sample_std
 from ragen.training.trajectories import Group
 
 EPSILON = 1e-6  # scores that differ by less count as equal
@@ -34,8 +34,8 @@ class FilterSettings:
 
     enable: bool = key(False, "algorithm.filter_groups.enable")
     max_batches: int = key(0, "algorithm.filter_groups.max_num_gen_batches", low=-1)
-    groups: Choice = field(default_factory=BestShare)
-    scaling: str = NONE
+    groups: BestShare | GroupFilter = field(default_factory=BestShare)
+    scaling: LossScaling = field(default_factory=LossScaling)
 
     @classmethod
     def read(cls, config: Any) -> FilterSettings:
@@ -45,7 +45,7 @@ class FilterSettings:
             ConfigError: A key has an invalid value.
         """
         choice(config, "algorithm.filter_groups.metric", "reward", ("reward",))
-        return read(cls, config, groups=read_filter(config), scaling=read_scaling(config))
+        return read(cls, config, groups=read_filter(config), scaling=LossScaling.read(config))
 
 
 def has_variance(group: Group) -> bool:
@@ -72,7 +72,7 @@ class Sample:
     @property
     def loss_scale(self) -> float:
         """The factor of the groups' advantages."""
-        return self.chosen.get(LOSS_SCALE, 1.0)
+        return LossScaling.factor(self.chosen)
 
     def metrics(self) -> dict[str, float]:
         """Metrics about the groups played and kept."""
@@ -81,8 +81,8 @@ class Sample:
             "filter/groups_played": len(self.played),
             "filter/groups_with_variance": sum(map(has_variance, self.played)),
             "filter/groups_kept": len(self.groups),
-            "filter/in_group_std": fmean(map(reward_std, self.played)),
-            "filter/kept_in_group_std": fmean(map(reward_std, self.groups)) if self.groups else 0.0,
+            "filter/in_group_std": fmean(sample_std(group.rewards) for group in self.played),
+            "filter/kept_in_group_std": mean([sample_std(group.rewards) for group in self.groups]),
             **self.chosen,
         }
 
@@ -116,5 +116,5 @@ def sample_groups(
         useful = list(with_entropies(useful))
     chosen = settings.groups.chosen(settings.groups.measures(useful)) if useful else []
     measured = settings.groups.metrics(useful, chosen)
-    measured |= scaling_metrics(settings.scaling, measured)
+    measured |= settings.scaling.metrics(measured)
     return Sample([useful[place] for place in chosen], played, batches, measured)

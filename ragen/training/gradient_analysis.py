@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ragen.llm_agent.filtering.group_filter import spread
+from ragen.statistics import sample_std
 from ragen.training.settings import FIXED, AnalysisSettings
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def analyse(
         groups: Their groups.
         settings: The buckets.
     """
-    spreads = [spread(group.scores) for group in groups]
+    spreads = [sample_std(group.scores) for group in groups]
     found: dict[str, float] = {}
     for name, places in buckets_of(spreads, settings).items():
         uids = {groups[place].uid for place in places}

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ragen.closing import Closing
 from ragen.errors import ConfigError
 from ragen.extras import needs
-from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends.hf import HfBackend
-from ragen.llm_agent.config.branching import GRPO, SECTION, TREE, BranchingSettings
-from ragen.llm_agent.config.context import FULL, SAMPLED, ContextSettings
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.evaluation.collapse import Played as PlayedThoughts
-from ragen.llm_agent.evaluation.results import is_branch
-from ragen.llm_agent.trees.lineage import forest_of
+from ragen.llm_agent import LLMAgentProxy
+from ragen.llm_agent.backends import HfBackend
+from ragen.llm_agent.config import BranchingSettings, ContextSettings
+from ragen.llm_agent.evaluation import PlayedThoughts
+from ragen.llm_agent.trees import forest_of, is_branch
 from ragen.parallel import Gain
+from ragen.settings import setting
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 
 with needs("train", "`ragen train`"):
@@ -59,19 +57,19 @@ def check_settings(config: Any) -> None:
         ConfigError: They are not whole trajectories of sampled tokens, or normalized rewards would have to be negated.
     """
     settings = ContextSettings.read(config)
-    if settings.window_mode != FULL:
+    if settings.window_mode != "full":
         raise ConfigError(
             f"configuration key 'agent_proxy.context_window_mode' is {settings.window_mode!r}; trainer.backend: tiny "
-            f"trains on whole trajectories, so expected {FULL!r}."
+            "trains on whole trajectories, so expected 'full'."
         )
     if not settings.enable_response_mask:
         raise ConfigError(
             "configuration key 'enable_response_mask' is False; trainer.backend: tiny trains only on replies."
         )
-    if settings.training_tokens != SAMPLED:
+    if settings.training_tokens != "sampled":
         raise ConfigError(
             f"configuration key 'agent_proxy.training_tokens' is {settings.training_tokens!r}; trainer.backend: tiny "
-            f"trains on the sampled tokens, so expected {SAMPLED!r}."
+            "trains on the sampled tokens, so expected 'sampled'."
         )
     sign = setting(config, "trainer.reward_sign", int, 1)
     if sign not in (1, -1):
@@ -93,16 +91,17 @@ def _check_branching(config: Any, sign: int) -> None:
     branching = BranchingSettings.read(config)
     if branching is None or "train" not in branching.modes:
         return
-    estimator = setting(config, "algorithm.adv_estimator", str, GRPO)
-    if estimator == "gae" or (branching.advantages == TREE and estimator != GRPO):
+    of_trees = branching.advantages == "tree"
+    estimator = setting(config, "algorithm.adv_estimator", str, "grpo")
+    if estimator == "gae" or (of_trees and estimator != "grpo"):
         raise ConfigError(
-            f"configuration key 'algorithm.adv_estimator' is {estimator!r} with {SECTION}.advantages: "
-            f"{branching.advantages}; expected {GRPO!r}, since turns that rows share are learned once."
+            f"configuration key 'algorithm.adv_estimator' is {estimator!r} with {branching.SECTION}.advantages: "
+            f"{branching.advantages}; expected 'grpo', since turns that rows share are learned once."
         )
-    if branching.advantages == TREE and sign == -1:
+    if of_trees and sign == -1:
         raise ConfigError(
-            f"configuration key 'trainer.reward_sign' is -1 with {SECTION}.advantages: {TREE}, which are made of the "
-            f"rewards as they are; expected 1, or advantages: {GRPO}."
+            f"configuration key 'trainer.reward_sign' is -1 with {branching.SECTION}.advantages: tree, which are made "
+            "of the rewards as they are; expected 1, or advantages: grpo."
         )
 
 

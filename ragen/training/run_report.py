@@ -8,21 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.evaluation.collapse import FIRST_TURNS, PREFIXES, TRAJECTORIES, VALID_THINKING
-from ragen.llm_agent.report import Report, report_of, write_report
-from ragen.llm_agent.report.live import LiveReport
-from ragen.llm_agent.rollout.timeline import Timeline
+from ragen.llm_agent import LLMAgentProxy
+from ragen.llm_agent.evaluation import CollapseDetector
+from ragen.llm_agent.report import LiveReport, Report, report_of, write_report
+from ragen.llm_agent.rollout import Timeline
 from ragen.tracking import METRICS_FILE
 from ragen.training.curves import TRAIN, read_metrics
 
 REPORT_FILE = "report.html"
 _CURVES = ("success", "reward")
-_THOUGHTS = (
-    ("first turns/mi_estimate", f"{PREFIXES[FIRST_TURNS]}/mi_estimate"),
-    ("all turns/mi_estimate", f"{PREFIXES[TRAJECTORIES]}/mi_estimate"),
-    ("all turns/valid_thinking_rate", VALID_THINKING),
-)
 
 
 class RunReport:
@@ -121,5 +115,4 @@ def history(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
 def _step(line: Mapping[str, Any]) -> dict[str, float]:
     validated = {name.removeprefix("val/"): value for name, value in line.items() if name.startswith("val/")}
     trained = {f"in training/{name}": line[f"train/{name}"] for name in _CURVES if f"train/{name}" in line}
-    thoughts = {shown: line[kept] for shown, kept in _THOUGHTS if kept in line}
-    return {"step": line["step"], **validated, **trained, **thoughts}
+    return {"step": line["step"], **validated, **trained, **CollapseDetector.curves(line)}

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.branching import without_idle
-from ragen.llm_agent.config.generation import Generation, not_done
-from ragen.llm_agent.config.loading import flat_settings, setting
-from ragen.llm_agent.config.report import wants_live, wants_report
-from ragen.llm_agent.filtering.advantages import AdvantageWeights
-from ragen.llm_agent.filtering.tables import TableSettings
-from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
-from ragen.llm_agent.tokens.collapse import CollapseSettings
-from ragen.settings import key, number, read, refused
+from ragen.llm_agent.config import (
+    CollapseSettings,
+    Generation,
+    decisive_settings,
+    unsupported_keys,
+    wants_live,
+    wants_report,
+)
+from ragen.llm_agent.filtering import AdvantageWeights, TableSettings
+from ragen.settings import key, number, read, refused, setting
 from ragen.tracking import PACKAGES, check_loggers
 from ragen.training.filtering import FilterSettings
 
@@ -125,7 +126,7 @@ class UpdateSettings:
         kl_loss_type: Its estimator.
         cliprange_value: Clip range of the critic's values.
         temperature: The sampling temperature.
-        weights: Weights of advantages; see :mod:`ragen.llm_agent.filtering.advantages`.
+        weights: Weights of advantages; see :class:`ragen.llm_agent.filtering.AdvantageWeights`.
     """
 
     estimator: str = key("grpo", "algorithm.adv_estimator", allowed=ESTIMATORS)
@@ -179,7 +180,7 @@ def _refuse_not_done(config: Any) -> None:
     Raises:
         ConfigError: Some keys are; all are named.
     """
-    of_ragen = not_done(config)
+    of_ragen = unsupported_keys(config)
     of_verl = [key for key in _OF_VERL if setting(config, key, object, False)]
     if asked := of_ragen + of_verl:
         verb, value = ("is", "its default") if len(asked) == 1 else ("are", "their defaults")
@@ -367,6 +368,4 @@ def about_training(config: Any) -> dict[str, Any]:
         ConfigError: A key cannot be read.
     """
     tags = {tag for mode in MODES for tag in setting(config, f"es_manager.{mode}.env_configs.tags", Sequence)}
-    about = flat_settings(config, (*DECISIVE, *(f"custom_envs.{tag}" for tag in sorted(tags))))
-    about |= Generation.read(config).about
-    return {key: value for key, value in without_idle(about).items() if not key.startswith(ONLY_HOW_FAST)}
+    return decisive_settings(config, (*DECISIVE, *(f"custom_envs.{tag}" for tag in sorted(tags))))

@@ -21,13 +21,12 @@ from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.extras import needs
 from ragen.files import why_no_folder
-from ragen.llm_agent.config.loading import differing, one_line
-from ragen.llm_agent.evaluation.collapse import CollapseDetector
-from ragen.llm_agent.evaluation.scorers import HfScorer
-from ragen.llm_agent.filtering.early_stop import REASONS, EarlyStop
-from ragen.llm_agent.filtering.group_filter import spread
-from ragen.llm_agent.filtering.tables import log_generations, log_groups
-from ragen.llm_agent.rollout.command import create_tokenizer
+from ragen.llm_agent.backends import create_tokenizer
+from ragen.llm_agent.config import changed_settings
+from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
+from ragen.llm_agent.filtering import EarlyStop, log_generations, log_groups
+from ragen.settings import one_line
+from ragen.statistics import sample_std
 from ragen.torch_threads import torch_threads
 from ragen.tracking import METRICS_FILE, Loggers, TableFiles, open_loggers
 from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve, place_of_line
@@ -58,7 +57,7 @@ class Outcome:
         finished: Whether all steps are done, or the run stopped early; False if it was interrupted.
         folder: The output folder.
         validations: Validation metrics of this process, by training step.
-        early_stop: Why it ended before its last step, a key of ``early_stop.REASONS``; None if it did not.
+        early_stop: Why it ended before its last step, see :attr:`EarlyStop.kind`; None if it did not.
     """
 
     finished: bool
@@ -173,7 +172,7 @@ class TinyTrainer(Closing):
     def _find(self) -> Found | None:
         """The checkpoint to resume from, checked to be of the same training."""
         found = self._checkpoints.newest_readable()
-        changed = [] if found is None else differing(found.state["about"], self._about)
+        changed = [] if found is None else changed_settings(found.state["about"], self._about)
         if changed:
             keys = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed)
             raise ConfigError(
@@ -280,7 +279,7 @@ class TinyTrainer(Closing):
         with self._learning():
             metrics |= self._update(learner, sample)
         self.step += 1
-        self._early.after_step(fmean(spread(group.scores) for group in sample.played), len(sample.groups))
+        self._early.after_step(fmean(sample_std(group.scores) for group in sample.played), len(sample.groups))
         self._log_groups(sample)
         times = {"rollout": played - start, "update": time.perf_counter() - learning}
         if collapse:
@@ -402,7 +401,7 @@ class TinyTrainer(Closing):
         if not finished:
             return f"stopped and saved; to resume: the same command with output_dir={folder}"
         if self._early.kind is not None:
-            self._display.say(f"stopped early after step {self.step}: {REASONS[self._early.kind]}")
+            self._display.say(f"stopped early after step {self.step}: {self._early.reason}")
         report = "" if self._report is None else f"{REPORT_FILE}, "
         return f"finished; in {folder}: {METRICS_FILE}, {CURVE_FILE}, {report}checkpoints and the model"
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ragen.extras import needs
-from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.training.trajectories import Group, TokenRow
 
 with needs("train", "`ragen train`"):
@@ -115,7 +114,7 @@ def training_batch(groups: Sequence[Group], pad_id: int) -> TrainingBatch:
         attention_mask=left_padded([[1] * len(row.ids) for row in rows], 0, torch.int64),
         response_mask=left_padded([row.mask for row in rows], 0, torch.float32)[:, 1:].contiguous(),
         rewards=left_padded([row.scores for row in rows], 0, torch.float32)[:, 1:].contiguous(),
-        uids=object_array(uid for _, uid, _ in origins),
+        uids=np.array([uid for _, uid, _ in origins], dtype=object),
         episodes=[episode for episode, _, _ in origins],
         scores=torch.tensor([member.score for _, _, member in origins], dtype=torch.float32),
         columns=_advantages(rows),

@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 from ragen.extras import needs
-from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.config.context import TEXT
-from ragen.llm_agent.config.loading import known_sections, plain_sections, setting
+from ragen.llm_agent import LLMAgentProxy
+from ragen.llm_agent.backends import ScriptedBackend
+from ragen.llm_agent.config import plain_sections
+from ragen.settings import setting
 from ragen.training.log_probs import log_probs_and_entropies
 from ragen.training.settings import WarmUpSettings
 from ragen.training.training_batch import batch_of_rows
@@ -37,8 +38,6 @@ def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> lis
     """
     from verl import DataProto
 
-    from ragen.llm_agent.backends.scripted import ScriptedBackend
-
     config = demonstration_config(config, settings)
     with LLMAgentProxy(config, ScriptedBackend.from_config(config, tokenizer), tokenizer) as proxy:
         rollouts = proxy.rollout(DataProto(meta_info={}))
@@ -50,7 +49,7 @@ def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
     """The configuration of demonstrations: many groups of one, with the tags of replies included in the loss."""
     from omegaconf import OmegaConf
 
-    config = OmegaConf.create(plain_sections(config, known_sections()))
+    config = OmegaConf.create(plain_sections(config))
     section = "es_manager.train"
     tags = list(setting(config, f"{section}.env_configs.tags", object))
     shares = list(setting(config, f"{section}.env_configs.n_groups", object, [1] * len(tags)))
@@ -60,7 +59,7 @@ def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
         f"{section}.env_groups": sum(groups),
         f"{section}.group_size": 1,
         "seed.train": settings.seed,
-        "agent_proxy.training_tokens": TEXT,
+        "agent_proxy.training_tokens": "text",
         "agent_proxy.branching.when": None,
         "actor.scripted.random": settings.random,
         "actor.scripted.malformed": settings.malformed,

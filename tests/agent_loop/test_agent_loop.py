@@ -13,7 +13,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ragen.errors import BackendError, ConfigError, InputError
-from ragen.llm_agent.config.loading import config_directory, load_config
+from ragen.llm_agent.config.loading import load_config
+from ragen.settings import config_directory
 from support.agent_loop import StandInClient, make_loop, play, service_of, tokenizer, trainer_config
 
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenLake", 4), ("Bandit", 5)]

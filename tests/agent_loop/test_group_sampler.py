@@ -33,7 +33,7 @@ def sampler(refill=None, scaling=None, **settings):
 
 
 def composed(*overrides):
-    given = training.loosened(overrides, [*training.verl_sections(), "agent_loop"])
+    given = training.allow_verl_keys(overrides, ["agent_loop"])
     return training.trainer_config(load_config("_2_sokoban", given))
 
 

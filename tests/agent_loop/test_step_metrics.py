@@ -98,8 +98,7 @@ def test_trajectories_of_other_agent_loops_are_left_out():
 
 
 def composed(*overrides):
-    names = [*training.verl_sections(), "agent_loop"]
-    return configurations.composed("_2_sokoban", training.loosened(overrides, names))
+    return configurations.composed("_2_sokoban", training.allow_verl_keys(overrides, ["agent_loop"]))
 
 
 def test_verl_is_given_the_manager_where_its_trainer_takes_one(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 
 from ragen.cli.main import main
 from ragen.env.registry import REGISTERED_ENVS
-from ragen.llm_agent.config.loading import config_directory, config_names, load_config
+from ragen.llm_agent.config.loading import config_names, load_config
+from ragen.settings import config_directory
 
 
 @pytest.mark.processes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.evaluation.collapse import CollapseDetector, Played, collapse_metrics
+from ragen.llm_agent.evaluation.collapse import CollapseDetector, PlayedThoughts, collapse_metrics
 from ragen.llm_agent.tokens.collapse import CollapseSettings
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "collapse_metrics.json").read_text("utf-8"))
@@ -101,7 +101,7 @@ def as_recorded(prompts, thoughts, step):
 
 def played(thoughts):
     prompts = [[3, 1], [3, 1], [4], [4], [5, 9, 2], [5, 9, 2]]
-    return Played.of_columns({"first_turn_prompt_ids": prompts, "first_turn_reasoning_ids": thoughts}, GROUPS)
+    return PlayedThoughts.of_columns({"first_turn_prompt_ids": prompts, "first_turn_reasoning_ids": thoughts}, GROUPS)
 
 
 def test_a_detector_measures_the_steps_that_ragens_does_and_averages_as_it_does():

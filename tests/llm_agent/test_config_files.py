@@ -9,14 +9,8 @@ from omegaconf import OmegaConf
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import (
-    check_local,
-    check_whole,
-    config_directory,
-    config_names,
-    load_config,
-    setting,
-)
+from ragen.llm_agent.config.loading import check_local, check_whole, config_names, load_config
+from ragen.settings import config_directory, setting
 from support.configurations import composed
 
 PLAYABLE = [name for name in config_names() if name != "envs"]

@@ -369,6 +369,6 @@ def test_the_vllm_wrapper_samples_as_at_validation(monkeypatch):
 
 
 def test_without_vllm_the_wrapper_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("ragen.llm_agent.backends.missing", lambda extra: [extra])
+    monkeypatch.setattr("ragen.llm_agent.backends.factory.missing", lambda extra: [extra])
     with pytest.raises(ConfigError, match="vllm"):
         VllmWrapperWg(configured("SimpleSokoban"), shipped())

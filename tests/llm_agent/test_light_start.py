@@ -9,12 +9,13 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import create_backend
-from ragen.llm_agent.config.loading import load_config, setting
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.rollout.actor import name_requests, requests_of
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.tokenizer import LightTokenizer, load_tokenizer
 from ragen.llm_agent.tokens.dataproto import PromptBatch
+from ragen.settings import setting
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = (

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.config import wants_live, wants_report
 from ragen.llm_agent.report import (
     About,
     Episode,
@@ -15,8 +16,6 @@ from ragen.llm_agent.report import (
     plots,
     render,
     trajectories,
-    wants_live,
-    wants_report,
     write_report,
 )
 from ragen.llm_agent.report.command import report_of_rows

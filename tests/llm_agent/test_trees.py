@@ -3,7 +3,8 @@
 import pytest
 
 from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.config.branching import BranchingSettings, without_idle
+from ragen.llm_agent.config.branching import BranchingSettings
+from ragen.llm_agent.config.loading import decisive_settings
 from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.trees.lineage import Forest, Node, Point, Segment, segment_advantages, segment_values
 from ragen.llm_agent.trees.policy import OpenNode, Use, widths
@@ -163,9 +164,11 @@ def test_what_cannot_be_decided_is_told():
 
 def test_rollouts_are_chains_unless_they_are_asked_to_branch():
     assert told() is None and told(width=3, when=None) is None
-    assert without_idle({"agent_proxy.branching.width": 3, "seed": 1}) == {"seed": 1}
-    kept = {"agent_proxy.branching.when": "every_turn", "agent_proxy.branching.width": 3}
-    assert without_idle(kept) == kept
+    config = {"agent_proxy": {"branching": {"when": None, "width": 3}}, "seed": 1}
+    assert decisive_settings(config, ("agent_proxy", "seed")) == {"seed": 1}
+    config["agent_proxy"]["branching"]["when"] = "every_turn"
+    kept = {"agent_proxy.branching.when": "every_turn", "agent_proxy.branching.width": 3, "seed": 1}
+    assert decisive_settings(config, ("agent_proxy", "seed")) == kept
 
 
 @pytest.mark.parametrize(

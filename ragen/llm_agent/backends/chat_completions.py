@@ -17,8 +17,8 @@ from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
 from ragen.llm_agent.backends.base import Reply, valid_text
 from ragen.llm_agent.backends.http_client import AnswerTooLongError, http_library
-from ragen.llm_agent.config.loading import one_line
 from ragen.output import printable, shown_address
+from ragen.settings import one_line
 
 _MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger
 _ROUNDING = 1e-3  # tolerance for log-probabilities above 0

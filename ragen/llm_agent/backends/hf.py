@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ragen.errors import ConfigError
 from ragen.extras import needs
-from ragen.llm_agent.backends import model_key, model_path
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+from ragen.llm_agent.backends.factory import model_key, model_path
 from ragen.llm_agent.backends.tokens import (
     MAX_MODEL_LEN,
     check_context,
@@ -25,8 +25,8 @@ from ragen.llm_agent.backends.tokens import (
     prompt_ids,
     unanswerable,
 )
-from ragen.llm_agent.config.loading import check_model, one_line, setting
-from ragen.settings import count
+from ragen.llm_agent.config.loading import check_model
+from ragen.settings import count, one_line, setting
 
 with needs("hf", "actor.backend=hf"):
     import torch

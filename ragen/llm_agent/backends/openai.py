@@ -51,8 +51,8 @@ from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
-from ragen.llm_agent.config.loading import one_line, setting
 from ragen.output import printable
+from ragen.settings import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer the initial check
 LONGEST_WAIT_S = 60.0

@@ -17,8 +17,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.policies import Plan, Policy, UnreadableError, create_policy
 from ragen.llm_agent.backends.prompt import Prompt, read_prompt, text_of
-from ragen.llm_agent.config.loading import setting
-from ragen.settings import number
+from ragen.settings import number, setting
 
 
 class ScriptedBackend(Backend):

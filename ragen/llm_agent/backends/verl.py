@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkab
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import left_padded, pad_id, prompt_ids
-from ragen.llm_agent.config.loading import one_line, setting
+from ragen.settings import one_line, setting
 
 if TYPE_CHECKING:
     from verl import DataProto

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError
-from ragen.llm_agent.backends import backend_class
 from ragen.llm_agent.backends.base import Backend, Sampling
-from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.backends.factory import backend_class
 from ragen.llm_agent.rollout.actor import outputs_of, read_sampling, requests_of
+from ragen.settings import setting
 
 if TYPE_CHECKING:
     from verl import DataProto

@@ -24,9 +24,8 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.collecting.batches import CollectorSettings
 from ragen.llm_agent.collecting.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.replies import STYLES, create_projection_function, mixed_projection
-from ragen.settings import choice
+from ragen.settings import choice, setting
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
 STYLE, HISTORY = "env.style", "env.history_length"

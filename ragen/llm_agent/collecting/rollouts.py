@@ -16,9 +16,9 @@ import numpy as np
 from ragen.llm_agent.collecting.collector import TrajectoryCollector
 from ragen.llm_agent.collecting.managers import EnvironmentManagerBase
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.tokens.dataproto import data_proto, object_array
 from ragen.llm_agent.tokens.training_rows import normalized_totals, total_reward
+from ragen.settings import setting
 
 if TYPE_CHECKING:
     import torch

@@ -1,1 +1,53 @@
 """The configuration of a run: composition of files, typed and checked keys, and command lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.config.branching import BranchingSettings
+    from ragen.llm_agent.config.command_line import add_config_arguments, add_sweep_argument, main_of
+    from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
+    from ragen.llm_agent.config.generation import Generation, unsupported_keys
+    from ragen.llm_agent.config.loading import (
+        changed_settings,
+        decisive_settings,
+        find_config,
+        load_config,
+        plain_sections,
+    )
+    from ragen.llm_agent.config.report import wants_live, wants_report
+
+__all__ = [
+    "BranchingSettings",
+    "CollapseSettings",
+    "ContextSettings",
+    "Generation",
+    "add_config_arguments",
+    "add_sweep_argument",
+    "changed_settings",
+    "decisive_settings",
+    "find_config",
+    "load_config",
+    "main_of",
+    "plain_sections",
+    "unsupported_keys",
+    "wants_live",
+    "wants_report",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "BranchingSettings": "branching",
+        **dict.fromkeys(("add_config_arguments", "add_sweep_argument", "main_of"), "command_line"),
+        **dict.fromkeys(("CollapseSettings", "ContextSettings"), "context"),
+        **dict.fromkeys(("Generation", "unsupported_keys"), "generation"),
+        **dict.fromkeys(
+            ("changed_settings", "decisive_settings", "find_config", "load_config", "plain_sections"), "loading"
+        ),
+        **dict.fromkeys(("wants_live", "wants_report"), "report"),
+    },
+)

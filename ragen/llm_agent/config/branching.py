@@ -92,13 +92,6 @@ def refuse_branching(config: Any, who: str) -> None:
         )
 
 
-def without_idle(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat keys, without those of branching if it is off, since they have no effect then."""
-    if about.get(f"{SECTION}.when") is not None:
-        return dict(about)
-    return {key: value for key, value in about.items() if not f"{key}.".startswith(f"{SECTION}.")}
-
-
 def _check_others(config: Any) -> None:
     """Check that no setting is incompatible with branching."""
     for other in ("use_parallel_envs", "quirks"):

@@ -1,6 +1,6 @@
-"""The configuration of the context manager, typed and checked.
+"""The configuration of the context manager and of collapse detection, typed and checked.
 
-All keys are optional:
+All keys are optional; those of the context manager:
 
 ====================================================  ==============  ================================================
 key                                                   default         meaning
@@ -38,7 +38,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
-from ragen.settings import key, plain, read, setting, texts
+from ragen.settings import key, plain, read, refused, setting, texts
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")
 SAMPLED, TEXT = TRAINING_TOKENS = ("sampled", "text")
@@ -178,6 +178,45 @@ def _template(config: Any) -> PromptTemplate:
     template = DEFAULT_PROMPTS if path is None else PromptTemplate.load(path)
     system = setting(config, "agent_proxy.system_prompt", str, None)
     return template if system is None else template.with_system(system)
+
+
+@dataclass(frozen=True)
+class CollapseSettings:
+    """The settings of collapse detection: the keys under ``collapse_detection``, with RAGEN's names and defaults.
+
+    RAGEN's ``micro_batch_size`` is ignored: the number of thoughts that are scored at a time depends on their length.
+
+    Attributes:
+        first_turn: Whether to sample first turns, and to add their columns to batches.
+        all_turns: The same for all turns.
+        every: Training steps from one measurement to the next; the first step is always measured.
+        samples: Maximum number of pairs of a prompt and a thought in a sample; None for no limit.
+        std_eps: Added to the standard deviation by which a z-score is divided.
+        ema_decay: Weight of the previous value in the moving averages.
+    """
+
+    first_turn: bool = key(False, "collapse_detection.first_turn_enabled")
+    all_turns: bool = key(False, "collapse_detection.multi_turn_enabled")
+    every: int = key(10, "collapse_detection.compute_freq", low=1)
+    samples: int | None = None
+    std_eps: float = key(1e-3, "collapse_detection.std_eps", low=0)
+    ema_decay: float = key(0.9, "collapse_detection.ema_decay", low=0, high=1)
+
+    @classmethod
+    def read(cls, config: Any) -> CollapseSettings:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: A key has an invalid value.
+        """
+        name = "collapse_detection.num_samples"
+        samples = setting(config, name, object, "all")
+        if samples != "all" and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
+            raise refused(name, samples, "a whole number of at least 1, or 'all'")
+        return read(cls, config, samples=None if samples == "all" else samples)
+
+    def __bool__(self) -> bool:
+        return self.first_turn or self.all_turns
 
 
 def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:

@@ -84,8 +84,8 @@ _FOUND: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 }
 
 
-NOT_DONE = ("algorithm.bi_level_gae",)
-"""RAGEN's keys that change what is learned, and that no trainer here does."""
+UNSUPPORTED_KEYS = ("algorithm.bi_level_gae",)
+"""RAGEN's keys that change what is learned, and that no trainer of this package supports."""
 YEARS = (2025, 2026)
 
 ENV_DEFAULTS: dict[int, dict[str, dict[str, Any]]] = {
@@ -199,10 +199,10 @@ DEFAULT_GENERATION = Generation()
 """RAGEN of September 2025, put right."""
 
 
-def not_done(config: Any) -> list[str]:
-    """Those of :data:`NOT_DONE` that are enabled.
+def unsupported_keys(config: Any) -> list[str]:
+    """The enabled ones of :data:`UNSUPPORTED_KEYS`.
 
     Args:
         config: The whole configuration.
     """
-    return [key for key in NOT_DONE if setting(config, key, object, False)]
+    return [key for key in UNSUPPORTED_KEYS if setting(config, key, object, False)]

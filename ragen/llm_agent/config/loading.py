@@ -47,6 +47,7 @@ _NEEDED = (
     *(f"es_manager.{{mode}}.{name}" for name in ("env_groups", "group_size", "env_configs")),
 )  # what no rollout does without, and what our own ``base`` has
 REQUIRED = "???"
+_ONLY_SPEED = ("agent_proxy.use_parallel_rollout", "agent_proxy.parallel_")  # how keys begin that change no result
 CONNECT_S = 5.0  # seconds for a connection to the hub
 NEEDED_SECTIONS = ("actor", "agent_proxy", "custom_envs", "es_manager")
 """Sections that cannot be null."""
@@ -310,15 +311,16 @@ def _opened(override: str) -> str:
     return f"++{override}" if any(f"{key}.".startswith(f"{section}.") for section in OPEN_SECTIONS) else override
 
 
-def plain_sections(config: Any, wanted: Collection[str]) -> dict[str, Any]:
-    """Some of a configuration's sections as plain Python, resolved within the whole; of the others nothing is asked.
+def plain_sections(config: Any, wanted: Collection[str] | None = None) -> dict[str, Any]:
+    """Some top-level sections of a configuration as plain Python, with references to all sections resolved.
 
     Args:
         config: The whole configuration.
-        wanted: Their names; those that it does not have are left out.
+        wanted: Their names; those that the configuration lacks are omitted. None for all of :func:`known_sections`.
     """
     from omegaconf import OmegaConf
 
+    wanted = known_sections() if wanted is None else wanted
     whole: Any = OmegaConf.create(config)
     return {str(name): plain(whole[name]) for name in whole if name in wanted}
 
@@ -332,24 +334,32 @@ def read_max_turn(config: Any) -> int:
     return count(config, "agent_proxy.max_turn", low=1)
 
 
-def flat_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
-    """What stands at some keys, each a value or a section, as flat keys and values that JSON knows; to be compared.
+def decisive_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
+    """The settings that determine the results of a run, as flat keys and values of JSON.
+
+    Settings that only affect speed are excluded, and so are those of branching if it is off. ``generation`` and
+    ``quirks`` are included unless they have their defaults.
 
     Args:
         config: The whole configuration.
-        keys: Such as ``agent_proxy``; null where the configuration lacks such key.
+        keys: Keys of values or sections; the value is None if the configuration lacks one.
 
     Raises:
         ConfigError: A key cannot be read.
     """
+    from ragen.llm_agent.config.branching import SECTION
+    from ragen.llm_agent.config.generation import Generation
+
     flat: dict[str, Any] = {}
     for key in keys:
         flat |= _flat(key, setting(config, key, object, None))
-    return json.loads(json.dumps(flat, default=str))
+    flat = json.loads(json.dumps(flat, default=str)) | Generation.read(config).about
+    excluded = _ONLY_SPEED if flat.get(f"{SECTION}.when") is not None else (*_ONLY_SPEED, f"{SECTION}.")
+    return {key: value for key, value in flat.items() if not f"{key}.".startswith(excluded)}
 
 
-def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The keys that have other values than before, sorted; each with both values, as short texts."""
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The flat keys whose values differ, sorted, each with its old and new value as short texts."""
     keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     return [(key, in_short(before.get(key), 60), in_short(now.get(key), 60)) for key in keys]
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ragen.errors import ConfigError, install_command
-from ragen.llm_agent.config.loading import setting
+from ragen.settings import setting
 
 KEYS, LIVE = ("report", "output.report"), "live"
 

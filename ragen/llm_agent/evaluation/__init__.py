@@ -1,1 +1,25 @@
-"""What rollouts come to: results by tag, comparisons of runs, and the statistics under both."""
+"""What rollouts come to: results by tag, comparisons of runs, and whether thoughts depend on prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.evaluation.collapse import CollapseDetector, PlayedThoughts
+    from ragen.llm_agent.evaluation.scorers import HfScorer
+
+__all__ = [
+    "CollapseDetector",
+    "HfScorer",
+    "PlayedThoughts",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        **dict.fromkeys(("CollapseDetector", "PlayedThoughts"), "collapse"),
+        "HfScorer": "scorers",
+    },
+)

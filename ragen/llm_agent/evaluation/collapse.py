@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragen.errors import InputError
-from ragen.llm_agent.tokens.collapse import CollapseSettings
+from ragen.llm_agent.config.context import CollapseSettings
 
 RETRIEVAL_AT = (2, 4, 8)
 STD_EPS = 1e-3
@@ -43,6 +43,11 @@ FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
 PREFIXES = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
 """What a training's metrics of each sample are named after, as RAGEN names them."""
 VALID_THINKING = "collapse/valid_thinking_rate"
+_CURVES = {
+    "first turns/mi_estimate": f"{PREFIXES[FIRST_TURNS]}/mi_estimate",
+    "all turns/mi_estimate": f"{PREFIXES[TRAJECTORIES]}/mi_estimate",
+    "all turns/valid_thinking_rate": VALID_THINKING,
+}  # of a training's report, and their metrics
 
 Floats = NDArray[np.float64]
 Ids = Sequence[int]
@@ -251,7 +256,7 @@ def measured(
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedThoughts:
     """What a step of training played, as far as its thoughts go.
 
     Attributes:
@@ -320,7 +325,7 @@ class CollapseDetector:
         """
         return bool(self.settings) and step > 0 and (step == 1 or step % self.settings.every == 0)
 
-    def measure(self, played: Played, score: Score, step: int, context: int | None = None) -> dict[str, float]:
+    def measure(self, played: PlayedThoughts, score: Score, step: int, context: int | None = None) -> dict[str, float]:
         """The metrics of a step.
 
         Args:
@@ -341,7 +346,14 @@ class CollapseDetector:
             found |= self._sample(FIRST_TURNS, played, score, step, context)
         return found
 
-    def _sample(self, how: str, played: Played, score: Score, step: int, context: int | None) -> dict[str, float]:
+    @staticmethod
+    def curves(metrics: Mapping[str, float]) -> dict[str, float]:
+        """The metrics of a step that a training's report shows, as ``<sample>/<measure>``."""
+        return {name: metrics[metric] for name, metric in _CURVES.items() if metric in metrics}
+
+    def _sample(
+        self, how: str, played: PlayedThoughts, score: Score, step: int, context: int | None
+    ) -> dict[str, float]:
         place = (FIRST_TURNS, TRAJECTORIES).index(how)
         pairs = sampled(played.thoughts, played.trajectories, how, self.settings.samples, (self._seed, step, place))
         found = measured(pairs, score, how == FIRST_TURNS, context, self.settings.std_eps)

@@ -224,9 +224,10 @@ def _scorer(model: str | None, overrides: Sequence[str]) -> Scorer:
     """
     from omegaconf import OmegaConf
 
-    from ragen.llm_agent.config.loading import load_config, setting
+    from ragen.llm_agent.backends.factory import create_tokenizer
+    from ragen.llm_agent.config.loading import load_config
     from ragen.llm_agent.evaluation.scorers import HfScorer, ServerScorer
-    from ragen.llm_agent.rollout.command import create_tokenizer
+    from ragen.settings import setting
 
     if wrong := [word for word in overrides if not word.lstrip("+~").startswith("actor.")]:
         raise ConfigError(f"{wrong[0]!r} is no key of a scorer; expected keys that begin with 'actor.'.")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
 from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
+from ragen.llm_agent.trees.lineage import is_branch
 from ragen.output import print_table
 from ragen.statistics import (
     effective_episodes,
@@ -146,11 +147,6 @@ def _with_chance(record: dict[str, Any], k: int, chances: Mapping[int, float | N
     name, chance = f"{record['tag']}/pass@{k}", chances.get(record["group_id"])
     metrics = {key: value for key, value in record["metrics"].items() if key != name}
     return record | {"metrics": metrics if chance is None else metrics | {name: chance}}
-
-
-def is_branch(record: Record) -> bool:
-    """Whether a trajectory shares turns with another one, and went on from there."""
-    return record.get("parent") is not None
 
 
 def independent(records: Iterable[Record]) -> list[Record]:

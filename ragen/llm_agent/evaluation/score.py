@@ -253,10 +253,10 @@ def played_again(records: Sequence[Record], config: Any, parse: Parser | None = 
     Raises:
         ConfigError: The records lack replies, are of other environments than the configuration's, or branch.
     """
+    from ragen.llm_agent.backends.factory import create_tokenizer
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.evaluation.results import is_branch
-    from ragen.llm_agent.rollout.command import create_tokenizer
+    from ragen.llm_agent.trees.lineage import is_branch
 
     mode = str(config["mode"])
     if any("raw_replies" not in record for record in records):

@@ -21,8 +21,8 @@ import numpy as np
 
 from ragen.errors import BackendError, ConfigError
 from ragen.extras import needs
-from ragen.llm_agent.backends import model_path
-from ragen.llm_agent.config.loading import one_line, setting
+from ragen.llm_agent.backends.factory import model_path
+from ragen.settings import one_line, setting
 
 if TYPE_CHECKING:
     from ragen.llm_agent.backends.openai import OpenAIBackend

@@ -23,11 +23,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.filtering.group_filter import KEPT_RATIO
-from ragen.settings import choice, key, read, setting
+from ragen.settings import key, read, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,28 +130,44 @@ def _spreads(
 
 
 LOSS_SCALING = "actor_rollout_ref.actor.filter_loss_scaling"
-NONE = "none"
-LOSS_SCALE = "rollout/filter_loss_scale"
-"""The metric that says by what a step's advantages were multiplied."""
-
-SCALINGS: dict[str, Callable[[float], float]] = {NONE: lambda share: 1.0, "linear": float, "sqrt": math.sqrt}
-"""What the key may be, and the factor that it makes of the fraction of groups kept."""
+SCALINGS: dict[str, Callable[[float], float]] = {"none": lambda share: 1.0, "linear": float, "sqrt": math.sqrt}
+"""The values of the key, and the factor that each makes of the fraction of groups kept."""
 
 
-def read_scaling(config: Any) -> str:
-    """The configured one of ``SCALINGS``.
+@dataclass(frozen=True)
+class LossScaling:
+    """Scales the advantages of a step by the fraction of its groups that a filter kept.
 
-    Raises:
-        ConfigError: The value is not one of them.
+    False if nothing is scaled.
+
+    Attributes:
+        name: ``none``, ``linear`` or ``sqrt``.
     """
-    return choice(config, LOSS_SCALING, NONE, SCALINGS)
 
+    METRIC: ClassVar[str] = "rollout/filter_loss_scale"
+    name: str = key("none", LOSS_SCALING, allowed=tuple(SCALINGS))
 
-def scaling_metrics(scaling: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """The factor for a step's advantages as a metric; empty without scaling.
+    @classmethod
+    def read(cls, config: Any) -> LossScaling:
+        """Read and check the key.
 
-    Args:
-        scaling: A name of ``SCALINGS``.
-        metrics: The metrics of the group filter; without a kept ratio, all groups were kept.
-    """
-    return {} if scaling == NONE else {LOSS_SCALE: SCALINGS[scaling](metrics.get(KEPT_RATIO, 1.0))}
+        Raises:
+            ConfigError: It has an invalid value.
+        """
+        return read(cls, config)
+
+    def __bool__(self) -> bool:
+        return self.name != "none"
+
+    def metrics(self, filtered: Mapping[str, float]) -> dict[str, float]:
+        """The step's factor as the metric ``METRIC``; empty without scaling.
+
+        Args:
+            filtered: The metrics of the group filter; without a kept ratio, all groups were kept.
+        """
+        return {self.METRIC: SCALINGS[self.name](filtered.get(KEPT_RATIO, 1.0))} if self else {}
+
+    @classmethod
+    def factor(cls, metrics: Mapping[str, float]) -> float:
+        """The factor of a step's advantages, from its metrics; 1 without scaling."""
+        return metrics.get(cls.METRIC, 1.0)

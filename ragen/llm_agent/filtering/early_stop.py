@@ -99,6 +99,11 @@ class EarlyStop:
                 self._stop(SUCCESS)
 
     @property
+    def reason(self) -> str:
+        """The reason in words; empty if training goes on."""
+        return "" if self.kind is None else REASONS[self.kind]
+
+    @property
     def metrics(self) -> dict[str, float]:
         """``early_stopped/<reason>``, if training is to stop."""
         return {} if self.kind is None else {f"{METRIC}/{self.kind}": 1.0}

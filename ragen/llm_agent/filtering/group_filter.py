@@ -29,12 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Protocol
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.loading import setting
-from ragen.settings import choice, count, number
+from ragen.settings import choice, count, number, setting
+from ragen.statistics import sample_std
 
 # Keys
 
@@ -93,14 +93,9 @@ class Measured(Protocol):
         """The mean entropy per token of each trajectory, in nats; empty if it was not computed."""
 
 
-def spread(values: Sequence[float]) -> float:
-    """The sample standard deviation; 0 for a single value."""
-    return stdev(values) if len(values) > 1 else 0.0
-
-
 def reward_std(group: Measured) -> float:
     """The sample standard deviation of a group's rewards; 0 for a group of one."""
-    return spread(group.rewards)
+    return sample_std(group.rewards)
 
 
 def reward_mean(group: Measured) -> float:
@@ -131,7 +126,7 @@ def spread_metrics(name: str, values: Sequence[Sequence[float]], chosen: Sequenc
         chosen: Indices of the kept groups.
     """
     found: dict[str, float] = {}
-    for what, of in (("std", spread), ("max", max), ("mean", fmean)):
+    for what, of in (("std", sample_std), ("max", max), ("mean", fmean)):
         measured = [float(of(each)) for each in values]
         kept = [measured[place] for place in chosen]
         found[f"rollout/in_group_{name}_{what}"] = fmean(measured) if measured else 0.0
@@ -205,14 +200,14 @@ LARGEST, SMALLEST = TYPES = ("largest", "smallest")
 LINEAR, SOFTMAX = PROB_MODES = ("linear", "softmax")
 
 METRICS: dict[str, Callable[[Measured], float]] = {
-    "reward_variance": lambda group: spread(group.scores),
-    "reward_std": lambda group: spread(group.scores),  # an alias
+    "reward_variance": lambda group: sample_std(group.scores),
+    "reward_std": lambda group: sample_std(group.scores),  # an alias
     "reward": lambda group: fmean(group.scores),
     "reward_sum": lambda group: sum(group.scores),
     "length": lambda group: fmean(group.lengths),
     "entropy": lambda group: fmean(group.entropies),
-    "entropy_variance": lambda group: spread(group.entropies),
-    "entropy_std": lambda group: spread(group.entropies),  # an alias
+    "entropy_variance": lambda group: sample_std(group.entropies),
+    "entropy_std": lambda group: sample_std(group.entropies),  # an alias
 }
 """The measures, by name."""
 
@@ -323,11 +318,10 @@ class GroupFilter:
 # Configuration
 
 
-Choice = GroupFilter | BestShare
 EMPTY_STOP = 10  # consecutive steps without a group
 
 
-def read_filter(config: Any) -> Choice:
+def read_filter(config: Any) -> BestShare | GroupFilter:
     """RAGEN-2's filter if its strategy or value is set, else that of 2025, which by default keeps all groups.
 
     Raises:

@@ -19,8 +19,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from ragen.llm_agent.filtering.group_filter import spread
 from ragen.settings import key
+from ragen.statistics import sample_std
 from ragen.tracking import Logger
 
 GENERATIONS = "trainer.generations_to_log_to_wandb"
@@ -73,5 +73,5 @@ def log_groups(
     width = max(map(len, scores))
     members = [[group[place] if place < len(group) else None for group in scores] for place in range(width)]
     logger.log_table("rollout/reward_table", [f"group_{number}" for number in range(len(scores))], members, step)
-    rows = [[number, spread(group), number in chosen] for number, group in enumerate(scores)]
+    rows = [[number, sample_std(group), number in chosen] for number, group in enumerate(scores)]
     logger.log_table("rollout/group_rv_table", ["group_id", "reward_std", "selected"], rows, step)

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.loading import one_line
 from ragen.llm_agent.prompting.replies import ANSWER, REPLY_TAGS, THINK
+from ragen.settings import one_line
 
 Message = dict[str, Any]
 """``role``, and ``content``: a text, or a list of items where a processor takes images."""

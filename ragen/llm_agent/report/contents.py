@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
 from ragen.llm_agent.evaluation.scanners import Scan
+from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, describe_run, read_about
 from ragen.llm_agent.rollout.timeline import Timeline
-from ragen.llm_agent.rollout.trajectories import played_turns
+from ragen.llm_agent.rollout.trajectories import names_of_actions, played_turns
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -305,3 +306,90 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
     ]
     last = [{"state": record["last_state"]}] if record.get("last_state") else []
     return kept | {"history": [*history, *last]}
+
+
+# Made of a played rollout
+
+
+class PlayedRollout(Protocol):
+    """The attributes of a played rollout that a report needs, as ``LLMAgentProxy`` has them."""
+
+    config: Any
+    actor: Any
+    failures: dict[int, str]
+    rollout_states: list[dict[str, Any]]
+    timeline: Timeline
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds by activity of the rollout."""
+
+    def prepare(self, val: bool = False) -> tuple[Any, Any]:
+        """The managers of environments and of contexts."""
+
+
+def report_of(
+    proxy: PlayedRollout,
+    mode: str,
+    title: str = "",
+    facts: Mapping[str, Any] | None = None,
+    history: Sequence[Mapping[str, float]] = (),
+    notes: Sequence[str] = (),
+    earlier: Iterable[Mapping[str, Any]] = (),
+) -> Report:
+    """The report of a proxy's last rollout.
+
+    Args:
+        proxy: After a rollout, its managers still open.
+        mode: Which of its managers played: ``"train"`` or ``"val"``.
+        title: The page's title.
+        facts: Further facts about the run.
+        history: The metrics of each training step, as ``meta_info["metrics"]`` has them; a key ``step`` numbers it.
+        notes: Further sentences.
+        earlier: Records of trajectories of an earlier run; see :mod:`~ragen.llm_agent.rollout.trajectories`.
+    """
+    es_manager, _ = proxy.prepare(val=mode == "val")
+    played = [episode_of_state(proxy, mode, state) for state in proxy.rollout_states]
+    episodes = sorted([*map(episode_of, earlier), *played], key=lambda episode: episode.state["env_id"])
+    about = About.of_config(proxy.config, mode, [episode.seed for episode in episodes])
+    return Report(
+        title=title or about.title or f"a model ({mode})",
+        facts=facts or {},
+        episodes=episodes,
+        timeline=proxy.timeline,
+        lanes=es_manager.lane_stats(),
+        seconds=proxy.seconds,
+        history=history,
+        notes=notes,
+        about=about,
+        usage=proxy.actor.usage,
+    )
+
+
+def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> Episode:
+    """A rollout cache as an episode.
+
+    Args:
+        proxy: The proxy that played it, with open managers.
+        mode: Which of its managers played.
+        state: The cache.
+    """
+    es_manager, ctx_manager = proxy.prepare(val=mode == "val")
+    env_id = state["env_id"]
+    entry = entry_of(es_manager, env_id)
+    episode = Episode(
+        state=state,
+        seed=entry["status"].seed,
+        home=es_manager.home(env_id),
+        names=names_of_actions(entry["config"]),
+        error=proxy.failures.get(env_id),
+        replies=proxy.actor.replies.get(env_id, ()),
+        chat=ctx_manager.transcript(state),
+    )
+    return replace(episode, asked=_separate_prompts(ctx_manager, episode))
+
+
+def _separate_prompts(ctx_manager: Any, episode: Episode) -> dict[int, Messages] | None:
+    """The prompts that differ from the chat up to that turn."""
+    prompts = {place: ctx_manager.prompt(episode.state, place) for place in range(len(episode.turns))}
+    return {place: prompt for place, prompt in prompts.items() if prompt != list(episode.prompt(place))} or None

@@ -18,13 +18,12 @@ from typing import Any
 from ragen.errors import ConfigError, without_values
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
-from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import MOST_IMAGES, TrajectoryWriter, browser_of, chips_of
 from ragen.llm_agent.rollout.trajectories import played_turns
-from ragen.llm_agent.trees.lineage import Forest, Point, Segment
+from ragen.llm_agent.trees.lineage import Forest, Point, Segment, is_branch
 from ragen.parallel.stats import gathered
 from ragen.statistics import effective_episodes, wilson_interval
 
@@ -64,6 +63,15 @@ def write_page(html: str, path: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"the page cannot be written to {path}: {error.strerror}; name another file.") from error
     return path
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Write a report; creates the folder if needed, and replaces an older report atomically.
+
+    Raises:
+        ConfigError: It cannot be written there.
+    """
+    write_page(render(report), path)
 
 
 # The page and its parts

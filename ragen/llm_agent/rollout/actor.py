@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload, runti
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Activity, Backend, Reply, Request, Sampling, reply_facts
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.generation import Generation
-from ragen.llm_agent.config.loading import setting
-from ragen.settings import count, number
+from ragen.settings import count, number, setting
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,20 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.commands import FAILED, CommandParser, counted, typed
 from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError
-from ragen.extras import needs
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.generation import Generation
-from ragen.llm_agent.config.loading import (
-    check_model,
-    check_whole,
-    one_line,
-    read_max_turn,
-    setting,
-    unread_sections,
-    where_said,
-)
+from ragen.llm_agent.config.loading import check_whole, read_max_turn, unread_sections
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.rollout.actor import read_sampling
 from ragen.llm_agent.rollout.player import MODES
@@ -48,7 +38,7 @@ from ragen.llm_agent.rollout.stopping import (
     wait_for_replies,
 )
 from ragen.output import new_console, printable
-from ragen.settings import choice, texts
+from ragen.settings import choice, setting, texts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,7 +101,7 @@ def run(config: Any) -> int:
         ConfigError: The configuration is invalid; no environment was built.
         RagenError: The rollout failed.
     """
-    from ragen.llm_agent.backends import backend_class, create_backend
+    from ragen.llm_agent.backends.factory import backend_class, create_backend, create_tokenizer
     from ragen.llm_agent.config.context import ContextSettings
     from ragen.llm_agent.config.environments import check_extras, read_config
     from ragen.llm_agent.evaluation.scanners import scanners_of
@@ -186,43 +176,6 @@ def _check_trees(config: Any, mode: str) -> None:
     branching = BranchingSettings.read(config)
     if branching is not None and mode not in branching.modes:
         print(f"agent_proxy.branching.modes does not include {mode}: chains are played", file=sys.stderr)
-
-
-def create_tokenizer(config: Any, light: bool = False) -> Any:
-    """The tokenizer of the prompts: see :func:`~ragen.llm_agent.backends.tokenizer_name`.
-
-    Args:
-        config: The whole configuration.
-        light: Whether the package's own tokenizer may work without transformers, which is slow to import; not possible
-            with ``quirks``, which read a vocabulary.
-
-    Raises:
-        ConfigError: There is no such tokenizer, or it has no chat template.
-    """
-    from ragen.llm_agent.backends import model_key, tokenizer_name
-
-    name = tokenizer_name(config)
-    if name is None and light and not Generation.read(config).quirks:
-        from ragen.llm_agent.tokenizer import LightTokenizer
-
-        return LightTokenizer()
-    if name is None:
-        from ragen.llm_agent.tokenizer import load_tokenizer
-
-        return load_tokenizer()
-    with needs("hf", "a Hugging Face tokenizer"):
-        from transformers import AutoTokenizer
-
-    from ragen.llm_agent.prompting.chat_template import ChatTemplate
-
-    key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else model_key(config)
-    here_alone = check_model(config, key, name)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here_alone)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"configuration key {where_said(config, key)!r} is {name!r}: {one_line(error)}") from error
-    ChatTemplate(tokenizer)  # before a model is loaded, which is slow
-    return tokenizer
 
 
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:

@@ -20,12 +20,12 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.verl import is_worker_group
 from ragen.llm_agent.config.branching import SECTION, BranchingSettings
-from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.actor import Actor, BackendActor
 from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, actor_of
 from ragen.llm_agent.rollout.schedules import Lockstep, Streaming
 from ragen.llm_agent.rollout.shards import Shards
 from ragen.llm_agent.rollout.trees import check_actor
+from ragen.settings import setting
 
 if TYPE_CHECKING:
     from verl import DataProto

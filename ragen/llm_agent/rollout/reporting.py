@@ -50,7 +50,7 @@ class Live:
     def over(self, states: Sequence[dict[str, Any]]) -> None:
         """Episodes are over."""
         if self._served is not None:
-            from ragen.llm_agent.report import episode_of_state
+            from ragen.llm_agent.report.contents import episode_of_state
 
             self._served.add([episode_of_state(self._proxy, self._mode, state) for state in states])
         self.beat()

@@ -27,13 +27,13 @@ from ragen.errors import ConfigError, StorageError
 from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
-from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.command_line import called_as
-from ragen.llm_agent.config.generation import Generation
-from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
-from ragen.llm_agent.evaluation.results import RESULTS, is_branch, with_pass_at_k
+from ragen.llm_agent.config.loading import changed_settings, decisive_settings
+from ragen.llm_agent.evaluation.results import RESULTS, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
+from ragen.llm_agent.trees.lineage import is_branch
 from ragen.output import shown_address, shown_override
+from ragen.settings import one_line, setting
 
 ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
@@ -43,7 +43,6 @@ REPLIES = "replies.jsonl"
 ASIDE = "earlier"
 _RECORDED = (ABOUT, USAGE, RUNS, REPLIES, RESULTS)
 _WITH_IT = (*_RECORDED, "report.html")
-ONLY_HOW_FAST = ("agent_proxy.use_parallel_rollout", "agent_proxy.parallel_")
 
 
 class RolloutFile(Closing):
@@ -109,7 +108,7 @@ class RolloutFile(Closing):
                 f"'resume' is true, and {error} Use another 'output_dir', or resume=false to start over."
             ) from error
         # Tags come first, since other keys differ because of them.
-        changed = sorted(differing(before, self._about), key=lambda each: "env_configs" not in each[0])
+        changed = sorted(changed_settings(before, self._about), key=lambda each: "env_configs" not in each[0])
         if not changed:
             return
         key, old, new = next((each for each in changed if each[0].endswith(".n_groups")), changed[0])
@@ -396,12 +395,12 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
         *("actor_rollout_ref.rollout", "actor_rollout_ref.model.path"),
         *(f"actor.{key}" for key in ("backend", "model", "tokenizer", "scripted", "openai.request")),
     )
-    about = {"mode": mode} | flat_settings(config, chosen) | Generation.read(config).about
+    about = {"mode": mode} | decisive_settings(config, chosen)
     if setting(config, "actor.model", str, None) is None:  # the model is then determined by the server
         about["actor.base_url"] = shown_address(setting(config, "actor.base_url", str, "")) or None
     if not setting(config, "raw", bool, True):
         about["raw"] = False
-    return {key: value for key, value in without_idle(about).items() if not key.startswith(ONLY_HOW_FAST)}
+    return about
 
 
 def describe_run(config: Any) -> dict[str, Any]:

@@ -24,13 +24,12 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from ragen.errors import ConfigError, EnvError, LaneError
-from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.rollout.player import Rollout, RolloutPlayer, Schedule
 from ragen.llm_agent.rollout.schedules import Gathering, Turns, Unit, streaming_backend
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.placement import spread
-from ragen.settings import count, number
+from ragen.settings import count, number, setting
 
 log = logging.getLogger(__name__)
 

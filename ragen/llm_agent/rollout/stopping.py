@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ragen.commands import counted
+from ragen.commands import STOPPED, counted
 from ragen.errors import ConfigError, LimitReachedError
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.config.command_line import STOPPED, called_as
+from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.rollout.actor import Actor
 from ragen.settings import key, read, setting
 

@@ -35,12 +35,13 @@ from ragen.env.registry import registered_names
 from ragen.errors import ConfigError, RagenError, without_values
 from ragen.extras import check_installed
 from ragen.llm_agent.config.environments import check_extras, read_config
-from ragen.llm_agent.config.loading import load_config, setting
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.output import new_console, print_table
 from ragen.parallel.lanes import worker
 from ragen.parallel.settings import BACKENDS
+from ragen.settings import setting
 
 if TYPE_CHECKING:
     from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording

@@ -12,51 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ragen.llm_agent.config.context import CollapseSettings
 from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.replies import THINK, thought_of
-from ragen.settings import key, read, refused, setting
 
-ALL = "all"
 Chats = Callable[[dict[str, Any], int], list[Message]]
-
-
-@dataclass(frozen=True)
-class CollapseSettings:
-    """``collapse_detection`` of a configuration; names and defaults are RAGEN's.
-
-    ``micro_batch_size`` is read over: how many thoughts are scored at a time follows from their length.
-
-    Attributes:
-        first_turn: Whether first turns are sampled, and batches have their columns.
-        all_turns: Whether turns of all trajectories are, likewise.
-        every: Steps of training between two measurements; the first step is always measured.
-        samples: The most pairs of a prompt and a thought in a sample; None takes all.
-        std_eps: What is added to a standard deviation before a z-score is divided by it.
-        ema_decay: The weight of the past in the moving averages.
-    """
-
-    first_turn: bool = key(False, "collapse_detection.first_turn_enabled")
-    all_turns: bool = key(False, "collapse_detection.multi_turn_enabled")
-    every: int = key(10, "collapse_detection.compute_freq", low=1)
-    samples: int | None = None
-    std_eps: float = key(1e-3, "collapse_detection.std_eps", low=0)
-    ema_decay: float = key(0.9, "collapse_detection.ema_decay", low=0, high=1)
-
-    @classmethod
-    def read(cls, config: Any) -> CollapseSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: One has an invalid value.
-        """
-        name = "collapse_detection.num_samples"
-        samples = setting(config, name, object, ALL)
-        if samples != ALL and (not isinstance(samples, int) or isinstance(samples, bool) or samples < 1):
-            raise refused(name, samples, f"a whole number of at least 1, or {ALL!r}")
-        return read(cls, config, samples=None if samples == ALL else samples)
-
-    def __bool__(self) -> bool:
-        return self.first_turn or self.all_turns
 
 
 @dataclass(frozen=True)

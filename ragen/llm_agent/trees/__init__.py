@@ -11,3 +11,25 @@
 :mod:`~.lineage` reads trees from rollout caches and computes advantages and counts; :mod:`~.policy` decides where to
 branch; :mod:`ragen.llm_agent.rollout.trees` plays.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.trees.lineage import Forest, forest_of, is_branch
+
+__all__ = [
+    "Forest",
+    "forest_of",
+    "is_branch",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        **dict.fromkeys(("Forest", "forest_of", "is_branch"), "lineage"),
+    },
+)

@@ -156,6 +156,15 @@ class Forest:
         return shares
 
 
+def is_branch(cache: Mapping[str, Any]) -> bool:
+    """Whether a trajectory was branched from another one, with which it shares turns.
+
+    Args:
+        cache: Its rollout cache, or its record in ``rollouts.jsonl``.
+    """
+    return cache.get("parent") is not None
+
+
 def forest_of(caches: Sequence[Mapping[str, Any]]) -> Forest:
     """:meth:`Forest.of`; empty if no cache is a branch, in which case ids are not needed."""
     return Forest.of(caches) if any("parent" in cache for cache in caches) else Forest({})

@@ -6,7 +6,7 @@ import pytest
 
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import Request, Sampling, create_backend
+from ragen.llm_agent.backends import Request, Sampling, create_backend, create_tokenizer
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout import command
 from support.later import hf, torch
@@ -221,15 +221,15 @@ def test_the_model_is_loaded_as_the_configuration_says(folder):
 
 
 def test_the_tokenizer_is_the_models_own(folder):
-    assert command.create_tokenizer(config(folder)).name_or_path == str(folder)
+    assert create_tokenizer(config(folder)).name_or_path == str(folder)
 
 
 def test_a_tokenizer_without_a_chat_template_is_an_error_before_the_model_is_loaded(folder, tmp_path):
-    bare = command.create_tokenizer(config(folder))
+    bare = create_tokenizer(config(folder))
     bare.chat_template = None
     bare.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=rf"tokenizer '{tmp_path}' has no chat template"):
-        command.create_tokenizer(config(tmp_path))
+        create_tokenizer(config(tmp_path))
 
 
 def test_a_tokenizer_of_another_model_is_an_error(folder):

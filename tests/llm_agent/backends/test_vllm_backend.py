@@ -7,7 +7,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends import Request, Sampling, backend_class, create_backend
+from ragen.llm_agent.backends import Request, Sampling, create_backend
+from ragen.llm_agent.backends.factory import backend_class
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import LightTokenizer
 from support.later import shipped

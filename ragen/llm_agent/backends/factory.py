@@ -1,0 +1,137 @@
+"""Which backend, tokenizer and model a configuration names; each is imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ragen.errors import ConfigError, install_command
+from ragen.extras import EXTRAS, missing, needs
+from ragen.llm_agent.backends.base import Backend
+from ragen.llm_agent.config.generation import Generation
+from ragen.llm_agent.config.loading import check_model, where_said
+from ragen.settings import one_line, setting
+
+SCRIPTED = "scripted"
+BACKENDS = {
+    "hf": "ragen.llm_agent.backends.hf:HfBackend",
+    "openai": "ragen.llm_agent.backends.openai:OpenAIBackend",
+    SCRIPTED: "ragen.llm_agent.backends.scripted:ScriptedBackend",
+    "verl": "ragen.llm_agent.backends.verl:VerlBackend",
+    "vllm": "ragen.llm_agent.backends.vllm:VllmBackend",
+}
+
+
+def create_backend(config: Any, tokenizer: Any = None) -> Backend:
+    """The backend that ``actor.backend`` names.
+
+    Args:
+        config: The whole configuration.
+        tokenizer: Passed on to the backend.
+
+    Raises:
+        ConfigError: The name is unknown, a package is missing, a key has an invalid value, or a model is named although
+            the backend uses none.
+    """
+    name = setting(config, "actor.backend", str)
+    named = [key for key in ("actor.model", "actor.base_url") if setting(config, key, str, None) is not None]
+    if name == SCRIPTED and named:
+        raise ConfigError(
+            f"{' and '.join(named)} {'is' if len(named) == 1 else 'are'} set, and actor.backend is 'scripted', which "
+            "asks no model; expected actor.backend=openai for a server's, hf or vllm for one in this process."
+        )
+    return backend_class(name).from_config(config, tokenizer)
+
+
+def backend_class(name: str) -> type[Backend]:
+    """The class of a backend, imported now; checks that the packages it needs are installed, without importing them.
+
+    Raises:
+        ConfigError: The name is unknown, a package is missing, or its module cannot be imported.
+    """
+    path = BACKENDS.get(name, name)
+    if ":" not in path:
+        raise ConfigError(
+            f"configuration key 'actor.backend' is {name!r}; expected one of {', '.join(sorted(BACKENDS))}, "
+            "or 'package.module:Class'."
+        )
+    if name in EXTRAS and (lacking := missing(name)):
+        raise ConfigError(
+            f"configuration key 'actor.backend' is {name!r}, which needs the package "
+            f"{' and '.join(map(repr, lacking))}; install this package's extra {name!r}: {install_command(name)}."
+        )
+    module_name, _, class_name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"configuration key 'actor.backend' is {name!r}, which cannot be imported: {error}."
+        ) from error
+    if not isinstance(found, type) or Backend not in found.__mro__:
+        raise ConfigError(
+            f"configuration key 'actor.backend' is {name!r}, which is not a backend; expected a class that "
+            f"derives from ragen.llm_agent.backends.Backend."
+        )
+    return found
+
+
+def create_tokenizer(config: Any, light: bool = False) -> Any:
+    """The tokenizer of prompts: ``actor.tokenizer``, or if null, the model's own for backends that take tokens.
+
+    Other backends get the small one that comes with this package.
+
+    Args:
+        config: The whole configuration.
+        light: Whether the package's own tokenizer may be one that works without transformers, which is slow to import;
+            ignored with ``quirks``, which need a vocabulary.
+
+    Raises:
+        ConfigError: There is no such tokenizer, or it has no chat template.
+    """
+    name = _tokenizer_name(config)
+    if name is None and light and not Generation.read(config).quirks:
+        from ragen.llm_agent.tokenizer import LightTokenizer
+
+        return LightTokenizer()
+    if name is None:
+        from ragen.llm_agent.tokenizer import load_tokenizer
+
+        return load_tokenizer()
+    with needs("hf", "a Hugging Face tokenizer"):
+        from transformers import AutoTokenizer
+
+    from ragen.llm_agent.prompting.chat_template import ChatTemplate
+
+    key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else model_key(config)
+    here_alone = check_model(config, key, name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here_alone)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"configuration key {where_said(config, key)!r} is {name!r}: {one_line(error)}") from error
+    ChatTemplate(tokenizer)  # before a model is loaded, which is slow
+    return tokenizer
+
+
+def _tokenizer_name(config: Any) -> str | None:
+    """The folder or hub name of the tokenizer to use; None for the one that comes with this package."""
+    name = setting(config, "actor.tokenizer", str, None)
+    backend = backend_class(setting(config, "actor.backend", str))
+    if name is None and backend.takes_tokens:
+        return model_path(config)
+    return name
+
+
+def model_path(config: Any) -> str:
+    """The model to load: ``actor.model``, or ``actor_rollout_ref.model.path`` if that is null.
+
+    Raises:
+        ConfigError: Neither is set.
+    """
+    name = setting(config, "actor.model", str, None)
+    return setting(config, "actor_rollout_ref.model.path", str) if name is None else name
+
+
+def model_key(config: Any) -> str:
+    """The configuration key from which :func:`model_path` takes the model."""
+    is_named = setting(config, "actor.model", str, None) is not None
+    return "actor.model" if is_named else "actor_rollout_ref.model.path"

@@ -209,7 +209,7 @@ def test_windows_of_other_types_are_not_those_of_a_type_that_has_its_own(tmp_pat
         ("instruction_in: assistant", "expected one of system, user"),
         ("state: '{observation} {sate}'", r"state has the slot \{sate\}; it may have \{observation\}"),
         ("state: 'nothing'", r"state lacks the slot \{observation\}"),
-        ("state: '{observation'", "write a brace that is meant twice"),
+        ("state: '{observation'", "double a literal brace"),
         ("reward: '{reward.__class__}'", r"slot \{reward.__class__\}"),
         ("reward: '{reward!r}'", "slot"),
         ("reward: '{reward:zz}'", "cannot be"),
@@ -534,4 +534,4 @@ def test_a_checkout_that_makes_its_prompts_otherwise_is_refused_and_nothing_writ
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path, capsys):
     assert main(["import", str(tmp_path), str(tmp_path / "out.yaml")]) == 2
-    assert "is no RAGEN checkout" in capsys.readouterr().err
+    assert "is not a RAGEN checkout" in capsys.readouterr().err

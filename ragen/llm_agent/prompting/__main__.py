@@ -1,7 +1,7 @@
 """The command ``python -m ragen.llm_agent.prompting``: prompts as a file.
 
-``import CHECKOUT OUT.yaml`` writes the prompts of a RAGEN checkout, ``show [OUT.yaml]`` our own. A configuration takes
-the file with ``agent_proxy.prompts: OUT.yaml``.
+``import CHECKOUT OUT.yaml`` writes the prompts of a RAGEN checkout, ``show [OUT.yaml]`` those of this package. The file
+is used by a configuration with ``agent_proxy.prompts: OUT.yaml``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     imported = commands.add_parser("import", help="write the prompts of a RAGEN checkout; its source is not run")
     imported.add_argument("checkout", help="the folder with ragen/ and config/")
     imported.add_argument("out", help="the file to write, such as ragen_prompts.yaml")
-    shown = commands.add_parser("show", help="write our own prompts, to start one's own from")
-    shown.add_argument("out", nargs="?", help="the file to write; without it they are printed")
+    shown = commands.add_parser("show", help="write this package's prompts, as a starting point for your own")
+    shown.add_argument("out", nargs="?", help="the file to write; by default, they are printed")
     arguments = parser.parse_args(argv)
     if arguments.command == "import":
         return _import(arguments.checkout, arguments.out)
@@ -55,7 +55,7 @@ def _show(out: str | None) -> int:
         print(DEFAULT_PROMPTS.dump(), end="")
     else:
         _write(DEFAULT_PROMPTS, out, "")
-        print(f"{out}: our own prompts. Use them with agent_proxy.prompts={out}")
+        print(f"{out}: this package's prompts. Use them with agent_proxy.prompts={out}")
     return 0
 
 

@@ -1,7 +1,7 @@
 r"""Renders chats by the template of the tokenizer or processor, and finds contents in the text.
 
-:class:`ChatTemplate` renders. :func:`outlines` tells contents from the template's own text in a rendered chat, for any
-template: the chat is rendered a second time, as a *skeleton* in which every content is replaced by a unique mark::
+:class:`ChatTemplate` renders. :func:`outlines` distinguishes contents from the template's own text in a rendered chat,
+for any template: the chat is rendered again as a *skeleton*, in which every content is replaced by a unique mark::
 
     chat      <|im_start|>user\nTurn 1: ..<|im_end|>\n<|im_start|>assistant\n<think>left</think><answer>..
     skeleton  <|im_start|>user\nzq0qz<|im_end|>\n<|im_start|>assistant\n<think>zq1qz</think><answer>..
@@ -91,7 +91,7 @@ class ChatTemplate:
     def _try_system_message(self) -> bool:
         try:
             return "probe" in self._render([self.message("system", "probe"), self.message("user", "hello")])
-        except Exception:  # the usual way of templates to say that they know no system message
+        except Exception:  # templates usually raise if they do not support system messages
             return False
 
 

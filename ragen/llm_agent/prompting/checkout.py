@@ -44,7 +44,7 @@ KEYS = {
     "max_tokens": "max_tokens",
     "max_actions_per_traj": "max_actions",
 }
-"""What a subscript or a ``.get`` asks for, and the slot that is."""
+"""The keys of subscripts and of ``.get``, and their slots."""
 
 NAMES = {
     "idx + 1": "turn",
@@ -59,7 +59,7 @@ NAMES = {
     "warning": "invalid",
     "self.action_sep": "action_sep",
 }
-"""Expressions, and the slots that they are."""
+"""Expressions and their slots."""
 
 ADVENTURE_NAMES = {
     "task": "{task}",
@@ -71,10 +71,10 @@ ADVENTURE_NAMES = {
     "current_turn": "{turn}",
     "admissible": "{admissible}",
 }
-"""Variables of ``AlfWorldMemory``, and the slots that they are."""
+"""Variables of ``AlfWorldMemory`` and their slots."""
 
 ADVENTURE_PARTS = ("task", "played", "before", "turn", "seen", "admissible", "invalid", "asked")
-"""What ``AlfWorldMemory`` puts into a message, in this order."""
+"""The parts of a message of ``AlfWorldMemory``, in this order."""
 
 
 def read_prompts(checkout: str | Path) -> PromptTemplate:
@@ -89,7 +89,7 @@ def read_prompts(checkout: str | Path) -> PromptTemplate:
     root = Path(checkout).expanduser()
     path = root / CONTEXT
     if not path.is_file():
-        raise ConfigError(f"{root} is no RAGEN checkout: it has no {CONTEXT}.")
+        raise ConfigError(f"{root} is not a RAGEN checkout: it has no {CONTEXT}.")
     source = _Source(path)
     state = source.only("the state of a turn", source.turn_texts({"observation"}))
     head = source.only("the head of a turn", source.turn_texts({"turn"}, only=True))
@@ -135,8 +135,8 @@ class _Source:
         texts = [str(each) for each in found]
         seen = f"found {len(texts)} of it: {texts}" if texts else "found none"
         return ConfigError(
-            f"{self._path}: looked for {what} and {seen}; this checkout makes its prompts in a way that is not known "
-            "here. Start from `python -m ragen.llm_agent.prompting show` and write its texts in by hand."
+            f"{self._path}: looked for {what} and {seen}; this checkout builds its prompts in an unknown way. "
+            "Start from `python -m ragen.llm_agent.prompting show`, and copy its texts by hand."
         )
 
     def only(self, what: str, found: Iterable[str], missing: str | None = None) -> str:
@@ -422,7 +422,7 @@ def _instructions(path: Path) -> dict[str, str]:
         entries = content["custom_envs"].items()
         return {str(tag): entry["env_instruction"] for tag, entry in entries if entry.get("env_instruction")}
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} holds no custom_envs that could be read: {error!r}.") from error
+        raise ConfigError(f"{path} has no custom_envs that can be read: {error!r}.") from error
 
 
 class _UnknownExpressionError(ValueError):

@@ -1,6 +1,6 @@
-"""From what an environment has shown to the chat that a model is asked with: the one place where prompts are built.
+"""Builds the chat for a model from an environment's observations. All prompts are built here.
 
-A prompt for the third turn reads, by role::
+The prompt for the third turn, by role::
 
     system     <system message>
     user       <instruction, symbols, actions, limits>  Turn 1: State: ..  You have 10 actions left. Always output: ..
@@ -9,11 +9,12 @@ A prompt for the third turn reads, by role::
     assistant  ..
     user       Reward: ..  Turn 3: State: ..
 
-:func:`tag_prompt` puts together the parts that all environments of a tag share, :class:`ConversationBuilder` builds the
-chat of a :class:`Row`, which is a stretch of one trajectory. Containers of environments, whose every step is a chat of
-one message, have :class:`StepPrompts`. The words of all three are data: :mod:`ragen.llm_agent.prompting.templates`.
+:func:`tag_prompt` builds the parts that all environments of a tag share, :class:`ConversationBuilder` the chat of a
+:class:`Row`, which is a span of turns of one trajectory, and :class:`StepPrompts` the prompts for containers of
+environments, in which every step is a chat of one message. The texts of all three are data; see
+:mod:`ragen.llm_agent.prompting.templates`.
 
-With ``quirks: true`` chats are RAGEN's to the last character, also for histories that no environment manager makes: see
+With ``quirks: true``, chats are identical to RAGEN's, character by character; see
 :mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
@@ -49,7 +50,7 @@ from ragen.llm_agent.prompting.templates import (
 IMAGE_MARK = "<images>"
 STEP_IMAGE_MARK = "<image>"
 LONGEST_SHOP_PROMPT = 13_000
-"""Characters beyond which a shop's step prompt is written without its history."""
+"""Step prompts of a shop with more characters than this are written without their history."""
 
 # What all environments of a tag share
 
@@ -60,10 +61,10 @@ class TagPrompt:
 
     Attributes:
         instruction: The rules, before the first state.
-        reply_format: The form of the answer.
-        max_tokens: The length that a reply is asked to keep to; None does not ask.
-        template: The words.
-        window: Those of earlier turns within one message, for this type of environment.
+        reply_format: The required form of a reply.
+        max_tokens: The requested maximum length of a reply; None requests none.
+        template: The texts.
+        window: The texts for earlier turns within one message, for this type of environment.
     """
 
     instruction: str
@@ -76,11 +77,11 @@ class TagPrompt:
         """The text that asks for one turn of a chat.
 
         Args:
-            text: Which of the template's: ``first_turn`` or ``later_turn``.
+            text: The template's ``first_turn`` or ``later_turn``.
             number: The turn's number in its episode, from 1.
             state: The observation.
-            actions_left: How many actions the episode may still take; None does not say.
-            invalid: Whether the turn before had no valid action.
+            actions_left: Number of actions left in the episode; None omits it.
+            invalid: Whether the previous turn had no valid action.
         """
         words = self.template
         parts = self._parts(number, state, actions_left, words.invalid if invalid else "")
@@ -89,15 +90,15 @@ class TagPrompt:
     def asked(
         self, heading: Mapping[str, str], others: bool, number: int, state: str, actions_left: int | None, invalid: bool
     ) -> str:
-        """The text that asks for one turn within the message that shows earlier ones; see :meth:`turn`.
+        """The text that asks for one turn in a message that also shows earlier ones; see :meth:`turn`.
 
         Args:
             heading: See :meth:`heading`.
             others: Whether earlier turns are shown.
             number: The turn's number in its episode, from 1.
             state: The observation.
-            actions_left: How many actions the episode may still take; None does not say.
-            invalid: Whether the turn before had no valid action.
+            actions_left: Number of actions left in the episode; None omits it.
+            invalid: Whether the previous turn had no valid action.
         """
         words, window = self.template, self.window
         warning = (window.invalid or words.invalid) if invalid else ""
@@ -107,11 +108,11 @@ class TagPrompt:
         return fill(window.asked if others else window.alone, {"turn": number, "state": state, **heading})
 
     def heading(self, first_state: str, completed: int) -> dict[str, str]:
-        """What may stand before all turns of a message: the task, and how many turns were played.
+        """The texts that may precede the turns of a message: the task, and the number of turns played.
 
         Args:
-            first_state: The observation that the episode began with.
-            completed: Turns that were played.
+            first_state: The first observation of the episode.
+            completed: Number of turns played.
         """
         window = self.window
         return {
@@ -134,14 +135,14 @@ class TagPrompt:
 def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, control: ControlTokens) -> TagPrompt:
     """The prompt of a tag.
 
-    Only the environment's configuration class is imported, where the registry knows it.
+    Of a registered environment, only the configuration class is imported.
 
     Args:
         tag: The name under ``custom_envs``.
-        entry: What stands there: ``env_type``, ``env_instruction``, ``env_config``, ``max_actions_per_traj``,
-            ``max_tokens``.
-        settings: The context manager's.
-        control: Broken up wherever they occur in the instruction.
+        entry: The entry of that name, with ``env_type``, ``env_instruction``, ``env_config``,
+            ``max_actions_per_traj`` and ``max_tokens``.
+        settings: The context manager's settings.
+        control: Control tokens, which are broken up in the instruction.
 
     Raises:
         ConfigError: ``env_type`` is missing, or ``env_config`` does not fit the environment's configuration.
@@ -165,7 +166,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
 
 
 def _own_instruction(tag: str, entry: Mapping[str, Any], words: PromptTemplate) -> str:
-    """The tag's own instruction; the prompts' one in its place where it is the one that comes with this package."""
+    """The tag's own instruction; if that is empty or the one of this package, the prompts' instruction of the tag."""
     own = str(entry.get("env_instruction") or "")
     other = words.instructions.get(tag)
     return own if other is None or own.strip() not in ("", shipped_instructions().get(tag, "")) else other
@@ -173,7 +174,7 @@ def _own_instruction(tag: str, entry: Mapping[str, Any], words: PromptTemplate) 
 
 @cache
 def shipped_instructions() -> dict[str, str]:
-    """The instruction of each tag of this package's own ``envs.yaml``."""
+    """The instruction of each tag in this package's ``envs.yaml``."""
     from ragen.settings import config_directory
 
     entries = from_yaml((config_directory() / "envs.yaml").read_text("utf-8"))["custom_envs"]
@@ -181,19 +182,19 @@ def shipped_instructions() -> dict[str, str]:
 
 
 def _game(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
-    """What the instruction describes: the game as configured, or as its type is by default with the tag's own keys."""
+    """The game that the instruction describes: as configured; with quirks, its type's defaults and the tag's keys."""
     configured = _env_config(tag, entry, generation)
     if not generation.quirks or isinstance(configured, SimpleNamespace):
         return configured
     try:
         default = type(configured)()
-    except TypeError:  # it has fields without defaults, and RAGEN could not describe it
+    except TypeError:  # it has fields without defaults; RAGEN could not describe it either
         return configured
     return SimpleNamespace(**{**vars(default), **entry})
 
 
 def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
-    """The environment's configuration as it will be built, or its bare fields where it has no class."""
+    """The environment's configuration object, or its fields if there is no class to create."""
     env_type, given = entry.get("env_type"), entry.get("env_config") or {}
     if not isinstance(env_type, str):
         raise ConfigError(f"custom_envs.{tag}.env_type is {env_type!r}; expected the name of an environment type.")
@@ -212,14 +213,17 @@ def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> A
 
 
 def _describes(config_class: type) -> bool:
-    """Whether a configuration may have fields that instructions show; another is not made, as it may look for files."""
+    """Whether a configuration may have fields that instructions show.
+
+    Others are not created, since creating them may access files.
+    """
     if not is_dataclass(config_class):
         return True
     return any(field.name in ("grid_vocab", "action_lookup", "observation_format") for field in fields(config_class))
 
 
 def _symbols(rules: InstructionTemplate, game: Any) -> str:
-    """What each symbol of the grid means; where the observation shows no grid, what its coordinates are."""
+    """The meaning of each symbol of the grid; without a grid, the meaning of the coordinates."""
     if getattr(game, "observation_format", "grid") == "coord":
         return rules.coordinates
     vocabulary = getattr(game, "grid_vocab", None)
@@ -243,20 +247,20 @@ def _limits(rules: InstructionTemplate, per_turn: int | None, per_trajectory: in
     return fill(rules.limits, {"limits": limits}) if limits else ""
 
 
-# Rows: what of a trajectory becomes one chat
+# Rows: the turns of a trajectory that become one chat
 
 
 @dataclass(frozen=True)
 class Row:
-    """A stretch of one trajectory that becomes one row of a batch.
+    """A span of turns of one trajectory that becomes one row of a batch.
 
     Attributes:
-        episode: Its position among the trajectories of the batch.
+        episode: The index of its trajectory in the batch.
         rollout: The environment's rollout cache.
         start: The first turn shown, from 0.
         stop: The turn after the last one shown.
-        is_prompt: Whether a reply is to follow; else the row ends with one.
-        is_warned: Whether turns after one without a valid action say so, where generation 2026 marks them.
+        is_prompt: Whether a reply is to follow; otherwise the row ends with a reply.
+        is_warned: Whether a turn mentions that the previous one had no valid action, which generation 2026 marks.
     """
 
     episode: int
@@ -268,12 +272,12 @@ class Row:
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """The history's entries shown."""
+        """The entries of the history that are shown."""
         return self.rollout["history"][self.start : self.stop]
 
     @property
     def name(self) -> str:
-        """How an error message calls the row."""
+        """The row's name in error messages."""
         return f"env {self.rollout.get('env_id')} (tag {self.rollout.get('tag')!r}), turns {self.start + 1}-{self.stop}"
 
     def without_oldest(self, count: int) -> Row:
@@ -284,7 +288,7 @@ class Row:
 def row_of(
     episode: int, rollout: dict[str, Any], stop: int, window: int | None, is_prompt: bool, is_warned: bool = True
 ) -> Row:
-    """The row of the last ``window`` turns before ``stop``; of all of them if that is None."""
+    """The row of the last ``window`` turns before ``stop``; None for all turns."""
     return Row(episode, rollout, 0 if window is None else max(0, stop - window), stop, is_prompt, is_warned)
 
 
@@ -294,19 +298,19 @@ def played_turns(rollout: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def prompt_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:
-    """One row a trajectory, up to and with its open turn."""
+    """One row per trajectory, up to and including its open turn."""
     return [row_of(episode, rollout, len(rollout["history"]), window, True) for episode, rollout in enumerate(rollouts)]
 
 
 def trajectory_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:
-    """One row a trajectory, up to its last reply."""
+    """One row per trajectory, up to its last reply."""
     return [
         row_of(episode, rollout, len(played_turns(rollout)), window, False) for episode, rollout in enumerate(rollouts)
     ]
 
 
 def turn_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:
-    """One row a reply, as its prompt was; a trajectory without replies still gives one row."""
+    """One row per reply, with the same turns as its prompt; a trajectory without replies yields one row too."""
     return [
         row_of(episode, rollout, stop, window, False)
         for episode, rollout in enumerate(rollouts)
@@ -317,7 +321,7 @@ def turn_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Ro
 # Chats
 
 Draft = list[tuple[str, list[str]]]
-"""A chat under construction: the role of each message and its paragraphs."""
+"""A chat under construction: each message's role and paragraphs."""
 
 
 @dataclass(frozen=True)
@@ -326,11 +330,11 @@ class ConversationBuilder:
 
     Attributes:
         settings: The context manager's settings.
-        prompts: What the environments of each tag share.
-        tags: The tag of each environment id, for caches that do not name it.
-        control: Removed from replies, broken up in states.
-        opening_tag: Stands for a reply that is empty.
-        with_images: Whether image observations become image items of a message, or stay marks in the text.
+        prompts: The prompt of each tag.
+        tags: The tag of each environment id, for caches without one.
+        control: Control tokens, which are removed from replies and broken up in states.
+        opening_tag: The text that replaces an empty reply.
+        with_images: Whether image observations become image items of a message; if not, they stay marks in the text.
     """
 
     settings: ContextSettings
@@ -341,7 +345,7 @@ class ConversationBuilder:
     with_images: bool = False
 
     def messages(self, row: Row) -> list[Message]:
-        """The chat of a row; it ends with the user's message if the row is a prompt, else with a reply."""
+        """The chat of a row; it ends with a user message if the row is a prompt, otherwise with a reply."""
         draft = self._opening(row)
         (self._write_one_message if self.settings.window_mode == SINGLE else self._write_turns)(draft, row)
         if not self.settings.quirks and not any(text.strip() for text in draft[0][1]):
@@ -350,10 +354,10 @@ class ConversationBuilder:
         return self._with_items(messages, row) if self.with_images else messages
 
     def tag_of(self, rollout: dict[str, Any]) -> str:
-        """The tag of a rollout, by its name or else by its environment id.
+        """The tag of a rollout, from its cache or else from its environment id.
 
         Raises:
-            InputError: The rollout's tag or environment id is not among the configured ones.
+            InputError: The rollout's tag or environment id is not configured.
         """
         tag = rollout.get("tag", self.tags.get(rollout.get("env_id", -1)))
         if tag not in self.prompts:
@@ -369,7 +373,7 @@ class ConversationBuilder:
         return self.prompts[self.tag_of(row.rollout)]
 
     def _opening(self, row: Row) -> Draft:
-        """The system message, and the head of the first user message."""
+        """The system message, and the beginning of the first user message."""
         words, instruction = self._words, self._prompt(row).instruction
         if words.instruction_in == IN_SYSTEM:
             return [("system", [words.system, instruction]), ("user", [])]
@@ -394,7 +398,7 @@ class ConversationBuilder:
             del draft[-1]
 
     def _write_one_message(self, draft: Draft, row: Row) -> None:
-        """The last turn, with the turns before it inside the same message."""
+        """Write the last turn, with the earlier turns in the same message."""
         user, prompt = draft[-1][1], self._prompt(row)
         window = prompt.window
         *earlier, last = row.turns or [{}]
@@ -410,7 +414,7 @@ class ConversationBuilder:
             draft.append(("assistant", [self._reply(last)]))
 
     def _earlier_turn(self, window: WindowTemplate, number: int, turn: dict[str, Any]) -> str:
-        """A turn that is over, as one paragraph."""
+        """A finished turn as one paragraph."""
         reward, reply = "", turn.get("llm_response", "")
         if "reward" in turn:
             reward = fill(window.reward, {"reward": turn["reward"], "turn": number})
@@ -422,7 +426,7 @@ class ConversationBuilder:
         )
 
     def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
-        """A turn's observation, and how many actions it leaves."""
+        """A turn's observation, and the number of actions left."""
         text, actions_left = str(turn.get("state", "")), turn.get("actions_left")
         if self.settings.quirks:
             return text, actions_left
@@ -435,7 +439,7 @@ class ConversationBuilder:
         return (reply.strip() if self._words.trim else reply) or self.opening_tag
 
     def _with_items(self, messages: list[Message], row: Row) -> list[Message]:
-        """The messages with lists of items for content, and images where the marks of user messages were, in order."""
+        """The messages with items as content, in which images replace the marks of user messages, in order."""
         images = [image for turn in row.turns for image in turn.get("images") or ()]
         marks = sum(message["content"].count(IMAGE_MARK) for message in messages if message["role"] == "user")
         if images and marks != len(images):
@@ -452,7 +456,7 @@ def _is_warned(row: Row, turn: dict[str, Any]) -> bool:
 
 
 def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:
-    """The items of a message's content: stretches of text, and images for the marks between them while they last."""
+    """The items of a message's content: texts, and images in place of the marks between them while they last."""
     pending = ""
     for index, stretch in enumerate(text.split(IMAGE_MARK)):
         image = next(images, None) if index else None
@@ -468,7 +472,7 @@ def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:
 
 
 def plain_messages(messages: Sequence[Message]) -> list[Message]:
-    """Messages as text, in which marks stand for images."""
+    """Messages as text, with marks in place of images."""
     return [{**message, "content": _plain(message["content"])} for message in messages]
 
 
@@ -489,19 +493,19 @@ def images_of(messages: Sequence[Message]) -> list[Any]:
     ]
 
 
-# Steps: what environments of a container show, one message each
+# Steps: environments of a container, whose prompts are one message each
 
 
 class Facts(NamedTuple):
-    """What is known of an environment of a container.
+    """The facts about an environment of a container that its prompt shows.
 
     Attributes:
-        task: What is to be done, according to the first observation.
-        observation: What the environment shows.
-        actions: What can be done now.
-        names: The name of each key.
-        past: Its steps, each with ``text_obs`` and ``action``.
-        limit: Maximum number of steps to show.
+        task: The task, according to the first observation.
+        observation: The current observation.
+        actions: The available actions.
+        names: The name of each action key.
+        past: The past steps, each with ``text_obs`` and ``action``.
+        limit: Maximum number of past steps to show.
     """
 
     task: str
@@ -514,19 +518,19 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class StepPrompts:
-    """Writes the prompts of a type of environment whose every step is one message.
+    """Writes the prompts of a type of environment with one message per step.
 
     Attributes:
-        templates: The words.
+        templates: The texts.
         env_type: The type. Arms of a ``bandit`` keep the case of their names. Pages of a ``webshop`` repeat the
-            task: a prompt has it once, and shows pages without it.
+            task; a prompt shows it once, and pages without it.
     """
 
     templates: StepTemplates
     env_type: str = ""
 
     def write(self, facts: Facts) -> str:
-        """The prompt of an environment; without a history in the first turn, or where none is to be shown."""
+        """The prompt of an environment; without a history in the first turn, or if the limit is 0."""
         lines = history_lines(facts.past, facts.limit)
         prompt = fill(
             self.templates.later if lines else self.templates.first,
@@ -545,11 +549,11 @@ class StepPrompts:
         return prompt
 
     def task(self, first: Any) -> str:
-        """What is to be done, according to the first observation."""
+        """The task, according to the first observation."""
         return _shop_task(str(first)) if self.env_type == "webshop" else self.state(first)
 
     def state(self, observation: Any) -> str:
-        """An observation as prompts and histories show it; images stay marks."""
+        """An observation as shown in prompts and histories, with marks in place of images."""
         if self.env_type == "webshop":
             return _shop_page(str(observation))
         if isinstance(observation, str):
@@ -557,13 +561,13 @@ class StepPrompts:
         return STEP_IMAGE_MARK * (len(observation) if isinstance(observation, list | tuple) else 1)
 
     def action(self, action: Any, names: Mapping[Any, str]) -> str:
-        """An action in words."""
+        """The name of an action."""
         if action is None or (names and action == NO_MOVE and action not in names):
             return "none"
         return self._name(action, names) if names else str(action)
 
     def _choice(self, actions: Sequence[Any], names: Mapping[Any, str]) -> str:
-        """The actions to choose from, in words; those of a page one a line."""
+        """The names of the available actions; for a page, one per line."""
         if self.env_type == "webshop":
             return "\n".join(map(str, actions))
         return ", ".join(self._name(action, names) for action in actions)
@@ -576,7 +580,7 @@ class StepPrompts:
 def history_lines(
     steps: Sequence[Mapping[str, Any]], length: int, obs_key: str = "text_obs", action_key: str = "action"
 ) -> list[str]:
-    """The last steps of an environment, a line each, counted from 1 since the reset."""
+    """The last steps of an environment, one line each, numbered from 1 at the reset."""
     first = max(0, len(steps) - max(0, length))
     return [
         f"[Observation {number}: '{step[obs_key]}', Action {number}: '{step[action_key]}']"
@@ -589,10 +593,10 @@ def step_message(text: str, image: Any, control: ControlTokens, as_items: bool) 
 
     Args:
         text: The prompt.
-        image: What the environment shows now, an array; None for nothing.
-        control: Broken up.
-        as_items: Whether the content is a list of items, in which the last mark, that of what is seen now, becomes the
-            image; marks of the history stay.
+        image: The current observation as an array; None for none.
+        control: Control tokens, which are broken up.
+        as_items: Whether the content is a list of items, in which the image replaces the last mark, that of the current
+            observation; marks in the history stay.
     """
     if not as_items:
         return {"role": "user", "content": control.defuse(text)}
@@ -608,11 +612,11 @@ def step_message(text: str, image: Any, control: ControlTokens, as_items: bool) 
 
 _PAGE_SEPARATOR = " [SEP] "
 _INSTRUCTION = "Instruction:"
-_HINTS_BEGIN = ".We must buy a product within"  # what the shop adds to its first page, see WebShopEnv.render
+_HINTS_BEGIN = ".We must buy a product within"  # the text that the shop adds to its first page, see WebShopEnv.render
 
 
 def _shop_task(page: str) -> str:
-    """The instruction that a shop's first page gives."""
+    """The instruction on a shop's first page."""
     for piece, following in pairwise(page.split(_PAGE_SEPARATOR)):
         if piece.strip() == _INSTRUCTION:
             return following.strip()
@@ -620,7 +624,7 @@ def _shop_task(page: str) -> str:
 
 
 def _shop_page(page: str) -> str:
-    """A shop's page without the task; of the first page, that it has a search box."""
+    """A shop's page without the task; for the first page, ``Search``, its search box."""
     pieces = page.split(_PAGE_SEPARATOR)
     if len(pieces) == 1:
         return "Search" if _HINTS_BEGIN in page else page

@@ -1,23 +1,23 @@
-"""From what a model wrote to actions: the one place where replies are read. Any string is a legal reply.
+"""Parses the replies of models into actions. All replies are parsed here, and any string is a legal reply.
 
-Two conventions of what a reply looks like, and so two ways in:
+There are two conventions for the form of a reply, each with its own parser:
 
 :class:`ReplyParser`
-    RAGEN's. ``<think>..</think><answer>a || b</answer>``, or ``<answer>..</answer>`` alone without ``enable_think``,
-    becomes the names of several actions, which the environment manager maps to keys. The first tag stands at the end
-    of the prompt already, so it is put back before a reply that lacks it.
+    RAGEN's convention. ``<think>..</think><answer>a || b</answer>``, or only ``<answer>..</answer>`` without
+    ``enable_think``, is parsed into the names of several actions, which the environment manager maps to keys. The
+    prompt already ends with the first tag, so that tag is put before replies that lack it.
 :func:`create_projection_function`
-    verl-agent's. ``<action>a</action>`` becomes the one action that a container's environment takes, by a rule for
-    each type of environment. A projection takes a list of texts, and what each environment can do if that is known,
-    and returns actions and valids, one for each text; it changes nothing that it is given. A text of None, from an
-    environment that was not asked, gives the action None.
+    verl-agent's convention. ``<action>a</action>`` is parsed into the single action of a container's environment, by a
+    rule for each type of environment. A projection takes a list of texts, optionally with the actions available in each
+    environment, and returns a list of actions and a list of flags, whether each is valid. Its arguments are not
+    modified. The text None, of an environment that was not asked, yields the action None.
 
-    The style ``"ragen"`` reads what is there, and an invalid reply becomes the type's first action; ``"verl-agent"``
-    demands ``<think>`` and ``</think>``, and an invalid reply becomes 0, which does nothing. In both the last tag
-    counts, over several lines or not, and names count as whole words, the first in the text. Where ``"ragen"`` looks
-    for ``<action>`` it takes ``<answer>`` too, which RAGEN's models are used to.
+    The style ``"ragen"`` is lenient; an invalid reply becomes the first action of the type. ``"verl-agent"`` requires
+    ``<think>`` and ``</think>``; an invalid reply becomes 0, which does nothing. Both use the last tag, whose content
+    may have several lines, and the first name in it that is a whole word. Where ``"ragen"`` expects ``<action>``, it
+    also accepts ``<answer>``, which models trained with RAGEN write.
 
-Reading takes time linear in a reply's length.
+Parsing takes time linear in the length of a reply.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from ragen.env.countdown.arithmetic import ExpressionError, evaluate
 from ragen.errors import ConfigError, InputError
 
 ALWAYS = ("<|im_start|>", "<|im_end|>")
-SHORTEST = 3  # a padding token that is plain punctuation, such as "!", is no control token
+SHORTEST = 3  # shorter ones, such as the padding token "!", are plain punctuation
 
 
 class ControlTokens:
-    """The strings that a tokenizer reads as control tokens."""
+    """The strings that a tokenizer treats as control tokens."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        """Take these strings for control tokens."""
+        """Treat these strings as control tokens."""
         self.tokens = frozenset(token for token in tokens if len(token.strip()) >= SHORTEST)
         longest_first = sorted(self.tokens, key=lambda token: (-len(token), token))
         self.pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     @classmethod
     def of(cls, tokenizer: Any) -> ControlTokens:
-        """The control tokens of a tokenizer: those it marks as special, and ChatML's own in any case."""
+        """The control tokens of a tokenizer: its special tokens, and always those of ChatML."""
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
         special = [token.content for token in added if token.special]
         return cls([*ALWAYS, *special, *tokenizer.all_special_tokens])
 
     def plus(self, *tokens: str) -> ControlTokens:
-        """The same and these."""
+        """These control tokens and further ones."""
         return ControlTokens([*self.tokens, *tokens])
 
     def remove(self, text: str) -> str:
-        """The text without control tokens, also without those that come about by removing others."""
+        """The text without control tokens, including those formed by the removal of others."""
         if self.pattern.search(text):
             text = self.pattern.sub(" ", self.pattern.sub("", text))
         return text
@@ -72,7 +72,7 @@ _TURN_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")
 
 
 def thought_of(reply: str) -> str:
-    """What a reply has between its first pair of thinking tags, without tags; empty where it has no such pair."""
+    """The text between a reply's first pair of thinking tags, without tags; empty if there is no pair."""
     _, tag, rest = reply.partition(THINK)
     text, end, _ = rest.partition(END_THINK)
     if not (tag and end):
@@ -83,14 +83,14 @@ def thought_of(reply: str) -> str:
 
 
 def reply_texts(outputs: Any, tokenizer: Any) -> list[str]:
-    """The replies of a batch that an actor answered, as texts.
+    """The replies in the output of an actor, as texts.
 
     Args:
-        outputs: With ``non_tensor_batch["response_texts"]``, or else tokens in ``batch["responses"]``.
-        tokenizer: Reads tokens.
+        outputs: A batch with ``non_tensor_batch["response_texts"]``, or with tokens in ``batch["responses"]``.
+        tokenizer: Decodes tokens.
 
     Raises:
-        InputError: It has neither.
+        InputError: The batch has neither.
     """
     texts = outputs.non_tensor_batch.get("response_texts")
     if texts is not None:
@@ -105,13 +105,13 @@ def reply_texts(outputs: Any, tokenizer: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """A reply and what it asks for.
+    """A reply and its actions.
 
     Attributes:
-        raw: As the model wrote it, with the tag that the prompt had written for it.
-        text: As the history keeps it: rebuilt from its parts, or, if malformed, without control tokens.
+        raw: The reply as the model wrote it, after the opening tag of the prompt.
+        text: The reply for the history: rebuilt from its parts, or if malformed, without control tokens.
         actions: The actions in order, at most ``max_actions``; empty if the reply is malformed.
-        tag_added: Whether the first tag was the prompt's, and not the model's.
+        tag_added: Whether the first tag is from the prompt and was not written by the model.
     """
 
     raw: str
@@ -121,10 +121,10 @@ class ParsedReply:
 
 
 class ReplyParser:
-    """Reads replies with RAGEN's tags.
+    """Parses replies with RAGEN's tags.
 
     Attributes:
-        opening_tag: What prompts end with, and replies so begin with.
+        opening_tag: The tag at the end of prompts, with which replies therefore begin.
     """
 
     def __init__(
@@ -138,12 +138,12 @@ class ReplyParser:
         """Set the rules.
 
         Args:
-            control: What to remove from the model's text.
-            enable_think: Whether a reply must think before it answers.
-            action_sep: What stands between two actions.
+            control: Control tokens, which are removed from replies.
+            enable_think: Whether a reply must contain a thought before its answer.
+            action_sep: The separator of actions.
             max_actions: Further actions are dropped; None keeps all.
-            as_ragen: Whether to put the first tag also before a reply that has it, to leave a malformed reply as it is,
-                and to remove the tags and ChatML's tokens one after the other, once each, as RAGEN does.
+            as_ragen: Whether to behave exactly as RAGEN: to put the first tag even before replies that begin with it,
+                to keep malformed replies unchanged, and to remove each tag and each ChatML token once, in turn.
         """
         self.opening_tag = THINK if enable_think else ANSWER
         self._control = control
@@ -154,7 +154,7 @@ class ReplyParser:
         self._as_ragen = as_ragen
 
     def parse(self, reply: str) -> ParsedReply:
-        """Read one reply; a malformed one gives no actions."""
+        """Parse one reply; a malformed one has no actions."""
         tag_added = self._as_ragen or not reply.lstrip().startswith(self.opening_tag)
         raw = self.opening_tag + reply if tag_added else reply
         parts = self._parts(raw)
@@ -171,7 +171,7 @@ class ReplyParser:
         return ParsedReply(raw, text, actions, tag_added)
 
     def _cleaned(self, part: str) -> str:
-        """A part of the reply without tokens that mean something."""
+        """A part of the reply without tags and control tokens."""
         if not self._as_ragen:
             return self._inner.remove(part).strip()
         for token in (*REPLY_TAGS, *ALWAYS):
@@ -198,7 +198,7 @@ class ReplyParser:
 Style = Literal["ragen", "verl-agent"]
 STYLES = ("ragen", "verl-agent")
 
-ActionSpace = Any  # a mapping of keys to names, a list of texts or of keys, or None
+ActionSpace = Any  # a mapping of keys to names, a list of texts or keys, or None
 Projection = Callable[..., tuple[list[Any], list[Any]]]
 Read = Callable[[str, ActionSpace], tuple[Any, bool]]
 
@@ -211,7 +211,7 @@ _SHOP_ACTION = re.compile(r"search\[[^\[\]\n]*\]")
 _SHOP_CLICK = re.compile(r"click\[[^\[\]\n]*\]")
 _TO_SEARCH, _TO_RESULTS, _BUY = "click[back to search]", "click[< prev]", "click[buy now]"
 _BACK = (_TO_RESULTS, _TO_SEARCH)
-_VERL_SHOP_TAIL = 20  # characters of a reply without tags that verl-agent takes for its action
+_VERL_SHOP_TAIL = 20  # characters at the end of a reply without tags that verl-agent uses as its action
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 _ARITHMETIC = re.compile(r"[\d+\-*/(). \t]+")
@@ -219,15 +219,15 @@ _EXPRESSION = frozenset("0123456789+-*/(). \t")
 
 
 def create_projection_function(env_type: str, style: Style = "ragen") -> Projection:
-    """The projection of a type of environment; types without one of their own get the generic one.
+    """The projection for a type of environment; the generic one for types without their own.
 
     Args:
         env_type: Such as ``sokoban``.
-        style: ``"ragen"``, or ``"verl-agent"`` for its rules.
+        style: The rules: ``"ragen"`` or ``"verl-agent"``.
 
     Returns:
-        A function ``(texts, action_spaces=None) -> (actions, valids)``: ``action_spaces`` holds for each text a mapping
-        of keys to names, or the actions that can be done now; valids are bools, in verl-agent's style 0 and 1.
+        A function ``(texts, action_spaces=None) -> (actions, valids)``. ``action_spaces`` has for each text a mapping
+        of keys to names, or a list of the available actions. ``valids`` are bools; in verl-agent's style, 0 and 1.
 
     Raises:
         ConfigError: There is no such style.
@@ -237,7 +237,7 @@ def create_projection_function(env_type: str, style: Style = "ragen") -> Project
 
 
 def mixed_projection(env_types: Sequence[str], style: Style = "ragen") -> Projection:
-    """A projection of rows of several types.
+    """A projection for rows of different types.
 
     Args:
         env_types: The type of each row.
@@ -263,21 +263,21 @@ def _projection(readers: Callable[[int], Sequence[Read]], style: Style) -> Proje
         found = [(None, True) if text is None else read(text, space) for read, text, space in rows]
         return [action for action, _ in found], [kind(valid) for _, valid in found]
 
-    project.style = style  # type: ignore[attr-defined]  # which rules it follows: managers write prompts by it
+    project.style = style  # type: ignore[attr-defined]  # managers choose prompts accordingly
     return project
 
 
 def split_actions(answer: str, separator: str) -> list[str]:
-    """The actions of an answer, between separators; blank ones are none."""
+    """The actions of an answer, split at separators; blank ones are ignored."""
     return [action for part in answer.split(separator) if (action := part.strip())]
 
 
 def tagged(text: str, *tags: str) -> str | None:
-    """The content of the last complete pair of one of these tags, over lines or not; None where there is none.
+    """The content of the last complete pair of one of these tags; None if there is none.
 
     Args:
         text: The reply.
-        tags: Names, such as ``action``; upper and lower case are the same, but in texts whose length depends on case.
+        tags: Names, such as ``action``; case is ignored, except in texts whose length in lower case differs.
     """
     searched = text.lower()
     if len(searched) != len(text):
@@ -293,11 +293,11 @@ def _last_span(text: str, tag: str) -> tuple[int, int] | None:
 
 
 def first_name(text: str, names: Mapping[str, Any]) -> Any:
-    """What the first of these names in a text stands for, as a whole word; None where there is none.
+    """The value of the first of these names that is a whole word in a text; None if there is none.
 
     Args:
         text: Any text.
-        names: In lower case.
+        names: Values by name, in lower case.
     """
     match = _any_of(tuple(names)).search(text.lower()) if names else None
     return names[match[0]] if match else None
@@ -310,12 +310,12 @@ def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _thinks_first(text: str) -> bool:
-    """Whether a reply has both thinking tags, which verl-agent's rules demand."""
+    """Whether a reply has both thinking tags, as verl-agent's rules require."""
     return THINK in text and END_THINK in text
 
 
 def _keys(space: ActionSpace, default: Mapping[Any, str]) -> dict[str, Any]:
-    """Names in lower case with their keys; points of the compass stand for up, down, left and right."""
+    """Keys by name in lower case; points of the compass are synonyms of up, down, left and right."""
     known = space if isinstance(space, Mapping) and space else default
     keys = {str(name).lower(): key for key, name in known.items()}
     return {point: keys[name] for point, name in _COMPASS.items() if name in keys} | keys
@@ -340,7 +340,7 @@ def _verl_moves(default: Mapping[Any, str]) -> Read:
 
 
 def _read_arm(text: str, space: ActionSpace) -> tuple[Any, bool]:
-    """An arm's name in the answer, or else anywhere; the names are those of this very bandit."""
+    """An arm's name in the answer, or without tags, anywhere; the names are those of this bandit's arms."""
     keys = _keys(space, BANDIT_NAMES)
     content = tagged(text, "answer", "action")
     key = first_name(text if content is None else content, keys)
@@ -363,7 +363,7 @@ def _read_purchase(text: str, space: ActionSpace) -> tuple[str, bool]:
 
 
 def _way_back(space: ActionSpace) -> str:
-    """Which of the links that lead back the page has."""
+    """The page's link that leads back."""
     return next((link for link in _BACK if link in (space or ())), _TO_SEARCH)
 
 
@@ -375,7 +375,7 @@ def _verl_purchase(text: str, space: ActionSpace) -> tuple[str, bool]:
 
 
 def _read_expression(text: str, space: ActionSpace) -> tuple[str, bool]:
-    """The answer's arithmetic; without tags the first in the text, rather one with an operator than a lone number."""
+    """The first arithmetic expression in the answer, or without tags, in the text; preferably with an operator."""
     content = tagged(text, "answer", "action")
     searched = text if content is None else content
     runs = [run.strip(" \t.") for run in _ARITHMETIC.findall(searched) if any(map(str.isdigit, run))]
@@ -394,14 +394,14 @@ def _has_value(text: str) -> bool:
 
 
 def _read_result(text: str, space: ActionSpace) -> tuple[str, bool]:
-    """The answer's content; without tags the whole reply."""
+    """The answer's content; without tags, the whole reply."""
     content = tagged(text, "answer")
     said = text.strip() if content is None else content
     return said, bool(said)
 
 
 def _read_any(text: str, space: ActionSpace) -> tuple[Any, bool]:
-    """The tag's content; for numbered actions the key of its name, and None, which does nothing, without one."""
+    """The tag's content; for numbered actions, the key of the first name in it, or None, which does nothing."""
     content = tagged(text, "action", "answer")
     if not isinstance(space, Mapping) or not space:
         return (text, False) if content is None else (content, True)
@@ -410,7 +410,7 @@ def _read_any(text: str, space: ActionSpace) -> tuple[Any, bool]:
 
 
 def _thinking(read: Read) -> Read:
-    """A rule that demands a thought as well, and makes a numbered action that is invalid one that does nothing."""
+    """A rule that also requires a thought, and replaces an invalid numbered action with one that does nothing."""
 
     def read_strictly(text: str, space: ActionSpace) -> tuple[Any, bool]:
         action, valid = read(text, space)

@@ -1,18 +1,19 @@
-r"""What prompts are made of, as data: texts with named slots.
+r"""The texts of prompts as data, with named slots.
 
-    PromptTemplate    chats of turns: our own words, or a YAML file's, such as one imported from a RAGEN checkout
-    StepTemplates     one message a step, as containers of environments show it; by type of environment
+    PromptTemplate    for chats of turns: this package's texts, or those of a YAML file, such as one imported from RAGEN
+    StepTemplates     for containers of environments, with one message per step; by type of environment
 
-A file of prompts holds any of the fields below, and what it leaves out is ours::
+A file of prompts has any of the fields below; omitted ones have this package's texts::
 
     system: "You play games."
     instruction_in: system
     state: "{observation}\n{actions_left}Answer as {format}.{length}"
     reply_format: {think: "<think>..</think><answer>..</answer>", answer: "<answer>..</answer>"}
 
-A slot is a name in braces, with a format after a colon where one is wanted (``{reward:.6g}``); a brace that is meant
-is written twice. A part with a slot that has no value is left out, as ``actions_left`` is in a game without a limit.
-``python -m ragen.llm_agent.prompting show`` writes our own prompts in this form, ``import`` those of a RAGEN checkout.
+A slot is a name in braces, optionally with a format after a colon (``{reward:.6g}``); a literal brace is doubled. A
+part is omitted if one of its slots has no value, such as ``actions_left`` in a game without a limit.
+``python -m ragen.llm_agent.prompting show`` writes this package's prompts as such a file, ``import`` those of a RAGEN
+checkout.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ VERSION = 1
 
 
 def from_yaml(text: str) -> Any:
-    """Parse YAML, by libyaml where PyYAML has it: a tenth of the time.
+    """Parse YAML, with libyaml if PyYAML has it, which is ten times faster.
 
     Raises:
-        yaml.YAMLError: It is no YAML.
+        yaml.YAMLError: The text is not YAML.
     """
     import yaml
 
@@ -48,31 +49,31 @@ def from_yaml(text: str) -> Any:
 
 
 def _text(default: str, *slots: str, needs: str = "") -> Any:
-    """A field whose text may have these slots, and must have the one that ``needs`` names."""
+    """A field whose text may have these slots, and must have the slot ``needs``."""
     return field(default=default, metadata={"slots": slots, "needs": needs})
 
 
 def _pattern() -> Any:
-    """A field that holds a regular expression with a group, or nothing."""
+    """A field with a regular expression that has a group; empty by default."""
     return field(default="", metadata={"groups": 1})
 
 
 @dataclass(frozen=True)
 class InstructionTemplate:
-    """The rules of a game, before the first state: what stands behind a tag's ``env_instruction``.
+    """The rules of a game before the first state, after the tag's ``env_instruction``.
 
     Attributes:
-        join: Between its paragraphs.
-        symbols: What the symbols of a grid mean.
-        symbol: One of them.
-        symbol_join: Between two of them.
-        coordinates: Said where states are coordinates and show no grid.
-        actions: The actions that have names.
-        action_join: Between two names.
-        limits: Number of actions.
-        turn_limit: How many in a turn.
-        episode_limit: How many in an episode.
-        limit_join: Between the two.
+        join: The separator of paragraphs.
+        symbols: The paragraph with the meaning of a grid's symbols.
+        symbol: The meaning of one symbol.
+        symbol_join: The separator of symbols.
+        coordinates: The paragraph for states that are coordinates and show no grid.
+        actions: The paragraph with the names of actions.
+        action_join: The separator of names.
+        limits: The paragraph with the limits on actions.
+        turn_limit: The limit per turn.
+        episode_limit: The limit per episode.
+        limit_join: The separator of the two limits.
     """
 
     join: str = "\n"
@@ -93,11 +94,11 @@ class InstructionTemplate:
 
 @dataclass(frozen=True)
 class ReplyFormatTemplate:
-    """The form of an answer.
+    """The required form of a reply.
 
     Attributes:
-        think: Where replies think before they answer.
-        answer: Where they do not.
+        think: With a thought before the answer.
+        answer: Without one.
     """
 
     think: str = THINK_FORMAT
@@ -110,29 +111,29 @@ _HEADING_SLOTS = ("task", "played")
 
 @dataclass(frozen=True)
 class WindowTemplate:
-    """Earlier turns, inside the one user message of ``context_window_mode: single_turn``.
+    """The texts for earlier turns within the single user message of ``context_window_mode: single_turn``.
 
-    Patterns are regular expressions as Python's ``re.search`` reads them; their first group counts. With those fields
-    earlier turns can be shown in short: the task once, actions without thoughts, observations without what is repeated.
+    Patterns are regular expressions for Python's ``re.search``, of which the first group is used. They make it possible
+    to abbreviate earlier turns: the task once, actions without thoughts, observations without repetitions.
 
     Attributes:
-        before: Before them; ``{completed}`` turns have been played, of which ``{shown}`` are shown.
-        turn: One of them.
-        reward: What ``{reward}`` of that is, where there was one.
-        after: Behind them.
-        asked: The turn that is asked for, behind others.
-        alone: The same where no earlier turn is shown.
-        state: What ``{state}`` of these is; empty for that of all prompts.
-        invalid: What ``{invalid}`` of that is; empty for that of all prompts.
-        task: What ``{task}`` is, where the task is found.
-        played: What ``{played}`` is, from the second turn of an episode on.
-        admissible: What ``{admissible}`` is, where admissible actions are found.
+        before: Before the earlier turns; ``{completed}`` turns were played, of which ``{shown}`` are shown.
+        turn: One earlier turn.
+        reward: The value of its slot ``{reward}``, if the turn has a reward.
+        after: After the earlier turns.
+        asked: The current turn, after earlier turns.
+        alone: The current turn, if no earlier turn is shown.
+        state: The value of the slot ``{state}`` of these two; empty for that of ``PromptTemplate``.
+        invalid: The value of its slot ``{invalid}``; empty for that of ``PromptTemplate``.
+        task: The value of ``{task}``, if the task is found.
+        played: The value of ``{played}``, from the second turn of an episode on.
+        admissible: The value of ``{admissible}``, if admissible actions are found.
         find_task: Pattern of the task in an episode's first observation.
-        find_admissible: Pattern of the admissible actions in the observation of the turn that is asked for.
-        find_reply: Pattern of what is shown of an earlier reply; empty, or where it is not found, for the whole reply.
-        clean: Patterns, and what is put in place of each in every observation, one after the other.
+        find_admissible: Pattern of the admissible actions in the current observation.
+        find_reply: Pattern of the part of an earlier reply to show; the whole reply if empty or not found.
+        clean: Patterns and their replacements in every observation, applied in order.
         longest: Maximum number of characters of an earlier observation; 0 for no limit.
-        cut: Ends an observation that was longer.
+        cut: The end of an observation that was shortened.
     """
 
     before: str = _text("The turns before this one:", "completed", "shown", *_HEADING_SLOTS)
@@ -158,19 +159,19 @@ class WindowTemplate:
     cut: str = ""
 
     def cleaned(self, observation: str) -> str:
-        """An observation after all of ``clean``."""
+        """An observation after all replacements of ``clean``."""
         for pattern, text in self.clean.items():
             observation = re.sub(pattern, text.replace("\\", "\\\\"), observation)
         return observation
 
     def shortened(self, observation: str) -> str:
-        """An observation of ``longest`` characters at most."""
+        """An observation, shortened to at most ``longest`` characters."""
         if not self.longest or len(observation) <= self.longest:
             return observation
         return observation[: max(0, self.longest - len(self.cut))] + self.cut
 
     def excerpt(self, reply: str) -> str:
-        """What is shown of an earlier reply."""
+        """The part of an earlier reply to show."""
         if not self.find_reply:
             return reply
         found = find(self.find_reply, reply)
@@ -178,7 +179,7 @@ class WindowTemplate:
 
 
 def find(pattern: str, text: str) -> str | None:
-    """The first group of a pattern in a text, without blanks around it; None where it is not found."""
+    """The first group of a pattern in a text, stripped; None if it is not found."""
     found = re.search(pattern, text) if pattern else None
     return (found[1] or "").strip() if found else None
 
@@ -188,24 +189,24 @@ class PromptTemplate:
     """All texts of a chat.
 
     Attributes:
-        system: The system message; an empty one is left out.
-        instruction_in: Where the instruction stands: at the head of the first ``user`` message, or behind the text of
-            the ``system`` message.
-        join: Between the paragraphs of a message.
-        trim: Whether paragraphs and messages lose the blanks at both their ends.
+        system: The system message; omitted if empty.
+        instruction_in: The place of the instruction: the beginning of the first ``user`` message, or the end of the
+            ``system`` message.
+        join: The separator of a message's paragraphs.
+        trim: Whether paragraphs and messages are stripped of blanks.
         first_turn: The first turn that a prompt shows; ``{turn}`` is its number, from 1.
-        later_turn: Any other.
-        state: What ``{state}`` of these is.
-        reward: The turn's reward, at the head of the message that shows the next turn.
-        actions_left: ``{actions_left}`` more actions may be taken.
-        length: The length that a reply is asked to keep to.
-        invalid: Said in the state behind a turn without any valid action (generation 2026 marks these).
-        reply_format: What ``{format}`` is.
+        later_turn: Every other turn.
+        state: The value of the slot ``{state}`` of these two.
+        reward: The turn's reward, at the beginning of the message with the next turn.
+        actions_left: The number of actions left.
+        length: The requested maximum length of a reply.
+        invalid: Added to the state after a turn without a valid action (which generation 2026 marks).
+        reply_format: The value of ``{format}``.
         instruction: The rules of the game.
         window: Earlier turns within one message.
-        windows: The same for types of environments that have a form of their own, such as ``alfworld``; what one of
-            these leaves out is not that of ``window``, but ours.
-        instructions: A tag's ``env_instruction``, in place of the one that comes with this package.
+        windows: The same for types of environments with their own form, such as ``alfworld``; fields omitted there
+            have this package's texts, not those of ``window``.
+        instructions: The instruction of a tag, replacing this package's ``env_instruction``.
     """
 
     system: str = SYSTEM_PROMPT
@@ -238,7 +239,7 @@ class PromptTemplate:
             path: The file.
 
         Raises:
-            ConfigError: It cannot be read, or a field or a slot in it is not known or of the wrong type.
+            ConfigError: The file cannot be read, or a field or slot is unknown or of the wrong type.
         """
         import yaml
 
@@ -248,7 +249,7 @@ class PromptTemplate:
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"the prompts of {path} cannot be read: {' '.join(str(error).split())}.") from error
         if not isinstance(content, Mapping):
-            raise ConfigError(f"{path} holds {type(content).__name__}; expected the fields of prompts.")
+            raise ConfigError(f"{path} contains {type(content).__name__}; expected the fields of prompts.")
         version = content.get("version", VERSION)
         if version != VERSION:
             raise ConfigError(f"{path}: version is {version!r}; this release reads {VERSION}.")
@@ -256,15 +257,15 @@ class PromptTemplate:
         return _filled(cls(), {key: value for key, value in content.items() if key not in about}, str(path))
 
     def dump(self, source: str = "") -> str:
-        """The prompts as the text of a file.
+        """The prompts as the text of a YAML file.
 
         Args:
-            source: Where they come from, for readers of the file.
+            source: Their origin, noted in the file.
         """
         import yaml
 
         class Dumper(yaml.SafeDumper):
-            """Shows texts of several lines as they are."""
+            """Writes texts of several lines as blocks."""
 
         def shown(dumper: Any, text: str) -> Any:
             return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
@@ -274,17 +275,17 @@ class PromptTemplate:
         return yaml.dump(content, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
     def with_system(self, system: str) -> Self:
-        """The same with another system message."""
+        """These prompts with another system message."""
         return replace(self, system=system)
 
     def joined(self, paragraphs: list[str], join: str | None = None) -> str:
-        """Paragraphs as one text, without those that are empty."""
+        """Paragraphs as one text, without empty ones."""
         texts = [text.strip() for text in paragraphs] if self.trim else paragraphs
         return (self.join if join is None else join).join(filter(None, texts))
 
 
 DEFAULT_PROMPTS = PromptTemplate()
-"""Our own prompts."""
+"""This package's prompts."""
 
 # Steps
 
@@ -296,21 +297,21 @@ _STEP_SLOTS = (
 
 @dataclass(frozen=True)
 class StepTemplates:
-    """The prompts of one type of environment where every step is one message.
+    """The prompts of one type of environment with one message per step.
 
     Attributes:
-        first: Without a history.
-        later: With one.
+        first: A prompt without a history.
+        later: A prompt with one.
     """
 
     first: str = _text("", *_STEP_SLOTS)
     later: str = _text("", *_STEP_SLOTS)
 
     def replaced(self, given: Mapping[str, str]) -> Self:
-        """The same with some or all of its texts replaced.
+        """These templates with some texts replaced.
 
         Raises:
-            ConfigError: There is no such text, or one has a slot that does not exist.
+            ConfigError: There is no such text, or one has an unknown slot.
         """
         return _filled(self, given, "templates")
 
@@ -334,7 +335,7 @@ _TASKS = {
     "metamathqa": "You solve a mathematical problem, and may try again where you were wrong.",
     "bandit": "You choose between two arms that pay differently, and want the highest reward.",
 }
-_ANSWERED = {  # what is to stand between which tags
+_ANSWERED = {  # the content of which tag
     "countdown": ("the expression", "answer"),
     "metamathqa": ("the result", "answer"),
     "bandit": ("the name of one arm", "answer"),
@@ -351,12 +352,12 @@ _PAST = (
 
 
 def step_templates(env_type: str, think: bool = False, symbols: Mapping[str, str] | None = None) -> StepTemplates:
-    """Our own prompts of a type.
+    """This package's prompts for a type of environment.
 
     Args:
         env_type: Such as ``sokoban``.
-        think: Whether to demand a thought between ``<think>`` and ``</think>`` before the action.
-        symbols: What the signs of a grid mean; none are explained if left out.
+        think: Whether to require a thought between ``<think>`` and ``</think>`` before the action.
+        symbols: The meaning of a grid's symbols; None explains none.
     """
     legend = ", ".join(f"{sign} is {meaning}" for sign, meaning in (symbols or {}).items())
     content, tag = _ANSWERED.get(env_type, ("one action", "action"))
@@ -379,10 +380,10 @@ def fill(text: str, values: Mapping[str, Any]) -> str:
 
     Args:
         text: A field of a template, checked when it was read.
-        values: What goes into the slots.
+        values: The value of each slot.
 
     Returns:
-        The text; an empty one if a slot of it has None for a value.
+        The text; empty if the value of one of its slots is None.
     """
     pieces = []
     for literal, name, form in _parsed(text):
@@ -397,23 +398,23 @@ def fill(text: str, values: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> tuple[tuple[str, str | None, str], ...]:
-    """A text's pieces: each what stands before a slot, the slot, and how it is formatted."""
+    """A text's pieces: the literal text before each slot, the slot, and its format."""
     return tuple((literal, name, form or "") for literal, name, form, _ in Formatter().parse(text))
 
 
 def escaped(text: str) -> str:
-    """A text with its braces written twice, so that none of them is a slot."""
+    """A text with doubled braces, so that it has no slots."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def _filled(default: Any, content: Mapping[str, Any], where: str, section: str = "") -> Any:
-    """The default with a file's values, each checked."""
+    """The default with the values of a file, which are checked."""
     known = {each.name: each for each in fields(default)}
     changed: dict[str, Any] = {}
     for name, value in content.items():
         key = f"{section}{name}"
         if name not in known:
-            raise ConfigError(f"{where}: {key!r} is no field of prompts; there are {', '.join(known)}.")
+            raise ConfigError(f"{where}: {key!r} is not a field of prompts; expected one of {', '.join(known)}.")
         rules = known[name].metadata
         changed[name] = _checked(getattr(default, name), value, where, key, rules.get("each"))
         if "slots" in rules and value != getattr(default, name):
@@ -450,7 +451,7 @@ def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: s
     try:
         found = [(name, form, turned) for _, name, form, turned in Formatter().parse(text) if name is not None]
     except ValueError as error:
-        raise ConfigError(f"{where}: {key} cannot be read ({error}); write a brace that is meant twice.") from error
+        raise ConfigError(f"{where}: {key} cannot be read ({error}); double a literal brace.") from error
     for name, form, turned in found:
         if name not in slots or turned:
             known = ", ".join(f"{{{each}}}" for each in slots)
@@ -464,9 +465,9 @@ def _check_pattern(pattern: str, where: str, key: str, groups: int) -> None:
     try:
         found = re.compile(pattern).groups
     except re.error as error:
-        raise ConfigError(f"{where}: {key} has {pattern!r}, which is no regular expression: {error}.") from error
+        raise ConfigError(f"{where}: {key} has {pattern!r}, which is not a regular expression: {error}.") from error
     if pattern and found < groups:
-        raise ConfigError(f"{where}: {key} is {pattern!r}; expected a group, (..), around what is to be found.")
+        raise ConfigError(f"{where}: {key} is {pattern!r}; expected a group, (..), around the text to find.")
 
 
 _NUMBERS = (
@@ -479,4 +480,4 @@ def _check_format(name: str, form: str, where: str, key: str) -> None:
     try:
         format(1 if name in _NUMBERS else "", form)
     except ValueError as error:
-        raise ConfigError(f"{where}: {key} shows {{{name}:{form}}}, which cannot be: {error}.") from error
+        raise ConfigError(f"{where}: {key} has {{{name}:{form}}}, which is invalid: {error}.") from error

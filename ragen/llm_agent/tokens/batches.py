@@ -1,7 +1,7 @@
-"""From rollout caches to the batches of a context manager: prompts to answer, and rows to learn.
+"""Builds the batches of a context manager from rollout caches: prompts for generation, and rows for training.
 
 Masks and scores are aligned with ``responses``, which is ``input_ids`` without its first column. A context that is too
-long loses its oldest turns, one after the other, and never its instruction or its last turn.
+long loses its oldest turns one by one, but never its instruction or its last turn.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
     from verl import DataProto
 
 NO_PARENT = -1
-"""What the column ``parents`` has of a trajectory that is no branch."""
+"""The value of the column ``parents`` for a trajectory that is not a branch."""
 
 Encode = Callable[[list[list[Message]]], list[EncodedChat]]
 
 
 @dataclass(frozen=True)
 class BatchBuilder:
-    """Makes batches.
+    """Builds batches.
 
     Attributes:
         settings: The context manager's settings.
         conversations: Builds the chats of rows.
-        encoder: Makes tokens of chats: a :class:`~ragen.llm_agent.tokens.encoding.ChatEncoder`, or one like it.
-        opening_tag: What prompts end with.
-        tokenizer: For what fills up rows.
-        processor: Takes images; None for text alone.
-        branching: How rollouts are branched; None where they are chains.
+        encoder: Tokenizes chats: a :class:`~ragen.llm_agent.tokens.encoding.ChatEncoder`, or an object like it.
+        opening_tag: The tag at the end of prompts.
+        tokenizer: Provides the padding token.
+        processor: Processes images; None for text only.
+        branching: The settings of branching; None for chains.
     """
 
     settings: ContextSettings
@@ -85,7 +85,7 @@ class BatchBuilder:
 
         Args:
             rollouts: Rollout caches.
-            with_tokens: Whether tokens are wanted; if not, None stands for those of prompts that surely fit.
+            with_tokens: Whether to return tokens; if not, they are None for every prompt that is certain to fit.
         """
         if with_tokens or self.processor is not None:
             rows, chats, encoded = self._prompts(rollouts)
@@ -113,8 +113,8 @@ class BatchBuilder:
 
         Args:
             rollouts: Rollout caches.
-            collapse: Makes the columns that collapse detection reads; None leaves them out.
-            with_histories: Whether rows have the columns ``history`` and ``metrics`` of their trajectories.
+            collapse: Builds the columns for collapse detection; None omits them.
+            with_histories: Whether to add the columns ``history`` and ``metrics``, those of the row's trajectory.
         """
         whole = self.settings.window_mode == FULL
         learnt: list[TrainingRow] = []
@@ -152,7 +152,7 @@ class BatchBuilder:
         ]
 
     def asked_chat(self, rollout: dict[str, Any], place: int) -> list[Message]:
-        """The chat that asked for a turn, whatever windows or lengths would leave out of it.
+        """The complete chat that asked for a turn, without cuts by a window or a length limit.
 
         Args:
             rollout: A rollout cache.
@@ -162,7 +162,7 @@ class BatchBuilder:
 
     @staticmethod
     def array(values: list[Any]) -> np.ndarray:
-        """An array of objects, one-dimensional."""
+        """A one-dimensional array of objects."""
         return object_array(values)
 
     def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
@@ -191,7 +191,7 @@ class BatchBuilder:
     def _encode(
         self, rows: list[Row], encode: Encode, limit: int | None
     ) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
-        """The rows, chats and tokens of a batch, without the oldest turns of rows that are longer than the limit."""
+        """The rows, chats and tokens of a batch; rows over the limit lose their oldest turns."""
         chats = [self.conversations.messages(row) for row in rows]
         encoded = encode(chats)
         for place, chat in enumerate(encoded):
@@ -202,7 +202,7 @@ class BatchBuilder:
         return rows, chats, encoded
 
     def _shortened(self, row: Row, encode: Encode, limit: int) -> Row:
-        """The row without as many of its oldest turns as it takes to fit."""
+        """The row without its oldest turns, as many as needed to fit."""
 
         def length(dropped: int) -> int:
             return len(encode([self.conversations.messages(row.without_oldest(dropped))])[0].ids)
@@ -239,7 +239,7 @@ class BatchBuilder:
         return objects | (image_objects(encoded) if self.processor is not None else {})
 
     def _numbers(self, values: Iterable[Any]) -> np.ndarray:
-        """Ids as a column: integers in generation 2026 where there are no others, objects in 2025."""
+        """Ids as a column: of objects in generation 2025; in 2026, of integers if all ids are."""
         column = object_array(values)
         integers = self.settings.generation.is_2026 and all(isinstance(value, int | np.integer) for value in column)
         return column.astype(np.int64) if integers else column
@@ -251,7 +251,7 @@ class BatchBuilder:
         return metrics | overall_metrics(rollouts, metrics) if self.settings.generation.is_2026 else metrics
 
     def check_lengths(self, tags: Iterable[str]) -> None:
-        """See that every tag's first prompt leaves room for a state.
+        """Check that every tag's first prompt leaves room for a state.
 
         Raises:
             ConfigError: An instruction is too long.
@@ -263,14 +263,14 @@ class BatchBuilder:
             if limit is not None and length > limit:
                 raise ConfigError(
                     f"{MAX_MODEL_LEN} is {self.settings.max_model_len}, which leaves {limit} tokens for a prompt, and "
-                    f"the instruction of custom_envs.{tag} alone takes {length}; raise the one or shorten the other."
+                    f"the instruction of custom_envs.{tag} alone takes {length}; raise the limit, or shorten it."
                 )
 
 
 def surely_fits(chat: Sequence[Message], limit: int) -> bool:
-    """Whether a prompt of text is so short that it cannot have more tokens than the limit.
+    """Whether a text prompt is so short that it cannot have more tokens than the limit.
 
-    A token is at least a byte, of what a tokenizer makes of a text first; only that of other than ASCII may be longer.
+    A token has at least one byte of the normalized text, and normalization lengthens only texts that are not ASCII.
     """
     texts = [message["content"] for message in chat]
     most = sum(len(text) if text.isascii() else len(text) * _LONGEST_CHARACTER for text in texts)
@@ -278,12 +278,12 @@ def surely_fits(chat: Sequence[Message], limit: int) -> bool:
 
 
 def asked(rollout: dict[str, Any], place: int) -> dict[str, Any]:
-    """A rollout cache as it was when a turn was asked for: the turns before it, and its state."""
+    """A rollout cache as it was when the turn's reply was requested: the earlier turns, and the turn's state."""
     history = rollout["history"]
     open_turn = [{key: value for key, value in turn.items() if key in _OPEN} for turn in history[place : place + 1]]
     return rollout | {"history": [*history[:place], *open_turn]}
 
 
 _TEMPLATE_TOKENS = 64  # more than a chat template, or an opening tag, adds to a message
-_LONGEST_CHARACTER = 36  # bytes that one may become by Unicode normalization
+_LONGEST_CHARACTER = 36  # maximum bytes of a character after Unicode normalization
 _OPEN = ("state", "images", "actions_left", "manager_invalid_action")

@@ -1,7 +1,7 @@
-"""The columns that RAGEN of 2026 reads to see whether a model's thoughts depend on its prompts ("collapse").
+"""The columns from which RAGEN of 2026 measures whether a model's thoughts depend on its prompts ("collapse").
 
-Of each trajectory the prompt and the thought of its first turn, and of every turn that has a thought. The prompts are
-those of the whole history, whatever ``max_model_len`` cuts from a batch.
+They have the prompt and the thought of each trajectory's first turn, and of every turn with a thought. The prompts
+contain the whole history, even where ``max_model_len`` shortens the rows of the batch.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Chats = Callable[[dict[str, Any], int], list[Message]]
 
 @dataclass(frozen=True)
 class CollapseColumns:
-    """Makes the columns.
+    """Builds the columns.
 
     Attributes:
-        settings: Which of them.
-        chat: The chat that asked for a turn of a trajectory, by its place.
-        render: A chat as the text of a prompt, without the tag that begins a reply.
-        tokenizer: Makes tokens of texts.
-        enable_think: Whether replies think; else there are no thoughts.
-        array: Makes an array of objects of a list.
+        settings: Which columns to build.
+        chat: Returns the chat that asked for a turn, given the rollout cache and the turn's index.
+        render: Renders a chat as a prompt, without the tag that opens a reply.
+        tokenizer: Tokenizes prompts and thoughts.
+        enable_think: Whether replies contain thoughts; if not, there are none.
+        array: Converts a list to an array of objects.
     """
 
     settings: CollapseSettings
@@ -40,15 +40,15 @@ class CollapseColumns:
     array: Callable[[list[Any]], np.ndarray]
 
     def of(self, rollouts: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-        """The columns of some trajectories.
+        """The columns for some trajectories.
 
         Args:
             rollouts: Rollout caches.
 
         Returns:
             ``first_turn_prompt_ids``, ``first_turn_reasoning_ids`` (token ids); ``all_turns_prompt_ids``,
-            ``all_turns_reasoning_ids`` (a list of them for each turn with a thought), ``turn_counts`` (how many these
-            are) and ``turn_counts_total`` (how many turns have a reply), int64.
+            ``all_turns_reasoning_ids`` (for each trajectory, token ids of every turn with a thought), ``turn_counts``
+            (the number of these turns) and ``turn_counts_total`` (the number of turns with a reply), int64.
         """
         columns: dict[str, np.ndarray] = {}
         if self.settings.first_turn:

@@ -1,29 +1,29 @@
-"""Batches as RAGEN itself builds them, right or wrong: ``quirks: true``, for comparing with RAGEN.
+"""Batches exactly as RAGEN builds them, including its errors: ``quirks: true``, for comparisons with RAGEN.
 
-Without quirks :mod:`ragen.llm_agent.tokens.batches` does what is meant. With them, ``generation`` selects the oddities
-that come back:
+Without quirks, :mod:`ragen.llm_agent.tokens.batches` builds correct batches. With them, ``generation`` selects the
+behavior to reproduce:
 
 ====================================================================================================  ======
 what RAGEN does                                                                                       which
 ====================================================================================================  ======
-a window shortens the caller's history for good: turns count from 1 again, rewards before it are lost  2025
-a training row drops the last turn of a history, also one that has a reply                             2025
-the line about a turn without valid actions is in prompts, and not in the rows that are learned         2026
-a chat that is too long may lose a question and keep its answer: then questions are learned             2026
-rows of single turns are learned from the token before the reply's header on                            2026
-the loss mask speaks of the token before the one that ``responses`` has in its column                  both
-turn tokens in a reply begin turns of their own, and questions and answers change places               both
-symbols and actions are those of the environment type's defaults, whatever ``env_config`` says         both
-``original_rm_scores`` are ``rm_scores``; the score stands in the last column                          both
-turn scores stand on the line break behind a reply, without penalty; those of turns not shown are lost  both
-columns of objects have as many dimensions as their lists agree in                                     both
+a window shortens the caller's history for good: turns count from 1 again, earlier rewards are lost    2025
+a training row drops the last turn of a history, even if it has a reply                                2025
+the line about a turn without valid actions is in prompts, but not in training rows                    2026
+a chat that is too long may lose a question but keep its answer: the loss is then on questions         2026
+in rows of single turns, the loss begins at the token before the reply's header                        2026
+the loss mask is off by one: each column refers to the token before that of ``responses``              both
+turn tokens within a reply begin new turns, so that questions and answers are swapped                  both
+symbols and actions are the defaults of the environment's type; ``env_config`` is ignored              both
+``original_rm_scores`` equals ``rm_scores``; the score is in the last column                           both
+turn scores are at the line break after a reply, without penalties; those of hidden turns are lost     both
+columns of objects have several dimensions if their lists have equal lengths                           both
 ====================================================================================================  ======
 
-What has no batch at all, such as a history without turns, is an error with a clear message, and not an ``IndexError``.
+Input from which no batch can be built, such as a history without turns, raises a clear error instead of an
+``IndexError``.
 
-Masks and scores are found as RAGEN finds them: it counts the tokens that begin messages, of which the first is the
-system message's, an even one a question's and an odd one an answer's, also where a chat was cut or a reply has such
-tokens in it.
+Masks and scores are computed as in RAGEN, which counts the tokens that begin messages: the first one begins the system
+message, even ones begin questions and odd ones answers, even if a chat was cut or a reply contains such tokens.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class TurnTokens:
     """The tokens that begin and end messages.
 
     Attributes:
-        start: Begins one.
-        end: Ends one.
+        start: The token that begins a message.
+        end: The token that ends it.
         has_line_break: Whether one more token follows the end of a message (ChatML).
     """
 
@@ -69,10 +69,10 @@ class TurnTokens:
 
     @classmethod
     def of(cls, tokenizer: Any) -> TurnTokens:
-        """Those of a tokenizer.
+        """The turn tokens of a tokenizer.
 
         Raises:
-            ConfigError: It has neither ChatML's nor Llama 3's, the two that RAGEN knows.
+            ConfigError: It has neither those of ChatML nor those of Llama 3, the only ones that RAGEN knows.
         """
         vocabulary = tokenizer.get_vocab()
         for number, (start, end) in enumerate(_KNOWN):
@@ -80,13 +80,13 @@ class TurnTokens:
                 return cls(vocabulary[start], vocabulary[end], number == 0)
         raise ConfigError(
             f"quirks is true, and {type(tokenizer).__name__} has none of {_KNOWN}, by which RAGEN finds replies; use "
-            "quirks: false, which knows any chat template."
+            "quirks: false, which works with any chat template."
         )
 
 
 @dataclass(frozen=True)
 class RagenEncoder:
-    """Chats to tokens without looking for replies; the opening tag is put behind every prompt.
+    """Tokenizes chats without locating replies, and appends the opening tag to every prompt.
 
     Attributes:
         tokenizer: Any tokenizer.
@@ -101,7 +101,7 @@ class RagenEncoder:
         return self._encoded([text + opening_tag for text in self.template.render(chats, add_generation_prompt=True)])
 
     def rollouts(self, chats: Sequence[Sequence[Message]], opening_tag: str = "") -> list[EncodedChat]:
-        """See :meth:`.ChatEncoder.rollouts`; no reply is marked."""
+        """See :meth:`.ChatEncoder.rollouts`; replies are not located."""
         return self._encoded(self.template.render(chats))
 
     def _encoded(self, texts: list[str]) -> list[EncodedChat]:
@@ -110,11 +110,11 @@ class RagenEncoder:
 
 @dataclass(frozen=True)
 class RagenBatches(BatchBuilder):
-    """Makes batches as RAGEN does; see :class:`.BatchBuilder` for what is not here.
+    """Builds batches as RAGEN does; everything else is inherited from :class:`.BatchBuilder`.
 
     Attributes:
-        env_nums: How many environments each tag has.
-        turn_tokens: What begins and ends messages.
+        env_nums: Number of environments of each tag.
+        turn_tokens: The tokens that begin and end messages.
     """
 
     env_nums: Mapping[str, int] = field(default_factory=dict)
@@ -124,10 +124,10 @@ class RagenBatches(BatchBuilder):
     def of(
         cls, conversations: ConversationBuilder, tokenizer: Any, template: ChatTemplate, env_nums: Mapping[str, int]
     ) -> Self:
-        """Make the parts.
+        """Create it with the encoder of a tokenizer.
 
         Raises:
-            ConfigError: The tokenizer has other turn tokens than those that RAGEN knows.
+            ConfigError: RAGEN does not know the tokenizer's turn tokens.
         """
         tokens = TurnTokens.of(tokenizer)
         encoder = RagenEncoder(tokenizer, template)
@@ -137,7 +137,7 @@ class RagenBatches(BatchBuilder):
     def prompt_columns(
         self, rollouts: Sequence[dict[str, Any]], with_tokens: bool = True
     ) -> tuple[dict[str, np.ndarray], list[list[int] | None]]:
-        """See :meth:`.BatchBuilder.prompt_columns`; tokens are always there."""
+        """See :meth:`.BatchBuilder.prompt_columns`; tokens are always returned."""
         return super().prompt_columns(rollouts)
 
     def _prompts(self, rollouts: Sequence[dict[str, Any]]) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
@@ -170,7 +170,7 @@ class RagenBatches(BatchBuilder):
         stops = [self._learnt(rollout) for rollout in rollouts]
         rows = [row for each in zip(range(len(stops)), rollouts, stops, strict=True) for row in self._rows(*each)]
         if not rows:
-            raise InputError("no trajectory has a reply, so there is nothing to learn; play at least one turn.")
+            raise InputError("no trajectory has a reply, so there is nothing to train on; play at least one turn.")
         rewards = [
             [turn.get("reward", 0.0) for turn in rollout["history"][:stop]]
             for rollout, stop in zip(rollouts, stops, strict=True)
@@ -186,7 +186,7 @@ class RagenBatches(BatchBuilder):
             scores = _scores(ids.shape[1] - 1, [totals[row.episode] for row in rows])
         tensors |= {"loss_mask": loss, "rm_scores": scores, "original_rm_scores": scores.clone()}
         objects = self._objects(rows, chats, ()) | ({} if collapse is None else collapse.of(rollouts))
-        if with_histories:  # one entry of each trajectory, however many rows it has
+        if with_histories:  # one entry per trajectory, for any number of rows
             objects |= {
                 name: self.array([rollout.get(name, nothing) for rollout in rollouts])
                 for name, nothing in (("history", []), ("metrics", {}))
@@ -197,7 +197,7 @@ class RagenBatches(BatchBuilder):
         )
 
     def _rows(self, episode: int, rollout: dict[str, Any], stop: int) -> list[Row]:
-        """One row of a trajectory, or in turn modes one of each of its replies."""
+        """The row of a trajectory, or in turn modes a row for each of its replies."""
         if self.settings.window_mode == FULL:
             return [Row(episode, rollout, 0, stop, is_prompt=False, is_warned=False)]
         return [
@@ -207,7 +207,7 @@ class RagenBatches(BatchBuilder):
         ]
 
     def _learnt(self, rollout: dict[str, Any]) -> int:
-        """How many turns of a trajectory are learned; generation 2025 leaves its cache with these alone."""
+        """Number of turns of a trajectory to train on; generation 2025 removes the others from its cache."""
         if not self.settings.generation.is_2026:
             if "state" in _last(rollout):
                 rollout["history"] = rollout["history"][:-1]
@@ -215,15 +215,15 @@ class RagenBatches(BatchBuilder):
         return _closed(rollout["history"]) if self.settings.generation.is_2026 else len(rollout["history"])
 
     def _shorten(self, rollout: dict[str, Any]) -> None:
-        """Cut a trajectory's history to the window, for good."""
+        """Cut a trajectory's history to the window; its cache is changed."""
         if self.settings.window is not None:
             rollout["history"] = rollout["history"][-self.settings.window :]
 
     def _fitted(self, row: Row) -> list[Message]:
-        """The chat of a row without as many of its oldest turns or messages as it takes to fit (2026).
+        """The chat of a row without its oldest turns or messages, as many as needed to fit (2026).
 
-        Where it is no single message, whole rounds go: a question, its answer, and the message behind it where that
-        has a reward, though it asks the next question too.
+        Unless it is a single message, whole rounds are removed: a question, its answer, and the next message if it has
+        a reward, although that message also asks the next question.
         """
         messages = self.conversations.messages(row)
         if self.settings.window_mode == SINGLE:
@@ -241,14 +241,14 @@ class RagenBatches(BatchBuilder):
         return limit is None or len(encode([messages], opening_tag)[0].ids) <= limit
 
     def asked_chat(self, rollout: dict[str, Any], place: int) -> list[Message]:
-        """See :meth:`.BatchBuilder.asked_chat`; of a trajectory without a turn, its opening."""
+        """See :meth:`.BatchBuilder.asked_chat`; for a trajectory without turns, the chat's opening."""
         history = rollout["history"]
         learnt = asked(rollout | {"history": history[: _closed(history)]}, place)
         return self.conversations.messages(Row(0, learnt, 0, len(learnt["history"]), is_prompt=True, is_warned=False))
 
     @staticmethod
     def array(values: list[Any]) -> np.ndarray:
-        """An array of objects, with more dimensions where the lists agree in their lengths."""
+        """An array of objects; lists of equal lengths become further dimensions."""
         return np.array(values, dtype=object)
 
     def _objects(self, rows: Sequence[Row], chats: Sequence[Any], encoded: Sequence[EncodedChat]) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class RagenBatches(BatchBuilder):
         return objects
 
     def _totals(self, rollouts: Sequence[dict[str, Any]], rewards: Sequence[Sequence[float]]) -> list[float]:
-        sums = np.array([sum(each) for each in rewards], dtype=np.float32)  # and so is what their sums lose
+        sums = np.array([sum(each) for each in rewards], dtype=np.float32)  # rounded as in RAGEN
         totals = (sums + np.array([each.get("penalty", 0) for each in rollouts], dtype=np.float32)).tolist()
         return normalized(totals, rollouts, self.settings)
 
@@ -277,13 +277,13 @@ def _last(rollout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _closed(history: Sequence[dict[str, Any]]) -> int:
-    """How many turns a history has without an open one at its end."""
+    """Number of turns of a history, excluding an open one at its end."""
     is_open = bool(history) and "state" in history[-1] and "llm_response" not in history[-1]
     return len(history) - is_open
 
 
 def _oldest(messages: Sequence[Message]) -> int:
-    """How many messages go at once."""
+    """Number of messages to remove at once."""
     roles = [message["role"] for message in messages[:3]]
     if roles[:2] != ["user", "assistant"]:
         return 1
@@ -298,8 +298,8 @@ def _masks(
     Args:
         ids: ``(rows, tokens)``, padded on the left.
         attention: 0 where padded, of the same shape.
-        tokens: What begins messages.
-        settings: The window mode, and whether questions are learned too.
+        tokens: The tokens that begin messages.
+        settings: The window mode, and whether the loss includes questions.
 
     Returns:
         Both ``(rows, tokens - 1)``; bool in generation 2025, float32 in 2026.
@@ -322,7 +322,7 @@ def _masks(
 
 
 def _scores(width: int, totals: Sequence[float]) -> torch.Tensor:
-    """Scores in the last column: ``(rows, width)``, float32."""
+    """Scores in the last column; float32 ``(rows, width)``."""
     import torch
 
     scores = torch.zeros((len(totals), width), dtype=torch.float32)
@@ -331,12 +331,12 @@ def _scores(width: int, totals: Sequence[float]) -> torch.Tensor:
 
 
 def _turn_scores(ids: torch.Tensor, tokens: TurnTokens, rewards: Sequence[Sequence[float]]) -> torch.Tensor:
-    """Each turn's reward behind its reply: ``(rows, tokens - 1)``, float32.
+    """Each turn's reward after its reply; float32 ``(rows, tokens - 1)``.
 
     Args:
         ids: The rows.
-        tokens: What begins and ends messages.
-        rewards: Those of each row's turns, in order.
+        tokens: The tokens that begin and end messages.
+        rewards: The rewards of each row's turns, in order.
     """
     import torch
 

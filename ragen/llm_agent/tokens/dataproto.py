@@ -1,6 +1,6 @@
-"""Rows of tokens to verl's ``DataProto``: left padding, positions, masks and scores.
+"""Builds verl's ``DataProto`` from rows of tokens: left padding, positions, masks and scores.
 
-Importing verl takes seconds, so it is imported when the first batch is built.
+Importing verl takes seconds, so it is imported only when the first batch is built.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def object_array(values: Iterable[Any]) -> np.ndarray:
-    """A one-dimensional object array, also of lists of equal length, which ``np.array`` would make a matrix."""
+    """A one-dimensional array of objects, even for lists of equal length, of which ``np.array`` makes a matrix."""
     import numpy as np
 
     items = list(values)
@@ -44,12 +44,12 @@ def data_proto(
 
 @needs("verl", "a DataProto batch")
 def token_tensors(chats: Sequence[EncodedChat], pad_token_id: int, processor: Any = None) -> dict[str, torch.Tensor]:
-    """The tensors that say which tokens there are.
+    """The tokens of a batch, their attention mask and positions, as tensors.
 
     Args:
         chats: The rows.
-        pad_token_id: Fills up the rows on their left.
-        processor: Computes positions for models that give images two of their own (``get_rope_index``).
+        pad_token_id: The padding token; rows are padded on the left.
+        processor: Computes the positions for models with multimodal rotary embeddings (``get_rope_index``).
 
     Returns:
         ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, tokens)``, and ``responses``, which is
@@ -72,7 +72,7 @@ def token_tensors(chats: Sequence[EncodedChat], pad_token_id: int, processor: An
 def _image_positions(
     ids: torch.Tensor, attention: torch.Tensor, plain: torch.Tensor, chats: Sequence[EncodedChat], processor: Any
 ) -> torch.Tensor:
-    """Positions as verl gives them to models with multimodal rotary embeddings: plain, time, height, width."""
+    """Positions in verl's format for models with multimodal rotary embeddings: plain, time, height, width."""
     import torch
 
     wants_kinds = "mm_token_type_ids" in signature(processor.get_rope_index).parameters  # transformers 5
@@ -89,10 +89,10 @@ def _image_positions(
 
 
 def image_objects(chats: Sequence[EncodedChat]) -> dict[str, np.ndarray]:
-    """What verl wants of the images: themselves for the rollout, and the processor's tensors for training.
+    """The images in verl's format: as they are for rollouts, and as the processor's tensors for training.
 
     Returns:
-        ``multi_modal_data`` with ``{"images": [..]}`` and ``multi_modal_inputs`` for each row.
+        ``multi_modal_data`` (``{"images": [..]}``) and ``multi_modal_inputs`` of each row.
     """
     return {
         "multi_modal_data": object_array({"images": chat.images} if chat.images else {} for chat in chats),
@@ -117,7 +117,7 @@ def mask_tensor(chats: Sequence[EncodedChat], spans: Sequence[Sequence[tuple[int
         spans: ``[start, end)`` in tokens, for each row.
 
     Returns:
-        float32 ``(rows, tokens - 1)``, aligned with ``responses``: column t speaks of the token after token t.
+        float32 ``(rows, tokens - 1)``, aligned with ``responses``: column t refers to token t + 1.
     """
     import torch
 
@@ -132,11 +132,11 @@ def mask_tensor(chats: Sequence[EncodedChat], spans: Sequence[Sequence[tuple[int
 
 @needs("verl", "a DataProto batch")
 def score_tensor(chats: Sequence[EncodedChat], scores: Sequence[Sequence[tuple[int, float]]]) -> torch.Tensor:
-    """Scores at tokens.
+    """A tensor of scores at some tokens, 0 elsewhere.
 
     Args:
         chats: The rows.
-        scores: Pairs of a token and the score to add there, for each row.
+        scores: For each row, pairs of a token's index and the score to add there.
 
     Returns:
         float32 ``(rows, tokens - 1)``, aligned with ``responses``.
@@ -153,12 +153,12 @@ def score_tensor(chats: Sequence[EncodedChat], scores: Sequence[Sequence[tuple[i
 
 @dataclass
 class PromptBatch:
-    """Prompts or replies, a row each.
+    """Prompts or replies in rows, like a ``DataProto`` without tensors.
 
     Attributes:
         non_tensor_batch: Columns; see :mod:`ragen.llm_agent.rollout.actor`. ``prompt_ids`` has each prompt's tokens.
-        meta_info: What goes for the whole batch.
-        batch: None, where a ``DataProto`` has its tensors.
+        meta_info: Facts about the whole batch.
+        batch: None; a ``DataProto`` has its tensors here.
     """
 
     non_tensor_batch: dict[str, np.ndarray]

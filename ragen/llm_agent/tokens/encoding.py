@@ -1,9 +1,9 @@
-"""Chats to tokens, with the places of their replies; images go through the processor.
+"""Tokenizes chats and locates their replies; images are processed by the processor.
 
-What the assistant said is found for any chat template: in a chat's characters, and then in its tokens. A reply is its
-text with the tags that it has around it, and the token that ends its turn. Headers, line breaks between messages and
-``<think>`` blocks that a template adds on its own are not part of it. What ends a turn comes from the template: the
-first control token after a reply, unless it is one that opens messages.
+Replies are located for any chat template: first in the characters of the rendered chat, then in its tokens. A reply
+consists of its text with its tags, and the token that ends its turn. It excludes headers, line breaks between messages
+and ``<think>`` blocks that the template adds itself. The end of a turn is determined from the template: it is the first
+control token after a reply, unless that token opens messages.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ragen.llm_agent.prompting.conversation import images_of
 from ragen.llm_agent.prompting.replies import ControlTokens
 
 Span = tuple[int, int]
-CONTEXT = 8  # tokens before a reply that help to find it again among image tokens
+CONTEXT = 8  # tokens before a reply by which it is located again among image tokens
 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A rendered chat and where its replies are.
+    """A rendered chat and the spans of its replies.
 
     Attributes:
-        text: The chat up to the end of its last reply; all of it if there is none.
-        replies: ``[start, end)`` in characters of every reply with its end-of-turn token, in order.
-        inner: The same without the tag that prompts end with and without the end-of-turn token.
-        body: Where the first user message's content starts.
+        text: The chat up to the end of its last reply; the whole chat if it has none.
+        replies: ``[start, end)`` in characters of every reply including its end-of-turn token, in order.
+        inner: The same without the opening tag and the end-of-turn token.
+        body: The index of the first character of the first user message's content.
     """
 
     text: str
@@ -41,18 +41,18 @@ class MarkedText:
 
 
 class ReplyMarker:
-    """Marks the replies in chats rendered by one template."""
+    """Locates the replies in chats rendered by one template."""
 
     def __init__(self, template: ChatTemplate, control: ControlTokens, eos_token: str | None = None) -> None:
-        """Learn how the template ends turns, on a chat of two.
+        """Determine how the template ends turns, by a chat of two turns.
 
         Args:
             template: Renders the chats.
             control: The tokenizer's control tokens.
-            eos_token: The tokenizer's end token; it ends a turn even where it also opens messages.
+            eos_token: The tokenizer's end token; it ends a turn even if it also opens messages.
 
         Raises:
-            TemplateError: The template leaves out messages.
+            TemplateError: The template omits messages.
         """
         self._template = template
         self._control = control.pattern
@@ -62,14 +62,14 @@ class ReplyMarker:
         self._plain_end = self._ending_text(gap=outline.literals[2], tail=outline.literals[4])
 
     def mark(self, chats: Sequence[Sequence[Message]], opening_tag: str = "") -> list[MarkedText]:
-        """Render chats and find their replies.
+        """Render chats and locate their replies.
 
         Args:
             chats: Lists of messages.
-            opening_tag: What prompts end with, and replies so begin with.
+            opening_tag: The tag at the end of prompts, with which replies therefore begin.
 
         Raises:
-            TemplateError: The template leaves out a reply.
+            TemplateError: The template omits a reply.
         """
         texts = self._template.render(chats)
         marked = [
@@ -86,14 +86,14 @@ class ReplyMarker:
         return marked
 
     def keeps_thoughts(self) -> bool:
-        """Whether the template shows what earlier turns had in ``<think>``, as well as the last one."""
+        """Whether the template keeps the ``<think>`` blocks of earlier turns, not only of the last one."""
         say = self._template.message
         asked, answered = say("user", "ask"), say("assistant", "<think>zzq</think><answer>tell</answer>")
         return self._template.render([[asked, answered, asked, answered]])[0].count("zzq") == 2
 
     def _mark(self, text: str, outline: Outline, opening_tag: str) -> MarkedText:
         places = outline.locate(text)
-        if places is None:  # the template looked inside a content; unchanged contents keep text and mask together
+        if places is None:  # the template changed a content; with contents unchanged, text and mask agree
             text, places = outline.fill()
         said = list(self._said(text, places))
         replies = [(start, end + size) for start, end, size in said]
@@ -102,7 +102,7 @@ class ReplyMarker:
         return MarkedText(text[: replies[-1][1]] if replies else text, replies, inner, body)
 
     def _said(self, text: str, places: Sequence[Place]) -> Iterator[tuple[int, int, int]]:
-        """Where each reply begins and ends, and how long what then ends its turn is."""
+        """The start and end of each reply, and the length of the text after it that ends its turn."""
         messages = [list(group) for _, group in groupby(places, key=lambda place: place.part.message)]
         limits = [*(message[0].start for message in messages[1:]), len(text)]
         for message, limit in zip(messages, limits, strict=True):
@@ -111,7 +111,7 @@ class ReplyMarker:
                 yield start, end, self._end_of_turn(text[end:limit])
 
     def _end_of_turn(self, rest: str) -> int:
-        """How many characters of the template's text after a reply end its turn."""
+        """Number of characters of the template's text after a reply that end its turn."""
         token = self._control.search(rest)
         if token and not rest[: token.start()].strip():
             return 0 if token.group() in self._openers else token.end()
@@ -137,31 +137,31 @@ class ReplyMarker:
         return {*opened[shared:], *self._control.findall(outline.literals[0])[-1:]}
 
     def _ending_text(self, gap: str, tail: str) -> str:
-        """The plain text that ends a reply in templates that have no control token for it."""
+        """The plain text that ends a reply in templates without a control token for that."""
         plain = tail.rstrip()
         return plain if gap.startswith(plain) and not self._control.search(plain) else ""
 
 
 def _before_tag(text: str, place: Place) -> int:
-    """Where a part begins with the tag that opens it; a closing one, if it is there, is the template's."""
+    """The start of a part including the tag that opens it; a closing tag before it belongs to the template."""
     head, tag = text[: place.start].rstrip(), place.part.tag_before
     return len(head) - len(tag) if tag in OPENING_TAGS and head.endswith(tag) else place.start
 
 
 def _after_tag(text: str, place: Place) -> int:
-    """Where a part ends with the tag that closes it."""
+    """The end of a part including the tag that closes it."""
     tail, tag = text[place.end :].lstrip(), place.part.tag_after
     closes = tag not in ("", *OPENING_TAGS) and tail.startswith(tag)
     return len(text) - len(tail) + len(tag) if closes else place.end
 
 
 def token_span(span: Span, offsets: Sequence[Span]) -> Span:
-    """The tokens that a stretch of characters covers.
+    """The tokens that a span of characters covers.
 
     Args:
         span: ``[start, end)`` in characters; the last one is not whitespace.
-        offsets: ``[start, end)`` in characters of every token. Tokenizers may leave whitespace out of them, so a token
-            counts by its place between its neighbors.
+        offsets: ``[start, end)`` in characters of every token. Tokenizers may exclude whitespace from them, so a token
+            is located relative to its neighbors.
 
     Returns:
         ``[start, end)`` in tokens.
@@ -171,7 +171,7 @@ def token_span(span: Span, offsets: Sequence[Span]) -> Span:
 
 
 def moved(spans: Sequence[Span], plain: Sequence[int], full: Sequence[int]) -> list[Span] | None:
-    """Where token spans are after a processor has put image tokens between them.
+    """The token spans after a processor has inserted image tokens between them.
 
     Args:
         spans: ``[start, end)`` in tokens of ``plain``, in order.
@@ -179,7 +179,7 @@ def moved(spans: Sequence[Span], plain: Sequence[int], full: Sequence[int]) -> l
         full: The tokens of the text with its images. A span and the ``CONTEXT`` tokens before it are as in ``plain``.
 
     Returns:
-        The spans in tokens of ``full``, or None if one of them is not there.
+        The spans in tokens of ``full``; None if one of them is not found.
     """
     found: list[Span] = []
     done = cursor = 0
@@ -207,11 +207,12 @@ class EncodedChat:
 
     Attributes:
         ids: The tokens.
-        replies: ``[start, end)`` in tokens of every reply with its end-of-turn token, in order; empty for a prompt.
-        inner: The same without the tag that prompts end with and without the end-of-turn token.
-        body: The token with which the first user message begins.
+        replies: ``[start, end)`` in tokens of every reply including its end-of-turn token, in order; empty for a
+            prompt.
+        inner: The same without the opening tag and the end-of-turn token.
+        body: The index of the first token of the first user message's content.
         images: The chat's images, in order.
-        image_inputs: What the processor makes of them for the model (``pixel_values``, ...).
+        image_inputs: The processor's tensors of them for the model (``pixel_values``, ...).
     """
 
     ids: list[int]
@@ -226,13 +227,13 @@ class ChatEncoder:
     """Encodes chats with one tokenizer, template and processor."""
 
     def __init__(self, tokenizer: Any, template: ChatTemplate, marker: ReplyMarker, processor: Any = None) -> None:
-        """Put the parts together.
+        """Check the tokenizer.
 
         Args:
-            tokenizer: A fast tokenizer: one that knows which characters a token came from.
+            tokenizer: A fast tokenizer, which reports the characters of each token.
             template: Renders prompts.
-            marker: Renders chats with replies, and finds them.
-            processor: Takes the images; None for text alone.
+            marker: Renders chats with replies, and locates these.
+            processor: Processes the images; None for text only.
 
         Raises:
             ConfigError: The tokenizer is not a fast one.
@@ -248,22 +249,22 @@ class ChatEncoder:
         self._processor = processor
 
     def prompts(self, chats: Sequence[Sequence[Message]], opening_tag: str) -> list[EncodedChat]:
-        """Encode chats that a reply is to follow.
+        """Tokenize prompts.
 
         Args:
-            chats: Lists of messages; each ends with the user's.
-            opening_tag: Put at the end, unless the template ends a prompt with it already.
+            chats: Lists of messages; the last message is the user's.
+            opening_tag: Appended unless the template already ends a prompt with it.
         """
         texts = self._template.render(chats, add_generation_prompt=True)
         texts = [text if text.rstrip().endswith(opening_tag) else text + opening_tag for text in texts]
         return self._encode([MarkedText(text, [], [], 0) for text in texts], chats, with_offsets=False)
 
     def rollouts(self, chats: Sequence[Sequence[Message]], opening_tag: str = "") -> list[EncodedChat]:
-        """Encode chats that end with a reply, and find their replies.
+        """Tokenize chats that end with a reply, and locate their replies.
 
         Args:
             chats: Lists of messages.
-            opening_tag: What prompts end with.
+            opening_tag: The tag at the end of prompts.
         """
         return self._encode(self._marker.mark(chats, opening_tag), chats, with_offsets=True)
 
@@ -286,7 +287,7 @@ class ChatEncoder:
         return self._with_images(plain, marked.text, images) if images else plain
 
     def _with_images(self, plain: EncodedChat, text: str, images: list[Any]) -> EncodedChat:
-        """The chat with the processor's tokens for its images."""
+        """The chat with the processor's image tokens."""
         inputs = dict(self._processor(text=[text], images=images, add_special_tokens=False, return_tensors="pt"))
         ids = inputs.pop("input_ids")[0].tolist()
         inputs.pop("attention_mask", None)

@@ -1,8 +1,8 @@
-"""Makes trajectory scores comparable: within which group, and by which method.
+"""Normalizes the scores of trajectories within groups.
 
 RAGEN's rules: the standard deviation is the sample's (n - 1), and 1e-6 is added to it. Scores of a group that differ by
-no more than that are equal but for rounding, and become exactly 0 by every method but ``identity``. If no group has a
-second member there is nothing to compare, and all scores stay.
+at most that much count as equal, and become exactly 0 with every method except ``identity``. If every group has a
+single member, scores are unchanged.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ GROUPINGS: dict[str, Callable[[dict[str, Any]], Hashable]] = {
 
 
 def group_of(rollouts: Sequence[dict[str, Any]], grouping: str) -> list[Hashable]:
-    """Which group each rollout belongs to.
+    """The group of each rollout.
 
     Args:
         rollouts: Rollout caches with ``group_id`` and ``tag``.
-        grouping: ``state`` (the same start), ``inductive`` (the same tag) or ``batch`` (all of them).
+        grouping: ``state`` (the same initial state), ``inductive`` (the same tag) or ``batch`` (all rollouts).
     """
     return [GROUPINGS[grouping](rollout) for rollout in rollouts]
 
@@ -65,10 +65,10 @@ def normalize(scores: Sequence[float], groups: Sequence[Hashable], method: str) 
     """Normalize scores group by group.
 
     Args:
-        scores: One a trajectory, penalty included.
-        groups: The group of each.
+        scores: The score of each trajectory, including its penalty.
+        groups: The group of each trajectory.
         method: ``identity``, ``mean`` (subtract the group's mean), ``mean_std`` (then divide by its standard
-            deviation) or ``asym_clip`` (then cut to -1 .. 3).
+            deviation) or ``asym_clip`` (then clip to -1 .. 3).
 
     Returns:
         The normalized scores in the order given, float64.

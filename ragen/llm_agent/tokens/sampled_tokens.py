@@ -1,9 +1,9 @@
-"""Prompts and replies as tokens, on the way from the actor to the training batch.
+"""Prompts and replies as tokens, passed from the actor to the training batch.
 
-An actor that knows tokens puts an :class:`Exchange` for every prompt into the column ``exchanges`` of its answer. The
-context manager hands it on inside the reply's raw text, a :class:`RawReply`. So it goes wherever the text goes: through
-the environment manager into the history, out of it again where a turn is taken back, into copies of the cache. A
-history has RAGEN's shape, and no second record of tokens is needed.
+An actor that knows the tokens adds an :class:`Exchange` for every prompt as the column ``exchanges`` of its output. The
+context manager attaches it to the reply's raw text, a :class:`RawReply`. It therefore follows the text: through the
+environment manager into the history, and into copies of the cache. The history keeps RAGEN's format, and no second
+record of tokens is needed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A prompt and its reply as the model saw and drew them.
+    """A prompt and its reply as tokens.
 
     Attributes:
-        messages: The prompt as a chat; empty where its tokens are unknown.
-        prompt_ids: Its tokens; None where unknown.
-        reply_ids: The tokens that were sampled, the one that ended the turn included if it was; None where unknown.
-        log_probs: The log-probability of each of ``reply_ids``, as sampled; None where unknown.
-        cut_off: Whether the reply came to its end because it was too long, and not because the model ended it.
+        messages: The prompt as a chat; empty if its tokens are unknown.
+        prompt_ids: The prompt's tokens; None if unknown.
+        reply_ids: The sampled tokens, including the one that ended the turn, if sampled; None if unknown.
+        log_probs: The log-probability of each of ``reply_ids`` when it was sampled; None if unknown.
+        cut_off: Whether the reply reached its length limit before the model ended it.
     """
 
     messages: Sequence[Message] = ()
@@ -44,22 +44,22 @@ class Exchange:
         log_probs: Sequence[float] | None,
         cut_off: bool,
     ) -> Self:
-        """One whose tokens are known. They are kept in arrays: a history holds all its prompts, and lists are big."""
+        """An exchange with known tokens, stored in arrays to save memory: a history keeps all its prompts."""
         values = None if log_probs is None else array("d", log_probs)
         return cls(messages, array("i", prompt_ids), array("i", reply_ids), values, cut_off)
 
     @property
     def has_tokens(self) -> bool:
-        """Whether it is known which tokens were seen and drawn."""
+        """Whether the tokens of the prompt and of the reply are known."""
         return self.prompt_ids is not None and self.reply_ids is not None
 
 
 class RawReply(str):
-    """A reply's raw text, ``llm_raw_response`` of a turn, and what is known of how it came about.
+    """A reply's raw text, ``llm_raw_response`` of a turn, with its tokens if known.
 
     Attributes:
-        exchange: What was asked and answered; None where the actor did not say.
-        tag_added: Whether the tag that it begins with stood in the prompt, and the model did not write it.
+        exchange: The prompt and the reply as tokens; None if the actor did not return them.
+        tag_added: Whether its first tag is from the prompt and was not written by the model.
     """
 
     __slots__ = ("exchange", "tag_added")
@@ -67,13 +67,13 @@ class RawReply(str):
     tag_added: bool
 
     def __new__(cls, text: str, exchange: Exchange | None = None, tag_added: bool = False) -> Self:
-        """Tie a text to where it comes from."""
+        """Attach the exchange to the text."""
         reply = super().__new__(cls, text)
         reply.exchange, reply.tag_added = exchange, tag_added
         return reply
 
 
 def raw_reply(turn: dict[str, Any]) -> RawReply:
-    """A played turn's raw reply; where it is a plain text, nothing is known of it."""
+    """A played turn's raw reply; for a plain string, one without an exchange."""
     raw = turn.get("llm_raw_response", "")
     return raw if isinstance(raw, RawReply) else RawReply(str(raw))

@@ -1,23 +1,22 @@
-"""The rows of a training batch: in the tokens that were seen and sampled, or, where those are unknown, in text.
+"""The rows of a training batch, with their masks, scores and advantages.
 
-A chat that is written once more and tokenized need not give the tokens that were sampled: a reply is shown tidied up,
-a template leaves out earlier thoughts, text has many spellings in tokens. A trainer would then compute probabilities
-that no reply was drawn with. So where all of a trajectory's exchanges are known, its rows are made of them alone::
+Rows consist of the tokens of prompts and replies if these are known, and otherwise of tokenized text. Tokenizing a chat
+again may yield other tokens than those sampled: replies are shown cleaned, a template may omit earlier thoughts, and
+the same text has many tokenizations. The trainer would then compute probabilities of tokens that were never sampled.
+If all exchanges of a trajectory are known, its rows are therefore built from them::
 
-    turn 1   shown a b c               drew d e      The second prompt resumes from all that was shown and drawn:
-    turn 2   shown a b c d e f g h     drew i j      one row   a b c d e f g h i j   for both replies
+    turn 1   prompt a b c               reply d e    The second prompt extends the first prompt and reply:
+    turn 2   prompt a b c d e f g h     reply i j    one row   a b c d e f g h i j   for both replies
                                                      mask      . . . x x . . . x x
 
-    turn 2   shown a b c D f g h       drew i j      It shows the first reply otherwise: a row of its own
+    turn 2   prompt a b c D f g h       reply i j    It shows the first reply differently: two rows
                                                      a b c d e     a b c D f g h i j
                                                      . . . x x     . . . . . . . x x
 
-Every reply is learned once, after the very prompt that it answered. Otherwise the chat's text is tokenized; then a tag
-that the prompt had opened and the end of a turn that a reply did not come to are left out of the loss.
+The loss includes every reply once, after exactly the prompt that it answered. If tokens are unknown, the chat's text is
+tokenized; the loss then excludes an opening tag from the prompt, and the end of a turn that the model did not write.
 
-Masks, scores and advantages of a training batch: which tokens are learned, and what they earned.
-
-Rows of trees share turns. A turn is learned in the row of the environment that played it, and masked in all others.
+Rows of trees share turns. The loss on a turn is in the row of the environment that played it; other rows mask it.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ class TrainingRow:
     """One row of a training batch.
 
     Attributes:
-        row: Whose it is; its last turns are those whose replies are learned.
+        row: Its turns; the loss is on the replies of the last of them.
         chat: The row as messages.
-        encoded: The row as tokens; ``replies`` are the tokens to learn, for each turn that is learned.
-        log_probs: The log-probabilities of those tokens, as sampled; None where unknown.
+        encoded: The row as tokens; ``replies`` are the spans with loss, one per turn.
+        log_probs: The log-probabilities of these tokens when they were sampled; None if unknown.
     """
 
     row: Row
@@ -60,26 +59,26 @@ class TrainingRow:
 
     @property
     def length(self) -> int:
-        """How many tokens are learned."""
+        """Number of tokens with loss."""
         return sum(end - start for start, end in self.encoded.replies)
 
     @property
     def last(self) -> int:
-        """The last token that is learned; where none is, the last of all."""
+        """The index of the last token with loss; without any, of the last token."""
         ends = [end for start, end in self.encoded.replies if end > start]
         return (ends[-1] if ends else len(self.encoded.ids)) - 1
 
 
 def sampled_rows(row: Row, first: int) -> list[tuple[Row, list[Exchange]]] | None:
-    """A trajectory's turns in as few rows as can be, each turn after the very prompt that it answered.
+    """A trajectory's turns in as few rows as possible, with each reply after exactly the prompt that it answered.
 
     Args:
-        row: Ends with the last turn to learn.
-        first: The first turn to learn, from 0.
+        row: Ends with the last turn to train on.
+        first: The first turn to train on, from 0.
 
     Returns:
-        Rows of the turns to learn and their exchanges; None if there are no turns, or tokens of one are unknown.
-        Images are not kept in exchanges, so turns with images count as unknown.
+        Rows of these turns with their exchanges; None if there are no turns, or the tokens of one are unknown.
+        Exchanges do not keep images, so the tokens of turns with images count as unknown.
     """
     found = [raw_reply(turn).exchange for turn in row.rollout["history"][max(0, first) : row.stop]]
     known = [each for each in found if each is not None and each.has_tokens and not images_of(each.messages)]
@@ -91,7 +90,7 @@ def sampled_rows(row: Row, first: int) -> list[tuple[Row, list[Exchange]]] | Non
 
 
 def stretches(exchanges: Sequence[Exchange]) -> list[Span]:
-    """The longest runs of exchanges in which every prompt begins with all that was shown and drawn before."""
+    """The longest runs of exchanges in which every prompt begins with the previous prompt and reply."""
     runs: list[Span] = []
     said: list[int] = []
     for turn, exchange in enumerate(exchanges):
@@ -103,13 +102,13 @@ def stretches(exchanges: Sequence[Exchange]) -> list[Span]:
 
 
 def exchanged_row(row: Row, exchanges: Sequence[Exchange], reply: Message, body: int = 0) -> TrainingRow:
-    """The row of exchanges of which each resumes from the one before.
+    """The row of exchanges that each extend the previous one.
 
     Args:
         row: Their turns.
         exchanges: One for each turn.
         reply: The last reply as a message.
-        body: The token with which the first user message begins.
+        body: The index of the first token of the first user message's content.
     """
     spans = [(len(prompt), len(prompt) + len(said)) for prompt, said in map(_tokens, exchanges)]
     prompt, said = _tokens(exchanges[-1])
@@ -132,14 +131,14 @@ def _tokens(exchange: Exchange) -> tuple[list[int], list[int]]:
 
 
 def written_row(row: Row, chat: list[Message], encoded: EncodedChat, count: int, as_shown: bool = False) -> TrainingRow:
-    """The row of a chat's text.
+    """The row of a chat that was tokenized as text.
 
     Args:
         row: The turns that the chat shows.
         chat: The messages.
-        encoded: Their tokens, with all replies marked.
-        count: How many replies are learned: the last ones.
-        as_shown: Whether a reply's tag and end are learned even where the prompt wrote them.
+        encoded: Their tokens, with the spans of all replies.
+        count: Number of replies with loss, from the end.
+        as_shown: Whether the loss includes a reply's opening tag and end of turn even if the model did not write them.
     """
     replies, inner = encoded.replies[-count:], encoded.inner[-count:]
     if not as_shown:
@@ -149,7 +148,7 @@ def written_row(row: Row, chat: list[Message], encoded: EncodedChat, count: int,
 
 
 def _written(raw: RawReply, whole: Span, inner: Span) -> Span:
-    """What the model itself wrote of a reply, as far as that is known."""
+    """The span of a reply that the model itself wrote, as far as known."""
     cut_off = raw.exchange is not None and raw.exchange.cut_off
     start, end = inner[0] if raw.tag_added else whole[0], inner[1] if cut_off else whole[1]
     return start, max(start, end)
@@ -162,15 +161,15 @@ Tensors: TypeAlias = "dict[str, torch.Tensor]"
 
 
 def total_reward(rollout: dict[str, Any]) -> float:
-    """The sum of all the rewards that a trajectory got, also in turns that its context no longer shows."""
+    """The sum of a trajectory's rewards, including turns that its context no longer shows."""
     return float(sum(turn.get("reward", 0.0) for turn in played_turns(rollout)))
 
 
 def normalized_totals(rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
-    """Each trajectory's total reward and penalty, normalized as the settings say.
+    """Each trajectory's total reward plus penalty, normalized according to the settings.
 
     Args:
-        rollouts: Rollout caches; those that are compared with each other need ``group_id`` or ``tag``.
+        rollouts: Rollout caches; for comparisons within groups they need ``group_id`` or ``tag``.
         settings: Grouping and method.
     """
     totals = [total_reward(rollout) + rollout.get("penalty", 0.0) for rollout in rollouts]
@@ -178,29 +177,29 @@ def normalized_totals(rollouts: Sequence[dict[str, Any]], settings: ContextSetti
 
 
 def normalized(totals: list[float], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
-    """A score of each rollout, normalized as the settings say."""
+    """The scores of rollouts, normalized according to the settings."""
     if settings.method == "identity":
         return totals
     return normalize(totals, group_of(rollouts, settings.grouping), settings.method).tolist()
 
 
 def trajectory_scores(rows: Sequence[TrainingRow], totals: Sequence[float]) -> list[list[TokenScore]]:
-    """Each row's score at the last token that the model wrote.
+    """Each row's score, at its last token with loss.
 
     Args:
-        rows: The rows; every row of a trajectory gets the trajectory's score.
+        rows: The rows; each has the score of its trajectory.
         totals: The score of each trajectory.
     """
     return [[(row.last, totals[row.row.episode])] for row in rows]
 
 
 def turn_scores(rows: Sequence[TrainingRow], with_penalty: bool) -> list[list[TokenScore]]:
-    """Each learned turn's reward at its reply's last token.
+    """The reward of each turn with loss, at its reply's last token.
 
     Args:
         rows: The rows.
-        with_penalty: Whether the trajectory's penalty is added at its last reply. A cache has only the sum of its
-            turns' penalties, so they cannot stand where they were earned.
+        with_penalty: Whether to add the trajectory's penalty at its last reply. A cache has only the sum of its
+            turns' penalties, so they cannot be assigned to turns.
     """
     return [_turn_scores(row, with_penalty) for row in rows]
 
@@ -221,14 +220,17 @@ def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], s
     else:
         final = trajectory_scores(rows, normalized_totals(rollouts, settings))
         original = trajectory_scores(rows, [total_reward(rollout) for rollout in rollouts])
-    if settings.generation.is_2026:  # whose filter of groups looks at scores with penalties
+    if settings.generation.is_2026:  # its group filter uses scores with penalties
         original = final
     encoded = [each.encoded for each in rows]
     return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
 
 
 def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, forest: Forest) -> Tensors:
-    """``loss_mask``, without what another row learns, and ``response_mask``, with it; see :func:`.mask_tensor`."""
+    """``loss_mask``, without turns of which another row has the loss, and ``response_mask``, with them.
+
+    See :func:`.mask_tensor`.
+    """
     encoded = [each.encoded for each in rows]
     own = [[span for _, span in own_replies(each, forest)] for each in rows]
     loss_mask = mask_tensor(encoded, own)
@@ -238,14 +240,14 @@ def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, forest: For
 
 
 def own_replies(row: TrainingRow, forest: Forest) -> list[tuple[int, Span]]:
-    """The turns that a row learns, from 0, and their tokens, without turns that another environment has played."""
+    """The row's turns with loss, from 0, and their spans, without turns that another environment played."""
     replies, env_id = row.encoded.replies, row.row.rollout.get("env_id", -1)
     numbered = list(enumerate(replies, row.row.stop - len(replies)))
     return [each for each in numbered if not forest.has_branches or forest.owner(env_id, each[0]) == env_id]
 
 
 def _own_body(chat: EncodedChat, own: Sequence[Span]) -> list[Span]:
-    """A row from its first user message on, or from where the last turn that it shares ends."""
+    """The span from a row's first user message on, or from the end of its last shared turn."""
     if len(own) == len(chat.replies):
         return [(chat.body, len(chat.ids))]
     return [(chat.replies[len(chat.replies) - len(own) - 1][1], len(chat.ids))] if own else []
@@ -254,12 +256,12 @@ def _own_body(chat: EncodedChat, own: Sequence[Span]) -> list[Span]:
 def advantages_of(
     rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings, by_std: bool
 ) -> torch.Tensor:
-    """The advantage of each token that is learned, from its segment's siblings; see :mod:`ragen.llm_agent.trees`.
+    """The advantage of each token with loss relative to its segment's siblings; see :mod:`ragen.llm_agent.trees`.
 
     Args:
         rows: The rows.
-        rollouts: The rollout caches that they are of.
-        settings: How scores are normalized first, if at all.
+        rollouts: Their rollout caches.
+        settings: How to normalize scores first.
         by_std: Whether advantages are divided by the siblings' standard deviation.
 
     Returns:
@@ -280,7 +282,7 @@ def advantages_of(
 
 
 def reply_lengths(rows: Sequence[TrainingRow]) -> Mapping[str, float]:
-    """How many reply tokens a row has: ``response_length`` in all, and for each tag."""
+    """The mean number of reply tokens of a row: ``response_length`` over all rows, and for each tag."""
     lengths: dict[str, list[int]] = {}
     for each in rows:
         lengths.setdefault(each.row.rollout["tag"], []).append(each.length)

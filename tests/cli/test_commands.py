@@ -124,7 +124,7 @@ def test_play_needs_no_second_word(capsys, monkeypatch):
         ("es_managr.max_workers=3", "Did you mean 'es_manager.max_workers'"),
         ("max_workers=3", "Did you mean 'es_manager.max_workers'"),
         ("model=x", "Did you mean 'actor.model'"),
-        ("limit=2", "'limit' is an option and no configuration key. Did you mean '--limit 2'"),
+        ("limit=2", "'limit' is an option, not a configuration key. Did you mean '--limit 2'"),
         ("tags=Bandit", "Did you mean '--tags Bandit'"),
         ("es_manager.val.env_grups=3", "Did you mean 'es_manager.val.env_groups'"),
         ("seed.tests=3", "'seed' has train, val"),

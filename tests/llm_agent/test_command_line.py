@@ -63,7 +63,7 @@ def test_a_set_of_models_is_evaluated_and_goes_on_where_it_stopped(tmp_path, cap
 def test_a_set_that_is_stopped_says_how_much_of_it_is_left(capsys):
     stopped = main_of(evaluation.parser, "ragen eval", lambda config: 130)
     assert stopped(["--models", "a,b,c"]) == 130
-    assert "2 of 3 runs not started; to do them too, repeat this command" in capsys.readouterr().err
+    assert "2 of 3 runs not started; to run them, repeat this command" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--models", "a,,b"], ["--models", "a,a"], ["--models=a", "actor.model=b"]])

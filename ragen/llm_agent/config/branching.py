@@ -117,7 +117,7 @@ def _turns(config: Any, when: str) -> tuple[int, ...]:
 def _threshold(config: Any, when: str) -> float:
     threshold = setting(config, "agent_proxy.branching.threshold", float, None)
     if when == ENTROPY and (threshold is None or threshold <= 0):
-        raise ConfigError(f"{SECTION}.threshold is {threshold!r}; {ENTROPY!r} needs a number of nats a token above 0.")
+        raise ConfigError(f"{SECTION}.threshold is {threshold!r}; {ENTROPY!r} needs nats per token, above 0.")
     return threshold or 0.0
 
 

@@ -24,11 +24,11 @@ from ragen.output import CLOSED, output_watched, printable
 from ragen.settings import one_line, plain, setting
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
-"""Makes the configuration of a name, overrides, a folder and a further folder."""
+"""Composes a configuration from a name, overrides, a folder and a further folder."""
 _NOW = re.compile(r"\$\{now:([^}]*)\}")
 LONGEST_NAME = 100
-"""Characters of the name of a run's folder."""
-_LONGEST = 4000  # characters of an error, which may quote what is not this package's
+"""Maximum number of characters in the name of a run's folder."""
+_LONGEST = 4000  # maximum characters of an error message, which may quote text from elsewhere
 _OPTIONS = {"no_raw": False, "verbose": False, "multirun": False, "models": None, "tags": None, "limit": None}
 """Options that only some of the commands have."""
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
@@ -82,7 +82,7 @@ def model_overrides(models: str, overrides: Sequence[str]) -> list[str]:
 
     Args:
         models: Names, separated by commas.
-        overrides: The others of the command line.
+        overrides: The other overrides of the command line.
 
     Raises:
         ConfigError: A name is empty or repeated, or an override names the model too.
@@ -170,7 +170,7 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]
 
 
 def folder_name(overrides: Sequence[str]) -> str:
-    """A folder's name made of a run's own overrides, with a part of their hash if it is shortened."""
+    """The name of a run's folder, from its own overrides; a shortened name ends with a part of their hash."""
     whole = ",".join(overrides)
     name = re.sub(r"[^\w.,=+-]+", "_", whole)[:LONGEST_NAME]
     return name if name == whole else f"{name}-{sha256(whole.encode()).hexdigest()[:8]}"
@@ -210,8 +210,8 @@ def run_command(
     """Parse a command's arguments, compose its configuration, and run it, or print it with ``--cfg``.
 
     Args:
-        parser: With :func:`add_config_arguments`; ``--cfg`` is added to it.
-        argv: The arguments; None takes the process's own.
+        parser: A parser with :func:`add_config_arguments`; ``--cfg`` is added to it.
+        argv: The arguments; None for those of the process.
         run: Runs the command; returns the exit code.
         compose: Composes the configuration.
 
@@ -249,14 +249,14 @@ def run_command(
         code = code or came
         if came >= STOPPED:
             if left := len(runs) - number:
-                told = "it" if left == 1 else "them"
-                print(f"{left} of {len(runs)} runs not started; to do {told} too, repeat this command", file=sys.stderr)
+                them = "it" if left == 1 else "them"
+                print(f"{left} of {len(runs)} runs not started; to run {them}, repeat this command", file=sys.stderr)
             break
     return code
 
 
 def _check_no_option(parser: argparse.ArgumentParser, overrides: Sequence[str]) -> None:
-    """Refuse a command's option that is given as ``key=value`` where no such key takes a value."""
+    """Refuse a command's option that is given as ``key=value``, unless there is such a key."""
     base = settings_of_base()
     options = {option.removeprefix("--"): option for action in parser._actions for option in action.option_strings}
     for override in overrides:
@@ -264,7 +264,7 @@ def _check_no_option(parser: argparse.ArgumentParser, overrides: Sequence[str]) 
         is_key = name in base or value == "null" or value.startswith(("{", "$"))
         if equals and (option := options.get(name.replace("_", "-"))) and not is_key:
             meant = suggestion([f"{option} {value}"])
-            raise ConfigError(f"{override!r} is given, and {name!r} is an option and no configuration key.{meant}")
+            raise ConfigError(f"{override!r} is given, and {name!r} is an option, not a configuration key.{meant}")
 
 
 class SweptRun(NamedTuple):
@@ -310,7 +310,7 @@ def _run(
     run: Callable[[Any], int],
     compose: Compose,
 ) -> int:
-    """One run, perhaps of a sweep."""
+    """One run, possibly of a sweep."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

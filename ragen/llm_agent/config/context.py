@@ -8,19 +8,19 @@ key                                                   default         meaning
 ``agent_proxy.enable_think``                          true            replies think before they answer
 ``agent_proxy.action_sep``                            ``||``          separates actions
 ``agent_proxy.max_actions_per_turn``                  null            further actions of a reply are dropped
-``agent_proxy.max_context_window``                    -1              a context shows its last k turns; < 1: all.
+``agent_proxy.max_context_window``                    -1              number of turns that a context shows; -1: all.
                                                                       Generation 2026: not with mode ``full``
 ``agent_proxy.context_window_mode``                   ``full``        see :class:`ContextSettings`
-``agent_proxy.use_turn_scores``                       false           a turn's reward at that turn's end
+``agent_proxy.use_turn_scores``                       false           each turn's reward at the end of its reply
 ``agent_proxy.training_tokens``                       ``text``        or ``sampled``, see :class:`ContextSettings`
 ``agent_proxy.reward_normalization.grouping``         ``state``       ``state``, ``batch`` or ``inductive``
 ``agent_proxy.reward_normalization.method``           ``identity``    or ``mean``, ``mean_std``, ``asym_clip``
-``agent_proxy.system_prompt``                         the prompts'    the system message; an empty one is left out
-``agent_proxy.prompts``                               null            a file of prompts, in place of our own
-``enable_response_mask``                              true            loss on replies alone, not on states as well
-``actor_rollout_ref.rollout.response_length``         null            tokens of one reply
-``actor_rollout_ref.rollout.max_model_len``           null            tokens of a context together with its reply
-``data.apply_chat_template_kwargs``                   none            passed on to the chat template
+``agent_proxy.system_prompt``                         the prompts'    the system message; omitted if empty
+``agent_proxy.prompts``                               null            a file of prompts that replace ours
+``enable_response_mask``                              true            loss on replies only; false: on states too
+``actor_rollout_ref.rollout.response_length``         null            maximum tokens of one reply
+``actor_rollout_ref.rollout.max_model_len``           null            maximum tokens of a context with its reply
+``data.apply_chat_template_kwargs``                   none            passed to the chat template
 ``generation``, ``quirks``                            2025, false     see :mod:`ragen.llm_agent.config.generation`
 ====================================================  ==============  ================================================
 
@@ -46,7 +46,7 @@ MAX_MODEL_LEN = "actor_rollout_ref.rollout.max_model_len"
 RESPONSE_LENGTH = "actor_rollout_ref.rollout.response_length"
 MAX_ACTIONS = "agent_proxy.max_actions_per_turn"
 SEPARATOR = "agent_proxy.action_sep"
-TOKEN_CHARACTERS = 32  # far more than tokens have on average; whose they are is not known of a server's reply
+TOKEN_CHARACTERS = 32  # far more than tokens have on average; a server's tokenizer is unknown
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class ContextSettings:
         max_actions_per_turn: Further actions of a reply are dropped; None keeps all.
         window: Maximum number of turns in a context; None for all.
         window_mode: ``full``: a trajectory is one row, with loss on all its replies. ``limited_multi_turn``: every
-            turn is a row that looks as its prompt did, with loss on its reply. ``single_turn``: likewise, but the
-            turns before are summarized in the one user message.
-        use_turn_scores: Whether each turn's reward stands at the end of that turn's reply.
+            turn is a row like its prompt, with loss on its reply. ``single_turn``: the same, but earlier turns are
+            summarized in the single user message.
+        use_turn_scores: Whether each turn's reward is at the end of that turn's reply.
         training_tokens: ``sampled``: training rows have the tokens of prompts and replies, if known, with loss only on
             those that the model sampled. With ``window_mode: full``, a trajectory has a row for every run of turns
             whose prompts extend each other token by token. ``text``: rows are tokenized chats, one per trajectory or
@@ -71,9 +71,9 @@ class ContextSettings:
         template: The texts of prompts.
         generation: The version of RAGEN to follow.
         enable_response_mask: Whether the loss excludes the environments' texts.
-        response_length: Tokens of one reply, or None if unknown.
-        max_model_len: Tokens of a context together with its reply, or None if unlimited.
-        template_kwargs: Passed on to the chat template.
+        response_length: Maximum number of tokens of one reply; None if unknown.
+        max_model_len: Maximum number of tokens of a context with its reply; None for no limit.
+        template_kwargs: Passed to the chat template.
     """
 
     SECTION: ClassVar[str] = "agent_proxy"
@@ -122,7 +122,7 @@ class ContextSettings:
             ConfigError: It is invalid.
         """
         if not self.action_sep.strip():
-            raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a non-blank text, such as '||'.")
+            raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a text that is not blank, such as '||'.")
         if self.quirks:
             self._check_quirks()
         if self.max_actions_per_turn is not None and self.max_actions_per_turn < 1:
@@ -132,7 +132,7 @@ class ContextSettings:
         if self.use_turn_scores and self.method != "identity":
             raise ConfigError(
                 f"agent_proxy.reward_normalization.method is {self.method!r} with agent_proxy.use_turn_scores: true; "
-                "normalization compares whole trajectories, so turn scores need 'identity'."
+                "normalization compares whole trajectories, so expected 'identity' with turn scores."
             )
         if self.max_model_len is not None and self.prompt_limit is not None and self.prompt_limit < 1:
             raise ConfigError(
@@ -154,7 +154,7 @@ class ContextSettings:
 
     @property
     def quirks(self) -> bool:
-        """Whether batches follow RAGEN's oddities."""
+        """Whether batches reproduce RAGEN's errors."""
         return self.generation.quirks
 
     @property
@@ -166,7 +166,8 @@ class ContextSettings:
     def reply_limit(self) -> int | None:
         """Maximum number of characters of a reply; None for no limit.
 
-        Backends stop at ``response_length`` tokens. This keeps a server that does not from filling all later prompts.
+        Backends stop at ``response_length`` tokens. This limit keeps a server that does not stop from filling all later
+        prompts.
         """
         tokens = self.max_model_len if self.response_length is None else self.response_length
         return None if tokens is None else tokens * TOKEN_CHARACTERS
@@ -222,8 +223,8 @@ class CollapseSettings:
 def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:
     """The tag of each environment.
 
-    Group g of a tag's ``n_groups`` holds ``group_size`` consecutive ids. Without ``n_groups`` the tags share
-    ``env_groups`` equally; the environment manager reports an uneven division.
+    Each group has ``group_size`` consecutive ids. Without ``n_groups``, the tags share ``env_groups`` equally; the
+    environment manager reports an uneven division.
 
     Args:
         config: The whole configuration.
@@ -233,7 +234,7 @@ def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, 
         The tag of each environment id, and the number of environments of each tag.
 
     Raises:
-        ConfigError: ``tags`` is missing, or ``n_groups`` has another length.
+        ConfigError: ``tags`` is missing, or ``n_groups`` has a different length.
     """
     section = f"es_manager.{mode}"
     setting(config, f"{section}.env_configs.tags", object)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CRASH_REPORT_DIR = "outputs/crash_reports"  # created by the first failure
 ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens", "overlap_waits")
-READ_OVER = ("parallel_friendly", "max_workers")  # RAGEN's, of its threads
+IGNORED_KEYS = ("parallel_friendly", "max_workers")  # RAGEN's settings of threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
 _logged: set[str] = set()
 
@@ -109,7 +109,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
 
     Raises:
         ConfigError: A key is missing or has an invalid value; the message names it.
-        UnknownEnvError: An environment type is not known.
+        UnknownEnvError: An environment type is unknown.
     """
     if isinstance(config, str | bytes | PathLike):
         is_name = "\n" not in str(config)
@@ -121,7 +121,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         raise ConfigError(f"mode = {in_short(mode)}: expected 'train' or 'val'.")
     generation, max_turn = Generation.read(config), _max_turn(config)
     config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
-    if "capsule_dir" in (config["es_manager"] or {}):  # what crash_report_dir was called before
+    if "capsule_dir" in (config["es_manager"] or {}):  # the former name of crash_report_dir
         folder = {"crash_report_dir": config["es_manager"]["capsule_dir"]}
         config["es_manager"] = {**folder, **{k: v for k, v in config["es_manager"].items() if k != "capsule_dir"}}
     _check_manager_keys(config)
@@ -161,7 +161,7 @@ def _section(name: str, config: Any) -> Any:
 
 
 def _max_turn(config: Any) -> int | None:
-    """``agent_proxy.max_turn``; None where there is none, or none that could be: its reader refuses it."""
+    """``agent_proxy.max_turn``; None if it is missing or invalid, which its own reader reports."""
     try:
         return count(config, "agent_proxy.max_turn", None, low=1)
     except ConfigError:
@@ -169,7 +169,7 @@ def _max_turn(config: Any) -> int | None:
 
 
 def _folder(config: Any, key: str, default: str) -> str | None:
-    """A folder's path; None where the key is there and null."""
+    """The path of a folder; None if the key is null."""
     section, _, name = key.rpartition(".")
     if name in (config[section] or {}) and config[section][name] is None:
         return None
@@ -201,16 +201,16 @@ def _check_manager_keys(config: Any) -> None:
 
 
 def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> None:
-    """Refuse keys that are not read because they are misspelt or in the wrong place.
+    """Refuse keys that are misspelled or in the wrong place; log other unknown keys once as warnings.
 
     Args:
         config: The configuration.
-        section: The dotted key of the mapping whose keys are looked at; it may be missing.
-        known: Keys that are read there.
-        elsewhere: Keys that are read in other places, and where.
+        section: The dotted key of the mapping to check; it may be missing.
+        known: The keys of that mapping.
+        elsewhere: The sections of keys that belong elsewhere, by key.
 
     Raises:
-        ConfigError: A key was probably meant to be another one. Any other unknown key is warned of, once.
+        ConfigError: A key is probably a misspelling of another one, or belongs elsewhere.
     """
     values = _raw(config, section) or {}
     for key in map(str, values if isinstance(values, Mapping) else ()):
@@ -228,14 +228,14 @@ def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapp
 
 
 def _raw(config: Any, key: str) -> Any:
-    """What stands at a key, as it is: an environment's fields may be any objects."""
+    """The unconverted value of a key; an environment's fields may be any objects."""
     for part in key.split("."):
         config = config.get(part) if isinstance(config, Mapping) else None
     return config
 
 
 def _tags(config: Any, section: str, env_groups: int) -> list[tuple[str, int]]:
-    """Each tag with its number of groups; a tag may stand in the list twice."""
+    """Each tag with its number of groups; a tag may be listed twice."""
     where = f"{section}.env_configs"
     setting(config, f"{where}.tags", object)
     tags = list(texts(config, f"{where}.tags", ()))
@@ -254,7 +254,7 @@ def _tags(config: Any, section: str, env_groups: int) -> list[tuple[str, int]]:
 
 
 def _group_numbers(config: Any, key: str, tags: list[tuple[str, int]]) -> Iterator[int]:
-    """The number of each group; counted on from tag to tag, unless the key has the first number of each tag."""
+    """The number of each group: consecutive over all tags, unless the key has the first number of each tag."""
     firsts = plain(setting(config, key, object, None))
     if firsts is None:
         firsts = [0, *accumulate(groups for _, groups in tags)][:-1]
@@ -267,7 +267,7 @@ def _group_numbers(config: Any, key: str, tags: list[tuple[str, int]]) -> Iterat
 
 
 def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:
-    """What RAGEN does where ``n_groups`` is left out: all tags get the same number of groups."""
+    """The same number of groups for every tag, as in RAGEN if ``n_groups`` is missing."""
     if not tags or env_groups % len(tags):
         raise ConfigError(f"{where}.n_groups is missing, and {env_groups} groups do not divide among tags {tags}.")
     return [env_groups // len(tags)] * len(tags)
@@ -279,13 +279,13 @@ def _entries(config: Any, tags: list[tuple[str, int]], group_size: int, generati
         build = _EntryBuilder(config, tag, generation)
         for member in range(groups * group_size):
             entries.append(build(env_id=len(entries), group_id=len(entries) // group_size))
-            if not member:  # of all others it is the same
+            if not member:  # the others are the same
                 build.check_kinds(entries[-1].spec.config)
     return entries
 
 
 class _EntryBuilder:
-    """Makes the entries of one tag, each with a configuration object of its own."""
+    """Builds the entries of one tag, each with its own configuration object."""
 
     def __init__(self, config: Any, tag: str, generation: Generation) -> None:
         known = config["custom_envs"]
@@ -305,7 +305,7 @@ class _EntryBuilder:
             self._env_class, self._config_class = resolve_env(self._env_type)
         except UnknownEnvError as error:
             raise UnknownEnvError(f"{self._key}.env_type: {error}") from error.__cause__
-        _check_keys(config, self._key, (*ENV_KEYS, *READ_OVER), {})
+        _check_keys(config, self._key, (*ENV_KEYS, *IGNORED_KEYS), {})
         fields = _raw(config, f"{self._key}.env_config")
         self._fields = {} if fields is None else fields
         self._overlaps = setting(
@@ -327,7 +327,7 @@ class _EntryBuilder:
         return EnvEntry(spec, self._max_actions)
 
     def check_kinds(self, config: Any) -> None:
-        """See that the fields of one of its configurations hold what they are declared to; raises ConfigError."""
+        """Check the types of the fields of one of its configurations; raises ConfigError."""
         check_kinds(f"{self._key}.env_config.", self._env_type, config, self._fields)
 
     def _config(self) -> Any:
@@ -354,7 +354,11 @@ class _EntryBuilder:
 
 
 def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
-    """The listed types, where a name that is neither used nor registered is a typing error, and those that must."""
+    """The listed types, and those that must stay in the main process.
+
+    Raises:
+        UnknownEnvError: A listed type is neither used nor registered.
+    """
     types = texts(config, "es_manager.sequential_env_types", ())
     for env_type in sorted({*types} - used):
         try:
@@ -383,7 +387,7 @@ def _engine_settings(config: Any, used: set[str], max_turn: int | None) -> Setti
 
 
 def _start_method(config: Any) -> str:
-    """How workers start; ``fork``, which there was once, is ``forkserver``."""
+    """How workers start; the former ``fork`` is now ``forkserver``."""
     key = "es_manager.start_method"
     if setting(config, key, object, None) == "fork":
         if key not in _logged:

@@ -1,10 +1,9 @@
-"""Which RAGEN a configuration means where RAGEN has changed: ``generation`` and ``quirks``, at its top.
+"""The version of RAGEN that a configuration follows: the top-level keys ``generation`` and ``quirks``.
 
-``generation: 2025`` (the default) is RAGEN of September 2025, ``2026`` that of April 2026. The year decides defaults of
-environments that a configuration leaves open (:data:`ENV_DEFAULTS`), what an environment manager writes down of a turn,
-and which columns and metrics a batch has. ``quirks: true`` gives besides what RAGEN of that year does though it is
-plainly wrong, such as a loss mask one column off, for comparisons with RAGEN itself; see
-:mod:`ragen.llm_agent.tokens.compatibility`.
+``generation: 2025`` (the default) is RAGEN of September 2025, ``2026`` is RAGEN of April 2026. The year determines the
+defaults of environments (:data:`ENV_DEFAULTS`), what the environment manager records for a turn, and the columns and
+metrics of a batch. ``quirks: true`` also reproduces the errors of that version, such as a loss mask that is off by one
+column, for comparisons with RAGEN itself; see :mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _logged: set[str] = set()
 
 
 def named_data(env_type: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an environment's configuration, with RAGEN's data where it is present and no other is named.
+    """The fields of an environment's configuration; they name RAGEN's data if it is present and no other is named.
 
     Args:
-        env_type: The type; any but these two is left as it is.
-        fields: What ``env_config`` says.
+        env_type: The type; only ``countdown`` and ``metamathqa`` are affected.
+        fields: The fields of ``env_config``.
     """
     if env_type not in _FOUND:
         return fields
@@ -67,11 +66,11 @@ def _metamathqa() -> dict[str, Any]:
     return {"dataset_path": METAMATHQA} if any(map(Path.is_dir, _hub_folders())) else {}
 
 
-_CACHED = "meta-math___meta_math_qa"  # as the datasets library calls it
+_CACHED = "meta-math___meta_math_qa"  # the name that the datasets library gives it
 
 
 def _hub_folders() -> list[Path]:
-    """Where the hub's libraries keep the data set, as their environment variables say."""
+    """Where the hub's libraries store the data set, according to their environment variables."""
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     datasets = Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets"))
     hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
@@ -96,20 +95,20 @@ ENV_DEFAULTS: dict[int, dict[str, dict[str, Any]]] = {
         "webshop": {"compat": "up26"},
     },
 }
-"""Fields of ``env_config`` that a generation has other defaults for than this package's classes, by type."""
+"""Fields of ``env_config`` whose defaults in a generation differ from those of this package's classes, by type."""
 
 _BANDITS_OF_2025 = {("Phoenix", "Dragon"): "train", ("Trader", "Librarian"): "test"}
-"""The arms that RAGEN's tags of 2025 name; its tags of the same names draw arms from one of these lists in 2026."""
+"""The arms that RAGEN's tags of 2025 name, and the list from which the tags of the same names draw arms in 2026."""
 
 
 @dataclass
 class Defaults:
-    """What holds where a configuration leaves it open.
+    """The defaults for keys that a configuration lacks.
 
     Attributes:
         year: The generation.
-        quirks: Whether batches are built as RAGEN builds them.
-        env_fields: Whether :data:`ENV_DEFAULTS` apply; a checkout's own environments have defaults of their own.
+        quirks: Whether batches reproduce RAGEN's errors.
+        env_fields: Whether :data:`ENV_DEFAULTS` apply; a checkout's environments have their own defaults.
     """
 
     year: int = 2025
@@ -121,17 +120,17 @@ DEFAULTS = Defaults()
 
 
 def set_defaults(year: int, quirks: bool, env_fields: bool) -> None:
-    """Change the defaults of this process, as a checkout of RAGEN does that this package was put into."""
+    """Change the defaults of this process; a RAGEN checkout calls this after ``ragen retrofit``."""
     DEFAULTS.year, DEFAULTS.quirks, DEFAULTS.env_fields = year, quirks, env_fields
 
 
 @dataclass(frozen=True)
 class Generation:
-    """The RAGEN that is meant.
+    """The version of RAGEN to follow.
 
     Attributes:
         year: 2025 or 2026.
-        quirks: Whether batches are built as RAGEN builds them, right or wrong.
+        quirks: Whether batches reproduce RAGEN's errors.
     """
 
     year: int = field(default_factory=lambda: DEFAULTS.year)
@@ -156,22 +155,22 @@ class Generation:
 
     @property
     def is_2026(self) -> bool:
-        """Whether it is RAGEN of 2026."""
+        """Whether the year is 2026."""
         return self.year == YEARS[1]
 
     @property
     def about(self) -> dict[str, Any]:
-        """What marks runs of it: nothing of the default, which runs had before there was a choice."""
+        """The two keys as they are recorded for a run; those with their default are omitted."""
         default = Generation()
         values = {"generation": (self.year, default.year), "quirks": (self.quirks, default.quirks)}
         return {key: value for key, (value, usual) in values.items() if value != usual}
 
     def env_fields(self, env_type: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The fields of an environment's configuration, with this generation's defaults where it leaves them open.
+        """The fields of an environment's configuration, completed with this generation's defaults.
 
         Args:
             env_type: The type.
-            fields: What ``env_config`` says.
+            fields: The fields of ``env_config``.
         """
         given = dict(fields or {})
         if not DEFAULTS.env_fields:
@@ -190,13 +189,13 @@ class Generation:
 
 
 def _top(config: Any, key: str, default: Any) -> Any:
-    """A key at the top of a configuration, which may be a mapping or an object; the default where it is not said."""
+    """A top-level key of a configuration, which may be a mapping or an object; the default if it is missing or null."""
     value = config.get(key) if isinstance(config, Mapping) else getattr(config, key, None)
     return default if value is None else value
 
 
 DEFAULT_GENERATION = Generation()
-"""RAGEN of September 2025, put right."""
+"""RAGEN of September 2025, without quirks."""
 
 
 def unsupported_keys(config: Any) -> list[str]:

@@ -1,8 +1,8 @@
-"""Hydra configurations by name: where they lie, how they are composed, and what is wrong with them.
+"""Finds, composes and checks Hydra configurations by name.
 
-Nothing is written while composing: no ``outputs/`` folder, no ``.hydra/``. The package's own files are always on
-Hydra's search path, behind the folder that is asked for, so a configuration of one's own may start with
-``defaults: [base]``; verl's ``ppo_trainer`` is found the same way, where verl is installed.
+Composing writes nothing: no ``outputs/`` folder, no ``.hydra/``. The package's own files are always on Hydra's search
+path, after the requested folder, so that users' configurations may start with ``defaults: [base]``. verl's
+``ppo_trainer`` is found in the same way if verl is installed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
-"""What a configuration of RAGEN's lacks, and gets from our own ``base``: an actor, and what a command does."""
+"""Keys that RAGEN's configurations lack, and that are added from this package's ``base``."""
 NEED_NO_PLUS = ("generation", "quirks")
-"""What else a configuration of RAGEN's lacks, and may be said on the command line without a ``+``."""
+"""Further keys that RAGEN's configurations lack; on the command line, they need no ``+`` either."""
 OPEN_SECTIONS = ("actor.openai.request", "actor.vllm")
-"""Sections whose keys belong to other packages, and may be overridden without a ``+``."""
+"""Sections with keys of other packages; overrides of these keys need no ``+``."""
 _OF_TRAINERS = frozenset(
     [
         *("algorithm", "critic", "custom_reward_function", "distillation", "global_profiler", "model_engine"),
@@ -45,7 +45,7 @@ _NEEDED = (
     *(f"agent_proxy.{name}" for name in ("max_turn", "max_actions_per_turn", "action_sep", "enable_think")),
     "custom_envs",
     *(f"es_manager.{{mode}}.{name}" for name in ("env_groups", "group_size", "env_configs")),
-)  # what no rollout does without, and what our own ``base`` has
+)  # the keys of every rollout, all of which ``base`` has
 REQUIRED = "???"
 _ONLY_SPEED = ("agent_proxy.use_parallel_rollout", "agent_proxy.parallel_")  # how keys begin that change no result
 CONNECT_S = 5.0  # seconds for a connection to the hub
@@ -110,20 +110,20 @@ def load_config(
 
 
 def check_sections(config: Any) -> None:
-    """See that what is a section in our own ``base`` is one here, or null; and none that every rollout reads is null.
+    """Check that every section of this package's ``base`` is a section or null; required sections must not be null.
 
     Args:
-        config: A composed configuration; one that has no ``es_manager`` is left alone.
+        config: A composed configuration; it is not checked if it has no ``es_manager``.
 
     Raises:
-        ConfigError: A key is something else.
+        ConfigError: A key has another value.
     """
     if "es_manager" not in config:
         return
 
     def check(ours: Mapping[Any, Any], theirs: Any, above: str) -> None:
         for name, own in ours.items():
-            if not isinstance(own, Mapping) or name not in theirs or name == "seed":  # whose reader says more
+            if not isinstance(own, Mapping) or name not in theirs or name == "seed":  # its reader has a better message
                 continue
             at, value = f"{above}{name}", theirs[name]
             if isinstance(value, Mapping):
@@ -135,11 +135,11 @@ def check_sections(config: Any) -> None:
 
 
 def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
-    """Which override names a key that the configuration does not have, and what was probably meant; "" if none does."""
+    """The message about an override of an unknown key, with a suggestion; empty if there is none."""
     try:
         config = load_config(name, (), *folders) if overrides else None
     except ConfigError:
-        return ""  # the overrides are not what is wrong
+        return ""  # the overrides are not to blame
     known = _own_keys(config or ())
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -151,7 +151,7 @@ def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Pa
 
 
 def _unknown_key(config: Any, key: str) -> str | None:
-    """What to say of a key that is not there; None of one that is."""
+    """The message about an unknown key; None for a known one."""
     from omegaconf import OmegaConf
 
     section, known = "", config
@@ -180,7 +180,7 @@ def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
 
 
 def config_keys(config: Any) -> list[str]:
-    """All dotted keys of a configuration, sections too, in its order. Nothing is resolved."""
+    """All dotted keys of a configuration, including sections, in its order. Nothing is resolved."""
 
     def below(section: Mapping[Any, Any], prefix: str) -> Iterator[str]:
         for name, value in section.items():
@@ -192,7 +192,7 @@ def config_keys(config: Any) -> list[str]:
 
 
 def settings_of_base() -> dict[str, Any]:
-    """What commands can set: the dotted keys of the package's own base configuration, and their defaults."""
+    """The keys that commands can set: the dotted keys of the package's base configuration, with their defaults."""
 
     def below(section: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in section.items():
@@ -216,7 +216,7 @@ def _is_reference(value: Any) -> bool:
 
 @cache
 def _own_base() -> Any:
-    """The package's own ``base``, without its defaults."""
+    """The package's own ``base``, without its defaults list."""
     from omegaconf import OmegaConf
 
     return OmegaConf.load(config_directory() / "base.yaml")
@@ -228,7 +228,7 @@ def _own_base_unresolved() -> Mapping[str, Any]:
 
 
 def known_sections() -> frozenset[str]:
-    """The keys at the top of a configuration that something here reads, beside those of verl's own."""
+    """The top-level keys that this package reads, without those of trainers."""
     return frozenset(
         {
             *map(str, _own_base()),
@@ -242,10 +242,10 @@ def known_sections() -> frozenset[str]:
 
 
 def unread_sections(config: Any) -> list[str]:
-    """The keys at the top of a configuration that no rollout reads, and no trainer either, sorted.
+    """The top-level keys of a configuration that neither a rollout nor a trainer reads, sorted.
 
     Raises:
-        ConfigError: One is probably a misspelled section.
+        ConfigError: A key is probably a misspelled section.
     """
     unread = sorted(str(name) for name in config if name not in known_sections() and name not in _OF_TRAINERS)
     for name in unread:
@@ -255,25 +255,25 @@ def unread_sections(config: Any) -> list[str]:
 
 
 def _own_keys(config: Any) -> set[str]:
-    """Our ``base``'s keys, which may be said though a configuration has them not; none for one not of rollouts."""
+    """The keys that overrides may set even if the configuration lacks them; empty without ``es_manager``."""
     return {*NEED_NO_PLUS, *config_keys(_own_base())} if "es_manager" in config else set()
 
 
 def _begins_with_base(folder: Path, stem: str, file: Any) -> bool:
-    """Whether a configuration has all that our own ``base`` has, as its file shows: composing takes long."""
+    """Whether a configuration includes this package's ``base``, judged by its file, since composing is slow."""
     if (folder / "base.yaml").exists() and folder != config_directory():
         return False
     return stem == "base" or "base" in (file.get("defaults") or () if isinstance(file, Mapping) else ())
 
 
 def _composed(stem: str, overrides: Sequence[str], beside: Sequence[str]) -> Any:
-    """Hydra's configuration, with overrides that need no ``+`` for what will be filled in."""
+    """The configuration as Hydra composes it; overrides of keys to be filled in need no ``+``."""
     from hydra import compose
     from hydra.errors import HydraException
 
     try:
         return compose(stem, overrides=[*beside, *overrides])
-    except HydraException:  # only now look for what may be said: composing takes a tenth of a second
+    except HydraException:  # only now look up the keys, since composing takes a tenth of a second
         known = _own_keys(compose(stem, overrides=list(beside)))
         fitting = [f"++{each}" if each.partition("=")[0] in known else each for each in overrides]
         if fitting == list(overrides):
@@ -282,7 +282,7 @@ def _composed(stem: str, overrides: Sequence[str], beside: Sequence[str]) -> Any
 
 
 def _filled_in(config: Any) -> Any:
-    """The configuration with what it lacks; what it says of that itself has to be there in ``base`` too."""
+    """The configuration with missing keys filled in; keys that it sets in these sections must exist in ``base``."""
     from omegaconf import OmegaConf, open_dict
 
     if "es_manager" not in config:
@@ -301,13 +301,13 @@ def _filled_in(config: Any) -> Any:
 
 
 def _opened(override: str) -> str:
-    """An override in Hydra's words: of an open section with ``++``, a seed of both modes, other letters in quotes."""
+    """An override as Hydra expects it: ``++`` for open sections, ``seed`` for both modes, quotes for non-ASCII text."""
     key, _, value = override.partition("=")
     if key == "seed" and value.strip().isdecimal():
         return f"seed={{train: {value}, val: {value}}}"
     if not value.isascii() and value[:1] not in ("'", '"', "[", "{", "$"):
         escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
-        override = f"{key}='{escaped}'"  # a backslash counts before a quote alone
+        override = f"{key}='{escaped}'"  # backslashes are escapes only before a quote
     return f"++{override}" if any(f"{key}.".startswith(f"{section}.") for section in OPEN_SECTIONS) else override
 
 
@@ -326,7 +326,7 @@ def plain_sections(config: Any, wanted: Collection[str] | None = None) -> dict[s
 
 
 def read_max_turn(config: Any) -> int:
-    """``agent_proxy.max_turn``: how many turns a rollout has at most.
+    """``agent_proxy.max_turn``: the maximum number of turns of a rollout.
 
     Raises:
         ConfigError: It is missing or less than 1.
@@ -373,7 +373,7 @@ def _flat(key: str, value: Any) -> dict[str, Any]:
 
 @cache
 def _extend_search_path() -> None:
-    """Put the package's own folder, and verl's, behind whatever folder a configuration is asked from."""
+    """Append the package's own folder and verl's to Hydra's search path."""
     from hydra.core.config_search_path import ConfigSearchPath
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -383,21 +383,21 @@ def _extend_search_path() -> None:
             search_path.append("ragen", f"file://{config_directory()}")
             if (trainer := _verl_config_directory()) is not None:
                 search_path.append("verl", f"file://{trainer}")
-            else:  # RAGEN's files begin with verl's ppo_trainer, of which no rollout reads a key
+            else:  # RAGEN's files include verl's ppo_trainer, of which rollouts read no key
                 search_path.append("without_verl", f"file://{config_directory() / 'without_verl'}")
 
     Plugins.instance().register(RagenSearchPath)
 
 
 def _verl_config_directory() -> Path | None:
-    spec = importlib.util.find_spec("verl")  # finds the folder without the seconds that importing verl takes
+    spec = importlib.util.find_spec("verl")  # does not import verl, which takes seconds
     if spec is None or not spec.submodule_search_locations:
         return None
     folder = Path(spec.submodule_search_locations[0]) / "trainer" / "config"
     return folder if folder.is_dir() else None
 
 
-# Where files lie
+# Finding files
 
 
 def config_names(directory: Path | None = None) -> list[str]:
@@ -409,13 +409,13 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
     """Find the file of a configuration.
 
     Args:
-        name: Its name in one of the folders, with or without ``.yaml``, or the path of a file. What begins with ``./``
-            or ``../`` is a path, and no other file of that name is looked for.
-        directory: The folder to look in first; None is the package's own.
-        further: Another folder, for what is not in the first one.
+        name: Its name in one of the folders, with or without ``.yaml``, or the path of a file. A name that begins with
+            ``./`` or ``../`` is always a path.
+        directory: The folder to search first; None for the package's own.
+        further: Another folder, searched after the first one.
 
     Returns:
-        Its name, its folder, and all folders that were named.
+        Its name, its folder, and all folders searched.
 
     Raises:
         ConfigError: There is no such folder or file.
@@ -426,7 +426,7 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
     is_path = file.is_absolute() or name.startswith(("./", ".\\", "../", "..\\"))
     for folder in () if is_path else folders:
         if (folder / file).is_file():
-            return file.stem, (folder / file).parent, folders  # Hydra would put what is in `a/b` below a key `a`
+            return file.stem, (folder / file).parent, folders  # Hydra would put the content of `a/b` below a key `a`
     if is_path or len(file.parts) > 1:
         if file.is_file():
             folder = file.resolve().parent
@@ -442,14 +442,15 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
 
 
 def check_whole(config: Any, mode: str) -> None:
-    """See that a configuration has what every rollout reads.
+    """Check that a configuration has the keys that every rollout needs.
 
     Args:
         config: The whole configuration.
         mode: ``"train"`` or ``"val"``.
 
     Raises:
-        ConfigError: It lacks several keys, as a file does that leaves out its first line. One is left to who reads it.
+        ConfigError: Several keys or a whole section are missing, as in a file without ``defaults: [base]``. A single
+            missing key of a section is reported by its reader.
     """
     lacking = dict.fromkeys(name for key in _NEEDED if (name := _missing(config, key.format(mode=mode))))
     if len(lacking) > 1 or any("." not in name for name in lacking):
@@ -460,7 +461,7 @@ def check_whole(config: Any, mode: str) -> None:
 
 
 def _missing(config: Any, key: str) -> str | None:
-    """The part of a dotted key that is not there; None where it is, or where what is above it is not a section."""
+    """The missing part of a dotted key; None if it is present, or if a key above it is not a section."""
     from omegaconf.errors import OmegaConfBaseException
 
     section, known = config, []
@@ -472,16 +473,16 @@ def _missing(config: Any, key: str) -> str | None:
             if part not in section:
                 return ".".join(known)
             section = section[part]
-    except OmegaConfBaseException:  # it is there, and cannot be read: who reads it says why
+    except OmegaConfBaseException:  # it is present but cannot be read; its reader says why
         return None
     return None
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
-    """See that overrides look like some.
+    """Check the form of overrides.
 
     Raises:
-        ConfigError: One is no ``key=value``, nor a ``~key``.
+        ConfigError: One is neither ``key=value`` nor ``~key``.
     """
     for override in overrides:
         key, equals, _ = override.partition("=")
@@ -492,7 +493,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
 
 
 def _check_section_overrides(overrides: Sequence[str]) -> None:
-    """Refuse what would replace a section at the top by a value, before Hydra takes it for the name of a file."""
+    """Refuse overrides that replace a top-level section with a value, which Hydra would take for a file name."""
     for override in overrides:
         key, _, value = override.partition("=")
         value = value.strip()
@@ -514,14 +515,14 @@ def _no_section(key: str, value: Any) -> ConfigError:
 
 
 def check_local(key: str, name: str) -> None:
-    """See that the path of a model or tokenizer is there, since libraries take what is not for a name of the hub.
+    """Check that the folder of a model or tokenizer exists; libraries take missing ones for names on the hub.
 
     Args:
-        key: The configuration key that has it.
-        name: A folder, or a name of the hub.
+        key: The configuration key of the name.
+        name: A folder, or a name on the hub.
 
     Raises:
-        ConfigError: It is plainly a path, and there is no such folder.
+        ConfigError: The name is clearly a path, and there is no such folder.
     """
     if (name.startswith((".", "/", "~")) or Path(name).is_absolute()) and not Path(name).is_dir():
         hint = " ~ is not expanded here; write the whole path." if name.startswith("~") else ""
@@ -529,20 +530,20 @@ def check_local(key: str, name: str) -> None:
 
 
 def check_model(config: Any, key: str, name: str) -> bool:
-    """See that a model or tokenizer can be had: from a folder, from the hub's cache, or from the hub.
+    """Check that a model or tokenizer is available: in a folder, in the hub's cache, or on the hub.
 
-    Libraries try an unreachable hub for a minute before they say so.
+    Libraries try an unreachable hub for a minute before they fail.
 
     Args:
         config: The whole configuration.
-        key: The configuration key that has it, perhaps as a reference to another key, which messages name then.
-        name: A folder, or a name of the hub.
+        key: The configuration key of the name. If it refers to another key, messages name that one.
+        name: A folder, or a name on the hub.
 
     Returns:
-        Whether only files of this machine are to be used, since the hub cannot be reached.
+        Whether to use only files of this machine: the name is a folder, or the hub cannot be reached.
 
     Raises:
-        ConfigError: It is nowhere.
+        ConfigError: It is not available.
     """
     check_local(key, name)
     key = where_said(config, key)
@@ -563,7 +564,7 @@ def check_model(config: Any, key: str, name: str) -> bool:
 
 
 def where_said(config: Any, key: str) -> str:
-    """The key that a value comes from: the last one of those that refer to each other, as ``${model_path}`` does."""
+    """The key that has the value: the end of a chain of references such as ``${model_path}``."""
     found = _unresolved(config)
     for part in key.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -572,7 +573,7 @@ def where_said(config: Any, key: str) -> str:
 
 
 def _why_unreachable(url: str) -> str:
-    """Why no connection to a server, or to the proxy on the way to it, can be opened; empty where one can."""
+    """Why no connection to a server, or to its proxy, can be opened; empty if one can."""
     parts = urlsplit(url)
     parts = urlsplit(getproxies().get(parts.scheme) or url) if not proxy_bypass(parts.netloc) else parts
     try:
@@ -592,15 +593,15 @@ def _folder(directory: str | Path | None) -> Path:
     return folder
 
 
-# What a file leaves to who runs it
+# Required keys
 
 
 def mark_required(config: Any, file: Any, overrides: Sequence[str]) -> Any:
-    """A composed configuration with ``???`` where its own file has it, and no override says otherwise.
+    """Restore ``???`` in a composed configuration for the keys that its own file requires and no override sets.
 
     Args:
         config: The composed configuration; it is changed.
-        file: What the file itself says.
+        file: The content of its own file.
         overrides: Hydra's ``key=value``.
     """
     from omegaconf import OmegaConf

@@ -1,4 +1,4 @@
-"""``report`` and ``output.report``: whether a run has a page that people look at, and whether while it goes on."""
+"""The keys ``report`` and ``output.report``: whether a run writes a report, and serves it while it goes on."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ KEYS, LIVE = ("report", "output.report"), "live"
 
 
 def wants_report(config: Any) -> bool:
-    """Whether a configuration asks for a report; one that is served has it too.
+    """Whether to write a report; also true for ``live``.
+
+    Args:
+        config: The whole configuration.
 
     Raises:
-        ConfigError: A key is neither true nor false nor ``live``.
+        ConfigError: A key is none of true, false and ``live``.
     """
     return any(_wanted(config))
 
 
 def wants_live(config: Any) -> bool:
-    """Whether the report is to be served while the run goes on.
+    """Whether to serve the report while the run goes on.
+
+    Args:
+        config: The whole configuration.
 
     Raises:
-        ConfigError: A key has another value than it may have, or there is no server to serve with.
+        ConfigError: A key has an invalid value, or the packages for serving are missing.
     """
     is_wanted = LIVE in _wanted(config)
     if is_wanted:
@@ -33,10 +39,10 @@ def wants_live(config: Any) -> bool:
 
 
 def check_live() -> None:
-    """Find out whether there is a server to serve with.
+    """Check that the packages for serving a report are installed.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: A package is missing.
     """
     lacking = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if lacking:

@@ -472,7 +472,7 @@ def test_a_catalogue_that_nobody_asks_for_anything_from_is_refused(tmp_path: Pat
 def test_data_that_vanish_after_construction_are_missed(shop: Path) -> None:
     env = WebShopEnv(WebShopEnvConfig(data_dir=str(shop)))
     (shop / "items_shuffle.json").unlink()
-    with pytest.raises(ConfigError, match="a data file is gone"):
+    with pytest.raises(ConfigError, match="a data file is missing"):
         env.reset(1)
 
 

@@ -162,7 +162,7 @@ def test_a_person_can_shop_by_number_by_text_and_by_action(env: WebShopEnv) -> N
     assert score is not None
     assert lines.read() == "never read\n"
     assert "Page 1 (Total results: " in out.getvalue()
-    assert "(There is nothing like that here.)" in out.getvalue()
+    assert "(This page has no such action.)" in out.getvalue()
     assert "Your score (min 0.0, max 1.0)" in out.getvalue()
     assert "[SEP]" not in out.getvalue()
 

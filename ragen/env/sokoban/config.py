@@ -1,4 +1,4 @@
-"""Configuration of a game of Sokoban: the room, how hard its level is looked for, and how it is shown."""
+"""Configuration of Sokoban: the room, the search for its levels, and the observations."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ class SokobanEnvConfig:
     """Configuration of :class:`~ragen.env.sokoban.env.SokobanEnv`.
 
     Attributes:
-        dim_room: Rows and columns, the walls around the room included; 3 to 100 each.
-        max_steps: The step after which the episode is over, solved or not.
-        num_boxes: Boxes, and targets.
-        search_depth: How many moves deep starts are looked for; the deeper, the longer solutions can be.
+        dim_room: Rows and columns, including the outer walls; 3 to 100 each.
+        max_steps: Maximum number of steps; the episode then ends, solved or not.
+        num_boxes: Number of boxes, and of targets.
+        search_depth: Depth in moves of the search for an initial state; a deeper search allows longer solutions.
         grid_lookup: Tile to symbol. Tiles: 0 wall, 1 floor, 2 target, 3 box on target, 4 box, 5 player, 6 player on
             target. Symbols may be longer than a character.
-        grid_vocab: Symbol to meaning, told to the model; None names the symbols of ``grid_lookup``.
+        grid_vocab: Symbol to meaning, for the prompt; None for the names of the tiles in ``grid_lookup``.
         action_lookup: Number to name of the moves up (1), down (2), left (3) and right (4).
-        dim_x: Rows, and ``dim_y`` columns: they replace ``dim_room`` if both are given, as in RAGEN.
+        dim_x: Rows; with ``dim_y``, the columns, it replaces ``dim_room``, as in RAGEN. Ignored without ``dim_y``.
         dim_y: See ``dim_x``.
-        render_mode: ``"text"``, or ``"rgb_array"`` for images of 16 x 16 pixels a tile.
-        observation_format: What text shows: the ``"grid"``, coordinates (``"coord"``) or both (``"grid_coord"``).
+        render_mode: ``"text"``, or ``"rgb_array"`` for images with 16 x 16 pixels per tile.
+        observation_format: The content of text observations: the ``"grid"``, coordinates (``"coord"``) or both
+            (``"grid_coord"``).
     """
 
     dim_room: tuple[int, int] = (6, 6)
@@ -53,7 +54,7 @@ class SokobanEnvConfig:
     observation_format: Literal["grid", "coord", "grid_coord"] = "grid"
 
     def __post_init__(self) -> None:
-        """Check every value, and make plain dicts with int keys of the lookups.
+        """Check every value, and convert the lookups to plain dicts with int keys.
 
         Raises:
             ConfigError: A value is invalid.

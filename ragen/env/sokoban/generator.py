@@ -1,11 +1,11 @@
-"""From a seed to a level, the same level as RAGEN's for every seed that RAGEN finds one for.
+"""Generates levels from seeds; for every seed with which RAGEN finds a level, it is the same level.
 
-Two generators are seeded with the seed, Python's ``random.Random`` and numpy's legacy ``RandomState``. A random walk
-carves the floor, numpy's generator puts player and targets on it, :mod:`~ragen.env.sokoban.reverse_search` pulls the
-boxes away, and last the player may take a few steps. Up to four rooms are tried for a seed.
+Two generators are seeded, Python's ``random.Random`` and numpy's legacy ``RandomState``. A random walk carves the
+floor, numpy's generator places player and targets, :mod:`~ragen.env.sokoban.reverse_search` pulls the boxes away, and
+finally the player may take a few steps. Up to four rooms are tried per seed.
 
-Where all four fail, RAGEN continues with a seed from Python's string hash, which differs from process to process. Here
-the next seed comes from SHA-256, so a seed's level is the same everywhere.
+If all four fail, RAGEN continues with a seed from Python's string hash, which differs between processes. Here the next
+seed is computed with SHA-256, so a seed's level is the same everywhere.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ragen.errors import LevelError
 
 ROOMS_PER_SEED = 4
 TURN_PROBABILITY = 0.35
-SEED_LIMIT = 1_000  # seeds in a row without a level, before reset gives up
-STATE_BUDGET = 20_000_000  # states explored in them, likewise: some twenty seconds
+SEED_LIMIT = 1_000  # consecutive seeds without a level before reset fails
+STATE_BUDGET = 20_000_000  # states explored before reset fails: about twenty seconds
 
 Bits = Callable[[int], int]
 
 
 class LevelSpec(NamedTuple):
-    """What a level is generated for; fields as in the configuration."""
+    """The parameters of a level, named as in the configuration."""
 
     height: int
     width: int
@@ -41,7 +41,7 @@ class LevelSpec(NamedTuple):
 
 
 class _Generators(threading.local):
-    """The two generators, kept because constructing them takes longer than seeding them; one pair per thread."""
+    """The two generators, one pair per thread; they are reused because creating them takes longer than seeding."""
 
     def __init__(self) -> None:
         self.python = Random(0)
@@ -58,14 +58,14 @@ _generators = _Generators()
 
 @lru_cache(maxsize=4096)
 def generate_level(spec: LevelSpec, seed: int) -> Level:
-    """The level of a seed; the last few thousand are remembered.
+    """The level of a seed; the last 4,096 are cached.
 
     Args:
-        spec: The kind of level.
+        spec: The parameters of the level.
         seed: 0 to 2**32 - 1.
 
     Raises:
-        LevelError: Very many seeds in a row gave no level.
+        LevelError: The search found no level; see ``SEED_LIMIT`` and ``STATE_BUDGET``.
     """
     tried, states = seed, 0
     for _ in range(SEED_LIMIT):
@@ -84,12 +84,12 @@ def generate_level(spec: LevelSpec, seed: int) -> Level:
 
 
 def next_seed(seed: int) -> int:
-    """The seed that is tried after one that gives no level; the same in every process."""
+    """The seed to try after one without a level; the same in every process."""
     return int.from_bytes(sha256(str(seed).encode()).digest()[:4], "big")
 
 
 def level_of_seed(spec: LevelSpec, seed: int) -> tuple[Level | None, int]:
-    """The level of exactly this seed, or None if its rooms fail, and how many states were explored for it."""
+    """The level of exactly this seed, or None if its rooms fail, and the number of states explored."""
     shape = room_shape(spec.height, spec.width)
     python, numpy = _generators.seeded(seed)
     states = 0
@@ -106,7 +106,7 @@ def level_of_seed(spec: LevelSpec, seed: int) -> tuple[Level | None, int]:
 
 
 def carve_floor(rng: Random, shape: RoomShape) -> list[int]:
-    """The cells that a random walk with a stamp in its hand turns into floor, in ascending order."""
+    """The cells that a random walk, which stamps shapes, turns into floor, in ascending order."""
     bits, random = rng.getrandbits, rng.random
     walk = shape.walks[_below(bits, 4)]
     cell = (1 + _below(bits, shape.height - 1)) * shape.stride
@@ -123,7 +123,7 @@ def carve_floor(rng: Random, shape: RoomShape) -> list[int]:
 
 
 def _below(bits: Bits, limit: int) -> int:
-    """A random number below a limit, drawn as ``random.Random.randrange`` draws it."""
+    """A random number below a limit, with the same draws as ``random.Random.randrange``."""
     size = limit.bit_length()
     number = bits(size)
     while number >= limit:
@@ -155,7 +155,7 @@ def _level(rng: Random, shape: RoomShape, floor: list[int], targets: list[int], 
 
 
 def _stroll(rng: Random, shape: RoomShape, room: bytearray, start: Start) -> int:
-    """Let the player walk up to three steps, so that it does not always stand where it left a box."""
+    """Let the player walk up to three steps, so that it does not always start where it left a box."""
     player = start.player
     if rng.random() > (0.8 if start.displacement == 1 else 0.5):
         return player

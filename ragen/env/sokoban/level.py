@@ -1,8 +1,8 @@
-"""What a Sokoban level is made of: tiles, the room's shape, and a level ready to be played.
+"""Tiles, the shape of rooms, and levels of Sokoban.
 
-Rooms are stored as one tile after the other, row by row, and each row is followed by a line break: a *cell* is an
-index into that, ``row * stride + column`` with ``stride = width + 1``. The line break is a tile of its own that nothing
-can enter, so a room is rendered by looking up its tiles one by one.
+A room is stored as its tiles row by row, with a line break after each row. A *cell* is an index into these,
+``row * stride + column`` with ``stride = width + 1``. The line break is a separate tile that nothing can enter, so a
+room is rendered by looking up its tiles one by one.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET, LINE_BREAK = range(8)
 
 TILE_NAMES = ("wall", "empty", "target", "box on target", "box", "player", "player on target")
-"""The tiles that ``grid_lookup`` gives symbols to, in the order of its keys."""
+"""The names of the tiles in ``grid_lookup``, in the order of its keys."""
 
 Position = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level at its start; never changed, so environments may share it.
+    """The initial state of a level. It is immutable, so environments may share it.
 
     Attributes:
-        fixed: What does not move: walls, floor and targets, one tile per cell.
+        fixed: Walls, floor and targets, one tile per cell.
         room: The same with boxes and player.
         player: The player's cell.
-        boxes: Of each target, row by row, its (row, column) and that of the box that was pulled away from it.
+        boxes: For each target, row by row, its (row, column) and that of its box.
     """
 
     fixed: bytes
@@ -41,12 +41,12 @@ class RoomShape:
     """The tables that all rooms of one height and width share.
 
     Attributes:
-        height: Rows, the walls around the room included.
-        width: Columns, likewise.
-        stride: From a cell to the one below it.
+        height: Rows, including the outer walls.
+        width: Columns, including the outer walls.
+        stride: The offset from a cell to the one below it.
         interior: The cells that are not on the border, row by row.
-        walks: For each direction down, right, up, left and each cell: where a walk goes that keeps off the border.
-        stamps: For each shape of floor that a walk leaves: the offsets of its cells from the walker's.
+        walks: For each direction (down, right, up, left) and each cell, the next cell of a walk inside the border.
+        stamps: For each shape that a walk stamps, the offsets of its cells.
     """
 
     height: int
@@ -62,7 +62,7 @@ class RoomShape:
 
     @property
     def deltas(self) -> tuple[int, int, int, int]:
-        """From a cell to the one above, below, left and right of it."""
+        """The offsets from a cell to the one above, below, left and right of it."""
         return -self.stride, self.stride, -1, 1
 
     def position(self, cell: int) -> Position:

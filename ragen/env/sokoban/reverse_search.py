@@ -1,16 +1,16 @@
-"""Where to start from: the search that plays a solved level backwards, pulling boxes away from their targets.
+"""Searches for the initial state of a level by playing backwards from the solved level, pulling boxes off targets.
 
-It is depth-first and keeps the first of the states with the highest score, so the order of its visits decides the
-level; this is RAGEN's (gym_sokoban's) search, state for state, without its recursion:
+The search is depth-first and keeps the first state with the highest score, so the order of visits determines the level.
+It visits the same states as RAGEN's (gym_sokoban's) search, without recursion:
 
-* A state is entered with the depth that is left. It is left again at once where no depth remains or where the same
-  *grid* was explored before, however deep and along whatever path.
-* A grid tells a box that was never pulled from one that was, but not which box is whose.
-* The score is ``swaps * displacement`` where every target is free of boxes and player, else 0. A swap is a pull of
-  another box than the last one pulled; the displacement sums up how far (rows plus columns) boxes are from theirs.
-* Moves are tried up, down, left, right. Walking away from a box always pulls it.
+* A state is skipped if no depth remains, or if the same *grid* was explored before, at any depth and on any path.
+* A grid distinguishes boxes that were pulled from those that never were, but not one box from another.
+* The score is ``swaps * displacement`` if all targets are free of boxes and player, else 0. A swap is a pull of a
+  different box than the previous pull; the displacement is the sum of the distances (rows plus columns) from boxes to
+  their targets.
+* Moves are tried in the order up, down, left, right. Walking away from a box always pulls it.
 
-The stack holds the calls that a recursion would still have to make, so popping visits in the recursion's order.
+The stack has the pending calls of the recursion, so popping visits states in the recursion's order.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ STATE_LIMIT = 300_000
 
 
 class Arrangement(NamedTuple):
-    """Where the boxes are, and how they came there; sets of cells are bit masks over the floor's cells.
+    """The positions of boxes, and how they were reached; sets of cells are bit masks over the floor's cells.
 
     Attributes:
         boxes: All boxes.
-        unpulled: Those that were never pulled, and so are on their targets.
-        places: The box of each target.
-        swaps: How often another box was pulled than the time before.
-        last: The target whose box was pulled last, -1 at first.
-        score: What a state with these boxes is worth where the player is on no target.
-        explored: One number: the cells where the player was, with boxes on the same cells. Shared by all arrangements
-            that are the same grid.
+        unpulled: The boxes that were never pulled and are therefore on their targets.
+        places: The cell of each target's box.
+        swaps: Number of pulls of a different box than the previous pull.
+        last: The target whose box was pulled last; -1 if none was.
+        score: The score of a state with these boxes if the player is not on a target.
+        explored: A list of one bit mask: the cells where the player was with boxes on the same cells. Arrangements with
+            the same grid share it.
     """
 
     boxes: int
@@ -53,7 +53,7 @@ class Start:
         player: The player's cell.
         boxes: The cell of each target's box.
         displacement: Rows plus columns between targets and boxes; 0 if no start was found.
-        explored: How many states were explored.
+        explored: Number of states explored.
     """
 
     player: int
@@ -63,7 +63,7 @@ class Start:
 
 
 class _Floor:
-    """The floor's cells, numbered from 0 row by row, and what a search looks up about them."""
+    """The floor's cells, numbered from 0 row by row, with tables for the search."""
 
     def __init__(self, cells: Sequence[int], stride: int, targets: Sequence[int]) -> None:
         self.cells = cells
@@ -94,11 +94,11 @@ class _Floor:
 
 
 def find_start(cells: Sequence[int], stride: int, player: int, targets: Sequence[int], depth: int) -> Start:
-    """Search for the start of a level.
+    """Search for the initial state of a level.
 
     Args:
-        cells: The cells that are no walls, in ascending order.
-        stride: From a cell to the one below it.
+        cells: The cells that are not walls, in ascending order.
+        stride: The offset from a cell to the one below it.
         player: The player's cell in the solved level.
         targets: The targets' cells, each with a box on it.
         depth: RAGEN's ``search_depth``; paths of at most ``depth - 2`` moves are tried.
@@ -144,7 +144,7 @@ def find_start(cells: Sequence[int], stride: int, player: int, targets: Sequence
 def _pull(
     floor: _Floor, arrangement: Arrangement, grid: tuple[int, int], here: int, explored: list[int]
 ) -> Arrangement:
-    """The arrangement after a box was pulled to the cell ``here``, which makes ``grid`` (boxes, unpulled)."""
+    """The arrangement after pulling a box to the cell ``here``, with the resulting ``grid`` (boxes, unpulled)."""
     boxes, unpulled = grid
     places, swaps, last = arrangement.places, arrangement.swaps, arrangement.last
     box_from = (arrangement.boxes & ~boxes).bit_length() - 1

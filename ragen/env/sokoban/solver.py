@@ -1,7 +1,7 @@
-"""Solves a Sokoban level that is given as text, as a player would see it.
+"""Solves a Sokoban level from its text observation.
 
-Breadth-first over where the player and the boxes are, so a solution has the fewest moves. Sets of cells are bit masks;
-the grid gets a margin of walls, so that no cell that can be stood on is at an edge.
+The search is breadth-first over the positions of player and boxes, so solutions have the fewest moves. Sets of cells are
+bit masks; a margin of walls keeps floor cells off the edges of the grid.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _State = tuple[int, int]  # the player's cell, the boxes' cells as a mask
 
 @dataclass(frozen=True)
 class _Puzzle:
-    """A level as the search sees it.
+    """A level in the form that the search uses.
 
     Attributes:
         player: The player's cell.
-        boxes: The cells with boxes, a mask; so are the next two.
-        targets: The cells with targets.
-        floor: The cells that are no walls.
-        deltas: To the cell above, below, left and right.
+        boxes: A bit mask of the cells with boxes.
+        targets: A bit mask of the cells with targets.
+        floor: A bit mask of the cells that are not walls.
+        deltas: The offsets to the cell above, below, left and right.
     """
 
     player: int
@@ -109,7 +109,7 @@ def _search(puzzle: _Puzzle, node_limit: int) -> list[int] | None:
 
 
 def _moved(state: _State, delta: int, floor: int, useful: int) -> _State | None:
-    """The state after a move; None if it is blocked, or pushes a box to where it can never reach a target."""
+    """The state after a move; None if the move is blocked, or leaves a box where it can never reach a target."""
     player, boxes = state
     ahead = player + delta
     if not floor >> ahead & 1:
@@ -123,7 +123,7 @@ def _moved(state: _State, delta: int, floor: int, useful: int) -> _State | None:
 
 
 def _useful_cells(puzzle: _Puzzle) -> int:
-    """The cells from which a box alone on the floor could be pushed to a target, found by pulling it from there."""
+    """The cells from which a single box could be pushed to a target, found by pulling it from the targets."""
     useful = 0
     frontier = [cell for cell in range(puzzle.targets.bit_length()) if puzzle.targets >> cell & 1]
     while frontier:

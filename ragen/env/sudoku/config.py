@@ -1,4 +1,4 @@
-"""Configuration of a sudoku: its size, how much is blank, how it is shown, and how many steps there are."""
+"""Configuration of Sudoku: size, difficulty, observations, and number of steps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class SudokuEnvConfig:
     Attributes:
         grid_size: Rows, columns and numbers: 4 or 9.
         difficulty: ``"easy"``, ``"medium"`` or ``"hard"``: 40, 50 or 60 % of the cells are blank.
-        render_format: ``"simple"`` shows the numbers alone; ``"detailed"`` tells given from placed numbers and says
-            what became of the last action; ``"with_feedback"`` adds hints and progress.
-        show_conflicts: Whether conflicting cells would be marked. The rules keep conflicts off the board, so there is
-            nothing to mark; the key is here for configurations that set it.
-        show_valid_numbers: Whether ``"with_feedback"`` lists what fits into the last ten blank cells.
-        max_steps: The step after which an episode is over.
+        render_format: ``"simple"`` shows only the numbers; ``"detailed"`` distinguishes given from placed numbers and
+            reports the result of the last action; ``"with_feedback"`` adds hints and progress.
+        show_conflicts: Accepted for compatibility with RAGEN. It has no effect, since conflicting placements are
+            refused.
+        show_valid_numbers: Whether ``"with_feedback"`` lists valid numbers for blank cells once at most ten are left.
+        max_steps: The number of steps after which an accepted placement ends the episode.
         render_mode: ``"text"``.
     """
 

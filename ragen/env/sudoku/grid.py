@@ -1,7 +1,7 @@
-"""A sudoku grid that knows which numbers each row, column and box holds, and how to make a puzzle.
+"""Sudoku grids, which track the numbers in each row, column and box, and the generation of puzzles.
 
-A grid is flat, row by row, 0 where blank. The numbers that a line or box holds are one integer with bit ``v`` set for
-number ``v``, so whether a number fits is three look-ups.
+A grid is a flat list, row by row, with 0 for blank cells. The numbers in a row, column or box are an integer with bit
+``v`` set for number ``v``, so checking a number takes three look-ups.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def numbers_missing(size: int, held: int) -> tuple[int, ...]:
 
 
 class Grid:
-    """The numbers on the board, with what each row, column and box holds.
+    """The numbers on the board, and those in each row, column and box.
 
     Attributes:
-        size: Rows, columns and numbers.
-        cells: The numbers, row by row, 0 where blank.
-        blanks: How many cells are blank.
+        size: Number of rows, columns and numbers.
+        cells: The numbers, row by row, 0 for blank cells.
+        blanks: Number of blank cells.
     """
 
     def __init__(self, size: int, cells: list[int]) -> None:
-        """Take the cells of a grid without conflicts; the list becomes the grid's own."""
+        """Create a grid from cells without conflicts; the list is not copied."""
         self.size = size
         self.cells = cells
         self.blanks = cells.count(0)
@@ -55,11 +55,11 @@ class Grid:
         return self._rows[r] | self._columns[c] | self._boxes[b]
 
     def valid_numbers(self, index: int) -> tuple[int, ...]:
-        """The numbers that may be placed in a blank cell, ascending; none for a cell that holds one."""
+        """The numbers that may be placed in a blank cell, ascending; empty for a filled cell."""
         return () if self.cells[index] else numbers_missing(self.size, self._held(index))
 
     def conflicts(self, index: int, number: int) -> list[str]:
-        """Where the number is already: ``"row R"``, ``"column C"``, ``"box (R,C)"``, counted from 1."""
+        """The units that already have the number: ``"row R"``, ``"column C"``, ``"box (R,C)"``, counted from 1."""
         r, c, b = self._units[index]
         found = []
         if self._rows[r] >> number & 1:
@@ -72,7 +72,7 @@ class Grid:
         return found
 
     def place(self, index: int, number: int) -> None:
-        """Write a number that does not conflict into a cell, over whatever it holds."""
+        """Write a number without conflicts into a cell, replacing any other number."""
         old = self.cells[index]
         if old:
             self._flip(index, old)
@@ -82,7 +82,7 @@ class Grid:
         self._flip(index, number)
 
     def copy(self) -> Grid:
-        """A grid of its own with the same numbers."""
+        """An independent copy."""
         other = Grid.__new__(Grid)
         other.__dict__.update(self.__dict__)
         other.cells, other._rows = self.cells.copy(), self._rows.copy()
@@ -91,14 +91,14 @@ class Grid:
 
 
 def filled_cells(size: int, rng: random.Random) -> list[int]:
-    """A full grid: depth-first, cell by cell in reading order, each time with the numbers freshly shuffled.
+    """A full grid, filled depth-first in reading order with the numbers shuffled again for every cell.
 
-    The draws are those of ``rng.shuffle(numbers)`` for every cell visited, written out because most of a puzzle's
-    making is spent in them.
+    The draws are those of ``rng.shuffle(numbers)`` for every cell visited. They are inlined because they take most of
+    the time of generating a puzzle.
 
     Args:
-        size: Rows, columns and numbers.
-        rng: Where the draws come from.
+        size: Number of rows, columns and numbers.
+        rng: The generator.
 
     Returns:
         The numbers, row by row.
@@ -136,15 +136,15 @@ def filled_cells(size: int, rng: random.Random) -> list[int]:
 
 
 def make_puzzle(size: int, blank_share: float, seed: int) -> tuple[list[int], list[int]]:
-    """A puzzle and the grid it was made from; other solutions may exist.
+    """A puzzle and the grid from which it was made; other solutions may exist.
 
     Args:
         size: 4 or 9.
-        blank_share: How much of the grid to blank, 0 to 1, rounded down to whole cells.
-        seed: Decides everything, through Python's ``random.Random``.
+        blank_share: The fraction of cells to blank, 0 to 1, rounded down to whole cells.
+        seed: Seed of Python's ``random.Random``.
 
     Returns:
-        The given numbers with 0 where blank, and the full grid, both row by row.
+        The given numbers with 0 for blank cells, and the full grid, both row by row.
     """
     rng = random.Random(seed)
     solution = filled_cells(size, rng)

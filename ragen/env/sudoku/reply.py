@@ -1,7 +1,7 @@
-"""From a model's text to a placement: six ways to write one, looked for anywhere in the text.
+"""Parses placements from a model's text, in any of six forms, anywhere in the text.
 
-Only the beginning of a very long text is read, and every pattern takes time in proportion to what it reads: a run of
-digits or spaces is matched whole or not at all.
+Only the beginning of a very long text is parsed. Every pattern takes linear time, since runs of digits or spaces are
+matched as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 READ_LIMIT = 10_000
-"""How many characters of a reply are read."""
+"""Number of characters of a reply that are parsed."""
 
 _V, _R, _C = (rf"(?P<{name}>\d++)" for name in ("value", "row", "column"))
 _COMMA = r"\s*+,\s*+"
@@ -29,7 +29,7 @@ _PATTERNS = tuple(
 
 
 class Placement(NamedTuple):
-    """A number and the cell to put it in, counted from 1; not checked for range."""
+    """A number and its cell, counted from 1; ranges are not checked."""
 
     value: int
     row: int
@@ -37,13 +37,13 @@ class Placement(NamedTuple):
 
 
 def read_placement(text: str) -> Placement | None:
-    """The placement that a text asks for.
+    """The placement in a text.
 
     Args:
-        text: Anything.
+        text: Any text.
 
     Returns:
-        The first match of the first pattern that matches at all; None if none does.
+        The first match of the first pattern that matches; None if none does.
     """
     text = text[:READ_LIMIT].lower()
     match = next(filter(None, (pattern.search(text) for pattern in _PATTERNS)), None)

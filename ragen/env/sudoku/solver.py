@@ -1,4 +1,4 @@
-"""Solves a sudoku from the text that shows it, in any of its formats."""
+"""Solves a sudoku from its observation, in any of the formats."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Move = tuple[int, int, int]
 
 
 def read_board(state_text: str) -> tuple[list[int], list[int]] | None:
-    """The numbers that an observation shows, row by row, 0 where blank.
+    """The numbers in an observation, row by row, 0 for blank cells.
 
     Returns:
-        All numbers, and those in brackets alone (the puzzle's own; none are marked in the simple format); None if the
-        text shows no board.
+        All numbers, and only those in brackets (the given ones; the simple format marks none); None if the text shows
+        no board.
     """
     rows = [_CELL.findall(line) for line in state_text.splitlines() if _ROW.fullmatch(line)]
     size = len(rows[0]) if rows else 0
@@ -33,15 +33,15 @@ def read_board(state_text: str) -> tuple[list[int], list[int]] | None:
 def solve(state_text: str) -> list[Move] | None:
     """The placements that complete the board.
 
-    The numbers on the board are kept if that is possible; else those that the player placed are replaced, as far as
-    the text tells them from the puzzle's own.
+    The numbers on the board are kept if possible; otherwise the player's numbers are replaced, if the text
+    distinguishes them from the given ones.
 
     Args:
         state_text: An observation of the puzzle.
 
     Returns:
-        The cells to fill or to overwrite, row by row; None if the text shows no board, or one without a solution. An
-        overwritten number may be in the way of another, so that a move has to wait for a later one.
+        The cells to fill or overwrite, row by row; None if the text shows no board, or one without a solution. A number
+        still to be overwritten may conflict with a move, which must then wait for the later one.
     """
     boards = read_board(state_text)
     if boards is None:
@@ -61,7 +61,7 @@ def _size(cells: list[int]) -> int:
 
 
 def fill(cells: list[int]) -> list[int] | None:
-    """A full grid that agrees with the numbers given; None if there is none, or none was found in time."""
+    """A full grid with these numbers; None if there is none, or none was found within the node limit."""
     grid = Grid(_size(cells), [0] * len(cells))
     for index, number in enumerate(cells):
         if number:

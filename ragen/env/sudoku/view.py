@@ -1,4 +1,4 @@
-"""A sudoku as text, in the three formats that ``render_format`` names."""
+"""A sudoku as text, in the three formats of ``render_format``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _TITLE = f"{'=' * 50}\nSUDOKU PUZZLE\n{'=' * 50}\n"
 _LEGEND = "Legend: [N]=initial cell, N=user-placed, *N*=conflict, .=empty"
 _HINTS = "💡 VALID NUMBERS FOR EMPTY CELLS:"
 HINT_LIMIT = 10
-"""Hints are given while no more cells than this are blank."""
+"""Hints are shown if at most this many cells are blank."""
 
 
 class BoardView:
-    """The board as lines of text, of which a placement redraws one.
+    """The board as lines of text; a placement redraws one line.
 
     Args:
-        given: The puzzle's own numbers, row by row, 0 where blank.
-        size: Rows and columns.
-        framed: Whether given numbers stand in brackets; else all numbers look alike.
+        given: The given numbers, row by row, 0 for blank cells.
+        size: Number of rows and columns.
+        framed: Whether given numbers are in brackets; if not, all numbers look alike.
     """
 
     def __init__(self, given: list[int], size: int, framed: bool) -> None:
@@ -52,7 +52,7 @@ class BoardView:
         return rule.join(bands)
 
     def copy(self) -> BoardView:
-        """A view of its own that shows the same."""
+        """An independent copy."""
         other = BoardView.__new__(BoardView)
         other.__dict__.update(self.__dict__)
         other._cells = self._cells.copy()
@@ -66,7 +66,7 @@ def titled(board: str) -> str:
 
 
 def hints(grid: Grid) -> str:
-    """What fits into each blank cell that anything fits into, a line each."""
+    """The valid numbers of each blank cell that has any, one line per cell."""
     lines = [_HINTS]
     for index in range(len(grid.cells)):
         fitting = grid.valid_numbers(index)
@@ -77,7 +77,7 @@ def hints(grid: Grid) -> str:
 
 
 def progress(grid: Grid, given: int, steps: int, max_steps: int) -> str:
-    """How full the grid is, and how many steps were made."""
+    """The number of filled cells and of steps."""
     total = len(grid.cells)
     filled = total - grid.blanks
     placed = filled - given

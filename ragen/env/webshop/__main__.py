@@ -23,17 +23,17 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build the index of every catalogue in a folder, ahead of time")
     build.add_argument("data_dir", type=Path, help="a folder with items_shuffle*.json and items_ins_v2*.json (or .gz)")
-    build.add_argument("--num-products", type=int, help="read only so many products")
-    build.add_argument("--human-goals", action="store_true", help="with the goals of items_human_ins.json")
-    build.add_argument("--price-seed", type=int, default=WebShopEnvConfig.price_seed, help="seed of the prices")
+    build.add_argument("--num-products", type=int, help="read at most this many products")
+    build.add_argument("--human-goals", action="store_true", help="use the goals of items_human_ins.json")
+    build.add_argument("--price-seed", type=int, default=WebShopEnvConfig.price_seed, help="seed of prices and limits")
     build.add_argument("--nouns", choices=("words", "spacy"), default="words", help="how titles are compared")
-    build.add_argument("--cache-dir", help="where to keep it; default: RAGEN_CACHE, else ~/.cache/ragen")
+    build.add_argument("--cache-dir", help="folder for the index (default: RAGEN_CACHE, or ~/.cache/ragen)")
     game = commands.add_parser("play", help="shop in the terminal")
     game.add_argument(
         "settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as data_dir=DIR"
     )
-    game.add_argument("--seed", type=int, help="which goal; drawn if not given")
-    game.add_argument("--mode", choices=("train", "val", "test"), default="train", help="which split")
+    game.add_argument("--seed", type=int, help="selects the goal (default: random)")
+    game.add_argument("--mode", choices=("train", "val", "test"), default="train", help="selects the split")
     return top
 
 
@@ -42,10 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: What follows the program's name; None takes it from the command line.
+        arguments: The arguments; None for those of the command line.
 
     Returns:
-        0, or 2 after one sentence on standard error that says what is wrong.
+        The exit code: 0, or 2 after an error message on standard error.
     """
     options = parser().parse_args(arguments)
     try:

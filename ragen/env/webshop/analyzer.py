@@ -1,9 +1,9 @@
-"""Text to index terms, the way of the reference's search engine (Anserini 0.22 on Lucene 9.5, English).
+"""Converts text to index terms like the reference's search engine (Anserini 0.22 on Lucene 9.5, English).
 
-Words are split by Unicode's rules (UAX #29), a final ``'s`` is cut off, letters are lower-cased, stop words dropped,
-and what is longer than two letters is stemmed.
-The character classes below are those of the rules as far as they matter for shop texts: scripts that are written
-without spaces, other than Chinese and Japanese, are one word from space to space.
+Text is split into words by Unicode's rules (UAX #29). A final ``'s`` is removed, letters are lower-cased, stop words
+are dropped, and words of more than two letters are stemmed. The character classes below implement these rules as far as
+shop texts need them: in scripts written without spaces, other than Chinese and Japanese, a word extends from space to
+space.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SINGLE = (  # Chinese and hiragana: each character is a word
     "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _NO_LETTERS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209f\u2150-\u215f\u2460-\u24ff\u2776-\u2793\uff9e\uff9f"
-_MARKS = "\u0300-\u036f\u200c\u200d\u20d0-\u20ff\ufe00-\ufe0f\uff9e\uff9f"  # they belong to what they follow
+_MARKS = "\u0300-\u036f\u200c\u200d\u20d0-\u20ff\ufe00-\ufe0f\uff9e\uff9f"  # part of the preceding character
 _LETTER = rf"(?:(?![{_SINGLE}{_NO_LETTERS}])[^\W\d_][{_MARKS}]*)"
 _DIGIT = rf"(?:\d[{_MARKS}]*)"
 _BETWEEN_LETTERS = "'\u2018\u2019.:\u00b7\u2024\ufe13\ufe52\ufe55\uff07\uff0e\uff1a"
@@ -37,7 +37,7 @@ _WORD = (
     rf"(?<!_)_*(?:{_LETTER}|{_DIGIT})"
     rf"(?:{_LETTER}|{_DIGIT}|_|(?<=[^\W\d_])[{_BETWEEN_LETTERS}](?={_LETTER})|(?<=\d)[{_BETWEEN_DIGITS}](?={_DIGIT}))*"
 )
-_PICTOGRAPHS = (  # Extended_Pictographic of Unicode 12.1, which that Lucene knows
+_PICTOGRAPHS = (  # Extended_Pictographic of Unicode 12.1, as in that version of Lucene
     "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9\u21aa\u231a\u231b\u2328\u2388\u23cf\u23e9-\u23f3"
     "\u23f8-\u23fa\u24c2\u25aa\u25ab\u25b6\u25c0\u25fb-\u25fe\u2600-\u2605\u2607-\u2612\u2614-\u2685\u2690-\u2705"
     "\u2708-\u2712\u2714\u2716\u271d\u2721\u2728\u2733\u2734\u2744\u2747\u274c\u274e\u2753-\u2755\u2757\u2763-\u2767"
@@ -54,7 +54,7 @@ _TOKEN = re.compile(rf"{_WORD}|[{_SINGLE}]|{_PICTURE}(?:\u200d{_PICTURE})*|{_FLA
 
 
 def analyze(text: str) -> list[str]:
-    """The index terms of a text, in order, repeats included."""
+    """The index terms of a text in order, including repetitions."""
     terms = []
     for word in _TOKEN.findall(text):
         if len(word) <= _LONGEST_TOKEN:
@@ -65,7 +65,7 @@ def analyze(text: str) -> list[str]:
 
 
 def forget_words() -> None:
-    """Give back the memory of the words that were analyzed so far, of which building an index leaves many."""
+    """Clear the cache of analyzed words, which is large after building an index."""
     _term.cache_clear()
 
 

@@ -1,4 +1,4 @@
-"""From data files to the one file that a catalogue is read from."""
+"""Builds the file of a catalogue from data files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NOUN_MODEL = "en_core_web_sm"
 
 
 def build_store(source: Source, stream: BinaryIO) -> None:
-    """Read the data files, and write products, index and goals; a progress bar appears if it takes long.
+    """Read the data files, and write products, index and goals; shows a progress bar after a second.
 
     Args:
         source: The data files and options.
-        stream: Where to write.
+        stream: The binary stream to write to.
 
     Raises:
-        ConfigError: A data file is not of the format it should be.
+        ConfigError: A data file has an invalid format.
     """
     writer, index = StoreWriter(stream), IndexBuilder()
     goals = GoalTable(source.price_seed, human=source.instructions is not None)
@@ -55,7 +55,7 @@ def build_store(source: Source, stream: BinaryIO) -> None:
 
 
 def _progress_bar(source: Source) -> tqdm:
-    interval = 0.1 if sys.stderr.isatty() else 30  # seconds; a log wants a line now and then
+    interval = 0.1 if sys.stderr.isatty() else 30  # seconds; rarely if output goes to a log
     size, title = source.products.stat().st_size, f"webshop: {source.products.name}"
     return tqdm(total=size, desc=title, unit="B", unit_scale=True, delay=1, mininterval=interval)
 

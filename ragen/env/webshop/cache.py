@@ -1,8 +1,8 @@
-"""The built files on disk: built once, checked at every start, shared by all processes.
+"""The built files on disk: built once, checked whenever they are opened, shared by all processes.
 
-A file appears under its name only when it is whole (written beside it and renamed). Who finds none, or a damaged one,
-builds it while holding a lock that the operating system takes back from a process that dies; the others wait and then
-find it there. A file's name changes with everything it was made from, so an old one is never mistaken for a new one.
+A file is written under a temporary name and renamed when complete. A process that finds no file, or a damaged one,
+builds it while holding a lock, which the operating system releases if the process dies; other processes wait for it. A
+file's name depends on everything it was built from, so an outdated file is never used.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 def check_cache_dir(cache_dir: str | None) -> None:
-    """Refuse a cache directory that was asked for and cannot be one; nothing is made.
+    """Check that the configured cache directory can be used; nothing is created.
 
     Raises:
-        ConfigError: It cannot be made or written to, and holds nothing to read.
+        ConfigError: It is not a directory, and cannot be created.
     """
     key, given = ("cache_dir", cache_dir) if cache_dir else (CACHE_VARIABLE, os.environ.get(CACHE_VARIABLE))
     if not given:
@@ -36,18 +36,18 @@ def check_cache_dir(cache_dir: str | None) -> None:
     path = Path(given).expanduser().absolute()
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     ok = there.is_dir() and (there == path or os.access(there, os.W_OK))
-    require(ok, "webshop", key, given, "a directory, or a path where one can be made")
+    require(ok, "webshop", key, given, "a directory, or a path where one can be created")
 
 
 def open_store(source: Source, cache_dir: str | None = None) -> Store:
-    """The built file of a source, built now if there is none.
+    """The built file of a source; it is built if there is none.
 
-    Without a directory of one's own (``cache_dir`` or ``RAGEN_CACHE``), ``~/.cache/ragen`` is used, else a directory
-    beside the temporary files, else this process's memory, with a warning.
+    Unless a directory is configured (``cache_dir`` or ``RAGEN_CACHE``), this uses ``~/.cache/ragen``, or a directory
+    beside the temporary files, or as a last resort, with a warning, this process's memory.
 
     Raises:
-        ConfigError: A data file is not of the format it should be.
-        CacheError: The directory that was asked for cannot be written to, or another process builds for too long.
+        ConfigError: A data file has an invalid format.
+        CacheError: The configured directory is not writable, or another process takes too long to build.
     """
     name = f"{source.key()}.store"
     for directory in _directories(cache_dir):
@@ -60,7 +60,7 @@ def open_store(source: Source, cache_dir: str | None = None) -> Store:
     if asked:
         raise CacheError(f"webshop: cannot write to {asked} (cache_dir or {CACHE_VARIABLE}); choose another directory.")
     warnings.warn(
-        "webshop: no directory can be written to for the built catalogue, so each process builds and keeps its own; "
+        "webshop: there is no writable directory for the built catalogue, so each process builds its own in memory; "
         f"set env_config key cache_dir or the variable {CACHE_VARIABLE}.",
         RuntimeWarning,
         stacklevel=2,
@@ -82,13 +82,13 @@ def _make(directory: Path) -> bool:
 
 
 def _open(path: Path) -> Store | None:
-    """The file, or None where there is none or it is damaged."""
+    """The file; None if it is missing or damaged."""
     try:
         return Store.open(path)
     except CacheError as error:
         _log.warning("webshop: %s is built again: %s", path, error)
     except OSError:
-        pass  # not there, or not readable; building says so if that stays so
+        pass  # missing or not readable; if it stays so, building raises an error
     return None
 
 

@@ -1,7 +1,7 @@
-"""A catalogue: products, goals and search, read where the built file lies.
+"""Products, goals and search, read from a memory-mapped file.
 
-A process keeps one catalogue per configuration, however many environments use it, and forgets it with the last of
-them. Products are decoded when they are looked at.
+A process has one catalogue per configuration, shared by all its environments, and closes it with the last of them.
+Products are decoded on access.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DECODED = 128  # products kept decoded
 
 
 class Card(NamedTuple):
-    """A product as a page of results shows it."""
+    """A product as shown on a page of results."""
 
     asin: str
     title: str
@@ -33,7 +33,7 @@ class Card(NamedTuple):
 
 
 class Catalogue:
-    """What a shop sells, and what it can be asked for.
+    """The products and goals of a shop.
 
     Attributes:
         product_count: Number of products.
@@ -41,11 +41,11 @@ class Catalogue:
     """
 
     def __init__(self, store: Store, limit_goals: int = -1) -> None:
-        """Read from a built file.
+        """Read a built file.
 
         Args:
             store: The file.
-            limit_goals: Use only so many goals; -1 uses all.
+            limit_goals: Maximum number of goals; -1 for all.
         """
         self._store = store
         self._index = Index(store)
@@ -59,31 +59,31 @@ class Catalogue:
         self._record = lru_cache(_DECODED)(partial(_read_record, store))
 
     def product(self, number: int) -> Record:
-        """The product with a number, from 0 in file order. It is shared: do not change it."""
+        """The product with this number, from 0 in file order. It is shared and must not be changed."""
         return self._record(number)
 
     def card(self, number: int) -> Card:
-        """What results show of a product."""
+        """A product as shown on a page of results."""
         return Card(*json.loads(self._store.text("cards", number)))
 
     def price(self, number: int) -> float:
-        """What a product costs, in dollars."""
+        """The price of a product in dollars."""
         return float(self._prices[number])
 
     def search(self, query: str) -> tuple[int, ...]:
-        """The numbers of the products that fit a query best, at most 50, best first."""
+        """The numbers of the products that match a query best, at most 50, best first."""
         return tuple(number for number, _ in self._index.search(query))
 
     def scores(self, query: str) -> list[tuple[int, float]]:
-        """The same with the scores."""
+        """The results of :meth:`search` with their scores."""
         return self._index.search(query)
 
     def goal_index(self, seed: int, mode: str | None) -> int:
-        """Which goal a seed stands for; see :func:`~ragen.env.webshop.goals.split_place`."""
+        """The number of the goal of a seed; see :func:`~ragen.env.webshop.goals.split_place`."""
         return int(self._split[split_place(self.goal_count, seed, mode)])
 
     def goal(self, index: int) -> Goal:
-        """The goal with a number, from 0 in the shop's order."""
+        """The goal with this number, from 0 in the shop's order."""
         product, wish, limit = (column[index].item() for column in self._goals)
         return self._make_goal(self.product(product), wish, limit)
 
@@ -93,15 +93,15 @@ _open_lock = threading.Lock()
 
 
 def open_catalogue(source: Source, cache_dir: str | None = None, limit_goals: int = -1) -> Catalogue:
-    """The catalogue of a source, opened (and built) now unless this process has it open.
+    """The catalogue of a source; it is built and opened unless this process already has it open.
 
     Args:
         source: The data files and options.
-        cache_dir: Where built files are kept; see :func:`~ragen.env.webshop.cache.open_store`.
-        limit_goals: Use only so many goals; -1 uses all.
+        cache_dir: The directory of built files; see :func:`~ragen.env.webshop.cache.open_store`.
+        limit_goals: Maximum number of goals; -1 for all.
 
     Raises:
-        ConfigError: A data file is gone, or not of the format it should be.
+        ConfigError: A data file is missing or has an invalid format.
         CacheError: The built file cannot be written.
     """
     identity = (source, limit_goals)
@@ -111,7 +111,7 @@ def open_catalogue(source: Source, cache_dir: str | None = None, limit_goals: in
             try:
                 catalogue = Catalogue(open_store(source, cache_dir), limit_goals)
             except FileNotFoundError as error:
-                raise ConfigError(f"webshop: a data file is gone: {error}.") from error
+                raise ConfigError(f"webshop: a data file is missing: {error}.") from error
             _open[identity] = catalogue
     return catalogue
 

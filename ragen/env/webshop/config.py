@@ -1,4 +1,4 @@
-"""Configuration of a shop: which catalogue it sells, which goals it sets, and whose rules it follows."""
+"""Configuration of WebShop: its catalogue, its goals, and the version of RAGEN to follow."""
 
 from __future__ import annotations
 
@@ -18,35 +18,37 @@ _TYPE = "webshop"
 class WebShopEnvConfig:
     """Configuration of :class:`~ragen.env.webshop.env.WebShopEnv`.
 
-    The keys down to ``show_attrs`` are RAGEN's, the others ours. Environments with equal data keys share one catalogue.
+    The keys up to ``show_attrs`` are RAGEN's; the others exist only here. Environments with equal data keys share one
+    catalogue.
 
     Attributes:
         dataset: ``"builtin"`` is the catalogue that ships with this package; ``"small"`` and ``"full"`` are WebShop's
-            ``items_shuffle_1000.json`` and ``items_shuffle.json`` in ``data_dir``. None means the file at
-            ``file_path``, else the one catalogue in ``data_dir``, else ``"builtin"``.
+            ``items_shuffle_1000.json`` and ``items_shuffle.json`` in ``data_dir``. None selects the file at
+            ``file_path``, or the only catalogue in ``data_dir``, or ``"builtin"``.
         observation_mode: ``"text"``.
         file_path: A catalogue in the format of ``items_shuffle*.json``, plain or gzip.
-        server: None; the shop has no server.
-        filter_goals: None; choose goals by seed and mode instead.
-        limit_goals: Keep only this many goals, the first in the shop's order; -1 keeps all.
-        num_products: Read only this many records of the catalogue; None reads all.
-        human_goals: Set the instructions that people wrote, in place of those made from the products.
+        server: Must be None: the shop has no server.
+        filter_goals: Must be None: select goals by seed and mode instead.
+        limit_goals: Maximum number of goals, the first in the shop's order; -1 for all.
+        num_products: Maximum number of records read from the catalogue; None for all.
+        human_goals: Whether to use the instructions that people wrote, instead of those made from the products.
         show_attrs: Whether item pages have an "Attributes" button.
-        data_dir: The folder of the data files; None means the environment variable ``RAGEN_WEBSHOP_DATA`` where
-            ``dataset`` is ``"small"`` or ``"full"``.
-        attr_path: Attributes and instructions in the format of ``items_ins_v2*.json``; None means the file of that name
+        data_dir: The folder of the data files; None for the environment variable ``RAGEN_WEBSHOP_DATA``, if ``dataset``
+            is ``"small"`` or ``"full"``.
+        attr_path: Attributes and instructions in the format of ``items_ins_v2*.json``; None for the file of that name
             beside the catalogue.
-        human_attr_path: Instructions in the format of ``items_human_ins.json``; None means the file of that name beside
-            the catalogue or in the folder above.
-        price_seed: Seeds the generator that draws a price where a product has a range, and the price limits of the
-            goals. RAGEN draws both from Python's global generator, unseeded.
-        compat: ``"up25"``, RAGEN of 2025: the reward is the graded score. ``"up26"``, RAGEN of 2026: the reward is 1.0
-            for a perfect score and else 0.0, with the graded score as ``raw_reward`` in info; action names in any case
-            are valid, a search is valid only where there is a search box; and a missing line break in the hints is
-            mended.
-        nouns: How the nouns of two product titles are compared for the reward: ``"words"`` takes every word,
-            ``"spacy"`` what spaCy's ``en_core_web_sm`` tags as a noun (RAGEN's way; spaCy must be installed).
-        cache_dir: Where indices are kept; None means the environment variable ``RAGEN_CACHE``, else ``~/.cache/ragen``.
+        human_attr_path: Instructions in the format of ``items_human_ins.json``; None for the file of that name beside
+            the catalogue or in its parent folder.
+        price_seed: Seed of the prices of products with a price range, and of the price limits of goals. RAGEN draws
+            both from Python's unseeded global generator.
+        compat: ``"up25"`` follows RAGEN of 2025: the reward is the graded score. ``"up26"`` follows RAGEN of 2026: the
+            reward is 1.0 for a perfect score and 0.0 otherwise, with the graded score as ``raw_reward`` in info; the
+            arguments of actions are valid in upper and lower case; a search is valid only on pages with a search box;
+            and the hints have a line break that is missing in 2025.
+        nouns: How the titles of two products are compared for the reward: ``"words"`` compares all words, ``"spacy"``
+            only the nouns tagged by spaCy's ``en_core_web_sm`` (as RAGEN does; spaCy must be installed).
+        cache_dir: The folder of built indices; None for the environment variable ``RAGEN_CACHE``, or
+            ``~/.cache/ragen``.
         render_mode: ``"text"``.
     """
 
@@ -69,10 +71,10 @@ class WebShopEnvConfig:
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
-        """Check every value and find the data files; nothing is read but the beginning of each.
+        """Check every value and find the data files; only the beginning of each is read.
 
         Raises:
-            ConfigError: A value cannot work, or a file is missing or of another format.
+            ConfigError: A value is invalid, or a file is missing or has an invalid format.
         """
         self._check_values()
         check_cache_dir(self.cache_dir)
@@ -101,5 +103,5 @@ class WebShopEnvConfig:
 
     @property
     def source(self) -> Source:
-        """The data files and options that decide what the catalogue is."""
+        """The data files and options that determine the catalogue."""
         return self._source

@@ -1,7 +1,7 @@
 """The WebShop environment: search, open, choose, buy.
 
-An action is ``search[words]`` or ``click[text]``; any other text does nothing. Everything that a page shows depends on
-the catalogue, the goal and the actions alone.
+An action is ``search[words]`` or ``click[text]``; any other text does nothing. Pages depend only on the catalogue, the
+goal and the actions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ragen.env.webshop.reward import score_purchase
 from ragen.errors import InputError
 
 _TYPE = "webshop"
-_LONGEST_ARGUMENT = 8192  # characters; nothing longer can be clicked, and of a search less is read
+_LONGEST_ARGUMENT = 8192  # characters; no target is longer, and fewer characters of a search are used
 
 _HINTS = (
     "We must buy a product within 10 actions. It doesn't have to match perfectly with description.",
@@ -43,11 +43,11 @@ _HINT_TEXT = {
 
 
 class Outcome(NamedTuple):
-    """What an action came to.
+    """The result of an action.
 
     Attributes:
-        score: Of a purchase, 0 to 1; 0 for everything else.
-        bought: Whether it was a purchase.
+        score: The score of a purchase, 0 to 1; 0 for any other action.
+        bought: Whether the action was a purchase.
         parts: The parts of a purchase's score.
     """
 
@@ -57,27 +57,27 @@ class Outcome(NamedTuple):
 
 
 class WebShopEnv(BaseLanguageBasedEnv):
-    """A shop with a goal: find what the instruction asks for, and buy it."""
+    """A shop, with the goal to find the product that the instruction describes, and to buy it."""
 
     config_class = WebShopEnvConfig
     uses_global_rng = False
     cost_hint = "cheap"
     action_hint = "search[words] or click[text of a button, link or option]"
 
-    _catalogue: Catalogue | None = None  # opened when it is needed, and never pickled
+    _catalogue: Catalogue | None = None  # opened on first use, never pickled
 
     def __init__(self, config: WebShopEnvConfig | None = None) -> None:
-        """Take a configuration; the catalogue is opened by the first ``reset``."""
+        """Create the environment; the catalogue is opened by the first ``reset``."""
         self.config = config or WebShopEnvConfig()
         self.goal: Goal | None = None
         self.goal_index = -1
 
     @property
     def catalogue(self) -> Catalogue:
-        """The catalogue that this environment shares with all others of its configuration in this process.
+        """The catalogue, shared with all environments of this process that have the same configuration.
 
         Raises:
-            ConfigError: A data file is not of the format it should be.
+            ConfigError: A data file has an invalid format.
             CacheError: The built catalogue cannot be written.
         """
         if self._catalogue is None:
@@ -86,10 +86,10 @@ class WebShopEnv(BaseLanguageBasedEnv):
         return self._catalogue
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Choose the goal that seed and mode stand for, and open the search page; see :meth:`BaseEnv.reset`.
+        """Select the goal of the seed and mode, and open the search page; see :meth:`BaseEnv.reset`.
 
         Args:
-            seed: Counts through the goals of the mode; see :func:`~ragen.env.webshop.goals.split_place`.
+            seed: Enumerates the goals of the mode; see :func:`~ragen.env.webshop.goals.split_place`.
             mode: ``"train"``, ``"val"`` or ``"test"``.
         """
         self.goal_index = self.catalogue.goal_index(checked_seed(_TYPE, seed, limit=None), mode)
@@ -103,15 +103,15 @@ class WebShopEnv(BaseLanguageBasedEnv):
         return self.render()
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        """Do what an action says; text that is no action of the page does nothing.
+        """Execute an action; text that is not an action of the page does nothing.
 
-        A search works on every page, as in the reference, whether or not the page has a search box.
+        As in the reference, a search works on every page, even without a search box.
 
         Args:
             action: Any text.
 
         Returns:
-            The page without hints and actions (``render`` has them), the reward, whether something was bought, and
+            The page without hints and actions (see :meth:`render`), the reward, whether something was bought, and
             info: ``action_is_valid``, ``action_is_effective`` (the page changed), ``success`` (a perfect purchase),
             and on a purchase the parts of the score, see :func:`~ragen.env.webshop.reward.score_purchase`.
 
@@ -141,7 +141,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
         return self.observation, info["reward"], outcome.bought, info
 
     def render(self, mode: str | None = None) -> str:
-        """The page, the hints that RAGEN gives with every page, and the actions of the page.
+        """The page, RAGEN's hints, and the available actions.
 
         Args:
             mode: None or ``"text"``.
@@ -158,13 +158,13 @@ class WebShopEnv(BaseLanguageBasedEnv):
         return f"{self.observation}.{hints}\n You must choose from these actions:{actions}."
 
     def get_available_actions(self) -> list[str]:
-        """The actions of the page, such as ``click[buy now]``; ``search[<content>]`` stands for any search."""
+        """The actions of the page, such as ``click[buy now]``; ``search[<content>]`` represents any search."""
         check_was_reset(_TYPE, self.goal is not None)
         return self._page.available()
 
     @property
     def chosen(self) -> dict[str, str]:
-        """The options chosen on the item page, value by name; the page itself does not show them."""
+        """The options chosen on the item page, value by name; the page does not show them."""
         return dict(self._options)
 
     def save(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
         self.__dict__.update(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the catalogue, which another process opens for itself."""
+        """The state without the catalogue, which every process opens itself."""
         return {key: value for key, value in self.__dict__.items() if key != "_catalogue"}
 
     def _is_valid(self, action: str, verb: str, argument: str) -> bool:
@@ -193,7 +193,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
             return Outcome(0.0)
         target = self._page.targets.get(argument) if verb == "click" else None
         if target is None:
-            return Outcome(0)  # an int, where the reference has one too
+            return Outcome(0)  # an int, as in the reference
         if target.does == "buy":
             return self._buy()
         if target.does == "choose":
@@ -243,10 +243,10 @@ class WebShopEnv(BaseLanguageBasedEnv):
 
 
 def parse_action(action: str) -> tuple[str, str]:
-    """Split ``verb[argument]`` into its parts; two empty texts if it is neither ``search`` nor ``click``.
+    """Split ``verb[argument]`` into its parts; two empty texts if the verb is neither ``search`` nor ``click``.
 
-    As in the reference the last bracket of the first line counts, what follows it is ignored, and only the argument may
-    be in capitals. It takes time in proportion to the length of the text, whatever the text is.
+    As in the reference, the argument ends at the last closing bracket of the first line, the rest is ignored, and only
+    the argument may have upper-case letters. The time is linear in the length of the text.
     """
     line = action.partition("\n")[0]
     opening = line.rfind("[", 1, max(1, line.rfind("]") - 1))

@@ -1,12 +1,12 @@
-"""Makes the catalogue that ships with the package: ``python -m ragen.env.webshop.generator [DIRECTORY]``.
+"""Generates the catalogue that ships with the package: ``python -m ragen.env.webshop.generator [DIRECTORY]``.
 
-Everything comes from one seeded generator and the words in ``data/vocabulary.json``, so the files can be made again at
-any time, and are the same. Brands and products are invented. The files' format is that of WebShop's data
+The files depend only on one seeded generator and the words in ``data/vocabulary.json``, so they can be reproduced
+exactly. Brands and products are invented. The files' format is that of WebShop's data
 (``items_shuffle*.json``, ``items_ins_v2*.json``, ``items_human_ins.json``), with ``customer_reviews`` added to each
 product.
 
-In the vocabulary an attribute is an adjective, two words or so, that fits after "is"; a use fits after "for"; and
-``"@name"`` stands for a list that several kinds of products share.
+In the vocabulary, an attribute is an adjective of about two words that fits after "is", a use fits after "for", and
+``"@name"`` refers to a list that several kinds of products share.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class Kind:
 
     Attributes:
         one: Its name in the singular.
-        many: Its name in the plural, which is also the search that finds it.
+        many: Its name in the plural, which is also the query that finds it.
         department: The shop's department.
         path: Its categories, from the widest to the narrowest.
-        price: Dollars, the lowest and the highest.
-        options: What can be chosen: the values by name.
-        attributes: What it can be.
-        use: What it is good for.
+        price: The lowest and the highest price in dollars.
+        options: The options of the product: values by name.
+        attributes: Its possible attributes.
+        use: Its possible uses.
     """
 
     one: str
@@ -100,11 +100,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that the catalogue is made of.
+    """The words of the catalogue.
 
     Attributes:
         brands: Invented names.
-        adjectives: What a product's name may begin with.
+        adjectives: Possible first words of a product's name.
         kinds: The kinds of products.
     """
 
@@ -114,7 +114,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path = VOCABULARY) -> Vocabulary:
-    """Read the words, with the shared lists put in."""
+    """Read the words, and resolve references to shared lists."""
     words = json.loads(path.read_text("utf-8"))
     kinds = []
     for kind in words["kinds"]:
@@ -133,7 +133,7 @@ def _shared(lists: dict[str, list[str]], values: str | list[str]) -> list[str]:
 
 
 def generate(seed: int = SEED) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
-    """Make the three files' contents: products, their attributes and instructions, and people's instructions."""
+    """The contents of the three files: products, their attributes and instructions, and people's instructions."""
     rng, words = random.Random(seed), read_vocabulary()
     products, attributes, human = [], {}, {}
     for kind in words.kinds:
@@ -148,7 +148,7 @@ def generate(seed: int = SEED) -> tuple[list[dict[str, Any]], dict[str, Any], di
 
 
 def write(directory: Path) -> None:
-    """Write the files, packed; equal contents give equal files."""
+    """Write the compressed files; equal contents yield equal files."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in zip(FILES, generate(), strict=True):
         data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
@@ -180,7 +180,7 @@ def _product(rng: random.Random, vocabulary: Vocabulary, kind: Kind) -> tuple[di
 
 
 def _features(rng: random.Random, has: list[str], words: dict[str, str]) -> list[str]:
-    """A feature for each attribute but the last, which only the list of attributes knows, and something else."""
+    """A feature for each attribute except the last, which is only in the list of attributes, and an extra."""
     told = [rng.choice(_FEATURES).format(quality=one.upper(), attribute=one) for one in has[:-1]]
     return [*told, rng.choice(_EXTRAS).format(**words)]
 

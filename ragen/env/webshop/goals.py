@@ -1,7 +1,7 @@
-"""What is asked for: prices, price limits, instructions, and which goal a seed stands for.
+"""Goals: prices, price limits, instructions, and the goal of each seed.
 
-The draws come from one ``random.Random(price_seed)`` in the reference's order: first a price for each product that has
-a range, then a limit for each instruction. The reference draws both from the global generator, which no one seeded.
+All draws are from one ``random.Random(price_seed)``, in the reference's order: first a price for each product with a
+price range, then a limit for each instruction. The reference draws both from the unseeded global generator.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy as np
 from ragen.env.webshop.records import Record, title_nouns
 from ragen.env.webshop.store import StoreWriter
 
-NO_LIMIT = 1_000_000.0  # dollars; a goal without a price limit
+NO_LIMIT = 1_000_000.0  # dollars; means that a goal has no price limit
 
-_SHUFFLE_SEED = 233  # puts the goals in the shop's order
-_SPLIT_SEED = 42  # deals them out to modes and seeds
+_SHUFFLE_SEED = 233  # of the shop's order of goals
+_SPLIT_SEED = 42  # of their assignment to modes and seeds
 _LIMITS = tuple(10.0 * step for step in range(1, 100))  # dollars
 _LIMITS_IN_REACH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One thing to buy.
+    """A product to buy.
 
     Attributes:
-        asin: The product that the goal was made from.
-        instruction: What the pages say.
-        attributes: What the product should be.
-        options: What should be chosen: pairs of name and value, or values alone where people wrote the instruction.
-        price_upper: Dollars; the most it may cost.
-        query: The product's search, for the reward.
+        asin: The product from which the goal was made.
+        instruction: The text on the pages.
+        attributes: The required attributes.
+        options: The required options: pairs of name and value, or only values if a person wrote the instruction.
+        price_upper: The maximum price in dollars.
+        query: The product's search query, for the reward.
         product_category: The product's path of categories, for the reward.
         nouns: The nouns of its title, in order, for the reward.
     """
@@ -50,20 +50,20 @@ class Goal:
 
 
 class GoalTable:
-    """Draws prices and limits, and lists every goal as a product's number and the number of its wish."""
+    """Draws prices and limits, and lists all goals as a product's number and the number of its wish."""
 
     def __init__(self, price_seed: int, human: bool) -> None:
-        """Start the generator.
+        """Seed the generator.
 
         Args:
-            price_seed: Its seed.
-            human: Whether the goals are people's instructions.
+            price_seed: The seed.
+            human: Whether goals are the instructions that people wrote.
         """
         self._random = random.Random(price_seed)
-        self._random.getrandbits(32)  # the reference takes one number before the first price; its goldens show it
+        self._random.getrandbits(32)  # the reference draws one number before the first price, as its goldens show
         self._human = human
         self._prices: list[float] = []
-        self._wishes: list[tuple[int, int]] = []  # product, number of wishes in a row
+        self._wishes: list[tuple[int, int]] = []  # product, number of its wishes
         self._human_wishes: list[list[int]] = []
 
     def add(self, record: Record) -> None:
@@ -78,7 +78,7 @@ class GoalTable:
             self._wishes.append((product, math.prod(map(len, record.options.values()))))
 
     def write(self, writer: StoreWriter) -> int:
-        """Draw the limits and write prices and goals; returns how many goals there are."""
+        """Draw the limits, and write prices and goals; returns the number of goals."""
         rows = list(self._human_rows() if self._human else self._made_up_rows())
         order = np.array(shuffled(len(rows), _SHUFFLE_SEED), dtype="<i8")
         columns = list(zip(*rows, strict=True)) or [(), (), ()]
@@ -102,27 +102,27 @@ class GoalTable:
 
 
 def shuffled(count: int, seed: int) -> list[int]:
-    """The numbers from 0 in the order that a seed shuffles them into."""
+    """The numbers from 0 to ``count - 1``, shuffled with a seed."""
     numbers = list(range(count))
     random.Random(seed).shuffle(numbers)
     return numbers
 
 
 def split_order(count: int) -> np.ndarray:
-    """The goals in the order in which :func:`split_place` counts them."""
+    """The goals in the order to which :func:`split_place` refers."""
     return np.array(shuffled(count, _SPLIT_SEED), dtype="<i8")
 
 
 def split_place(count: int, seed: int, mode: str | None) -> int:
-    """Which place in the split's order a seed stands for.
+    """The index of a seed's goal in the order of the split.
 
-    With more than 1,500 goals this is the reference's split: 500 to test, 1,000 to validate, the rest to train. With
-    fewer, where the reference fails, a tenth is for tests, a fifth for validation; and with fewer than ten every mode
-    takes them all.
+    With more than 1,500 goals, this is the reference's split: 500 for testing, 1,000 for validation, the rest for
+    training. With fewer goals, where the reference fails, a tenth is for testing and a fifth for validation; with fewer
+    than ten, every mode has all goals.
 
     Args:
         count: Number of goals.
-        seed: Any seed from 0; it counts round and round within its part.
+        seed: Any seed from 0; it wraps around within its part.
         mode: ``"test"``, ``"val"``, or anything else for training.
     """
     test, val = (500, 1000) if count > 1500 else (count // 10, count // 5)
@@ -136,12 +136,12 @@ def split_place(count: int, seed: int, mode: str | None) -> int:
 
 
 def made_up_goal(record: Record, wish: int, limit: float) -> Goal:
-    """The goal that asks for a product with one combination of its options.
+    """The goal for a product with one combination of its options.
 
     Args:
         record: The product.
-        wish: Which combination, in the order of ``itertools.product`` over the option names in alphabetical order.
-        limit: Dollars.
+        wish: The index of the combination, in the order of ``itertools.product`` over the sorted option names.
+        limit: The price limit in dollars.
     """
     names = sorted(record.options)
     options = tuple(zip(names, _combination([record.options[name] for name in names], wish), strict=True))
@@ -151,7 +151,7 @@ def made_up_goal(record: Record, wish: int, limit: float) -> Goal:
 
 
 def human_goal(record: Record, wish: int, limit: float) -> Goal:
-    """A product's goal in a person's words."""
+    """The goal for a product that a person wrote."""
     written = record.human[wish]
     return _goal(record, written["instruction"].strip("."), written["attributes"], tuple(written["options"]), limit)
 

@@ -1,7 +1,7 @@
-"""What each page says, and what can be clicked on it.
+"""The pages of the shop, and their clickable texts.
 
-A page is a row of pieces, which the observation shows separated by ``[SEP]``; the wording is the reference's. What can
-be clicked is a dict from the lower-case text to what it stands for; its order is that of the available actions.
+A page is a sequence of pieces, which the observation separates by ``[SEP]``; the wording is the reference's. Clickable
+texts are a dict from the text in lower case to its target, in the order of the available actions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HTML_UNSAFE = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&'"})
 
 
 class Target(NamedTuple):
-    """What a click does: the name of an :class:`~ragen.env.webshop.env.WebShopEnv` handler, and what it is about."""
+    """The effect of a click, handled by :class:`~ragen.env.webshop.env.WebShopEnv`: what it does, and to what."""
 
     does: str
     what: int | str = ""
@@ -33,9 +33,9 @@ class Page:
 
     Attributes:
         text: The observation.
-        targets: What can be clicked.
+        targets: The clickable texts.
         has_search: Whether it has a search box.
-        is_end: Whether it is the end of a way: there is nothing on it but ways back.
+        is_end: Whether it is a dead end, with links back only.
     """
 
     text: str
@@ -44,28 +44,28 @@ class Page:
     is_end: bool = False
 
     def available(self) -> list[str]:
-        """The actions of the page, as the observation lists them."""
+        """The actions of the page, as listed in the observation."""
         actions = [f"click[{text}]" for text in self.targets]
         return [_SEARCH_ACTION, *actions] if self.has_search else actions
 
 
 def search_page(instruction: str) -> Page:
-    """The page to start from."""
+    """The first page."""
     return Page(_joined(["WebShop", "Instruction:", instruction, "Search"]), has_search=True)
 
 
 def results_page(instruction: str, cards: Sequence[Card], numbers: Sequence[int], number: int, total: int) -> Page:
     """A page of results.
 
-    A page without products, behind the last that has some, is the end: in the reference it goes on to further empty
-    pages, by a button that it does not list.
+    The page after the last one with products is a dead end. In the reference, an unlisted button leads on to further
+    empty pages.
 
     Args:
         instruction: The goal's text.
         cards: The products to show.
         numbers: Their numbers in the catalogue.
-        number: Of the page, from 1.
-        total: Results on all pages.
+        number: The number of the page, from 1.
+        total: Number of results on all pages.
     """
     texts = [*_head(instruction), f"Page {number} (Total results: {total})"]
     targets = {"back to search": Target("go_to_search")}
@@ -83,7 +83,7 @@ def results_page(instruction: str, cards: Sequence[Card], numbers: Sequence[int]
 
 
 def item_page(instruction: str, product: Record, show_attributes: bool = False) -> Page:
-    """The page of a product. What was chosen on it does not show, as in the reference."""
+    """The page of a product. As in the reference, it does not show the options chosen."""
     buttons = ["Description", "Features", "Reviews", *(["Attributes"] if show_attributes else [])]
     texts = [*_head(instruction), "< Prev"]
     targets = {"back to search": Target("go_to_search"), "< prev": Target("go_to_results")}
@@ -105,7 +105,7 @@ def part_page(instruction: str, product: Record, part: str) -> Page:
 
 
 def done_page(asin: str, options: dict[str, str], score: float) -> Page:
-    """The page after a purchase; nothing can be done on it."""
+    """The page after a purchase; it has no actions."""
     chosen = json.dumps(options, sort_keys=True).translate(_HTML_UNSAFE)
     bought = ["asin", asin, "options", chosen, "attrs", "None", "category", "None", "query", "None"]
     bought += ["product category", "None"]
@@ -135,5 +135,5 @@ def _rating(product: Record) -> str:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """The pieces as an HTML page's text nodes show: empty ones are no nodes, nor are line breaks between tags."""
+    """The pieces like the text nodes of an HTML page: without empty ones and line breaks between tags."""
     return " [SEP] ".join(text.strip() for text in texts if text.strip() or (text and "\n" not in text))

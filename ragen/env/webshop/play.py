@@ -1,4 +1,4 @@
-"""The shop in a terminal: every page as lines, every action with a number."""
+"""The shop in a terminal: pages as lines, actions with numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _QUIT = ("quit", "q", "exit")
 
 
 def play(env: WebShopEnv, seed: int, mode: str, lines: TextIO, out: TextIO) -> float | None:
-    """Let a person shop until something is bought, ``quit`` is said, or the lines end.
+    """Let a person shop until a purchase, ``quit``, or the end of the input.
 
     Args:
         env: The environment; it is reset here.
-        seed: Which goal.
-        mode: Of which split.
-        lines: What the person says, one line each: an action, its number, or words to search for.
-        out: Where the pages are shown.
+        seed: Selects the goal.
+        mode: Selects the split.
+        lines: The input, one action per line: an action, its number, or words to search for.
+        out: The output for pages.
 
     Returns:
         The score of the purchase; None without one.
@@ -32,14 +32,14 @@ def play(env: WebShopEnv, seed: int, mode: str, lines: TextIO, out: TextIO) -> f
             return None
         _, reward, done, info = env.step(read_action(line, actions))
         if not info["action_is_valid"]:
-            print("(There is nothing like that here.)", file=out)
+            print("(This page has no such action.)", file=out)
         if done:
             print(f"\n{_page(env)}", file=out)
             return info.get("raw_reward", reward)
 
 
 def read_action(line: str, actions: list[str]) -> str:
-    """The action that a line means: a number of the list, a search for its words, or the line itself."""
+    """The action of a line: the action with that number, a search for the words, or the line itself."""
     text = line.strip()
     if text.isdecimal() and 0 < int(text) <= len(actions):
         text = actions[int(text) - 1]

@@ -1,6 +1,6 @@
-"""Reading WebShop's data files: one product after the other, tidied as the reference shop shows them.
+"""Reads the products of WebShop's data files, cleaned as in the reference shop.
 
-The full catalogue is 5 GB of JSON, so it is parsed piece by piece; only the attributes are read as a whole.
+The full catalogue is 5 GB of JSON, so it is parsed incrementally; only the attributes are read as a whole.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from typing import Any, BinaryIO
 from ragen.env.webshop.source import Source, open_data
 from ragen.errors import ConfigError
 
-DEFAULT_PRICE = 100.0  # dollars; what a product without a price costs
+DEFAULT_PRICE = 100.0  # dollars; of a product without a price
 
 _CHUNK = 1 << 20  # bytes read at a time
-_LONGEST = 64 << 20  # characters; no product is longer, so a file that goes on without one is broken
+_LONGEST = 64 << 20  # characters; no product is longer, so a file without one in that many is broken
 _NOT_NUMERIC = re.compile(r"[^\d.]", re.ASCII)
-_BETWEEN = re.compile(r"[\s,]*")  # what stands between two elements of a list
+_BETWEEN = re.compile(r"[\s,]*")  # between two elements of a list
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _REVIEW_KEYS = ("title", "score", "body")
 
 
 @dataclass
 class Record:
-    """A product as the shop shows it, with the instructions that ask for it.
+    """A product as shown in the shop, with its instructions.
 
     Attributes:
-        asin: The product's number, at most ten characters.
+        asin: The product's identifier, at most ten characters.
         title: Its name.
         description: One text, may be empty.
         bullets: The features.
-        prices: Dollars; one number, or a low and a high one.
-        price_text: What the pages show.
-        options: Values to choose from, by lower-case name, in the order of the item page.
-        attributes: What the product is said to be, in two or three words each.
-        query: The search that the product was found with when the data was collected.
+        prices: In dollars: one price, or the lowest and the highest.
+        price_text: The price on the pages.
+        options: The values of each option by its name in lower case, in the order of the item page.
+        attributes: The attributes of the product, two or three words each.
+        query: The search query by which the product was found when the data was collected.
         category: The shop's department.
         product_category: The path of categories, separated by ``›``.
-        instruction: The text of the goal; None for a product that no made-up goal asks for.
-        instruction_attributes: The attributes that the instruction asks for.
-        human: What people wrote: ``instruction``, ``attributes`` and ``options`` of each.
+        instruction: The text of its goal; None for a product without one.
+        instruction_attributes: The attributes in the instruction.
+        human: The instructions that people wrote: ``instruction``, ``attributes`` and ``options`` of each.
         reviews: ``title``, ``score`` and ``body`` of each; the original files have none.
-        nouns: The nouns of the title where a tagger found them; None means every word.
+        nouns: The nouns of the title found by a tagger; None for every word.
     """
 
     asin: str
@@ -68,14 +68,14 @@ class Record:
 
 
 def read_records(source: Source, advance: Callable[[int], object] = lambda count: None) -> Iterator[Record]:
-    """Read a catalogue's products in file order, without those that the reference leaves out.
+    """Read a catalogue's products in file order, without those that the reference skips.
 
     Args:
         source: The files.
-        advance: Called with the number of bytes that were read on from the catalogue.
+        advance: Called with the number of further bytes read from the catalogue.
 
     Raises:
-        ConfigError: A file is not of the format it should be.
+        ConfigError: A file has an invalid format.
     """
     attributes = _load_object("attr_path", source.attributes)
     human = _load_object("human_attr_path", source.instructions) if source.instructions else {}
@@ -93,7 +93,7 @@ def read_records(source: Source, advance: Callable[[int], object] = lambda count
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(
             f"webshop: the catalogue {source.products} (file_path) or its attributes {source.attributes} (attr_path) "
-            f"are not of the format of WebShop's items_shuffle*.json and items_ins_v2*.json, at product "
+            f"do not have the format of WebShop's items_shuffle*.json and items_ins_v2*.json, at product "
             f"{len(seen)}: {reason}"
         ) from error
 
@@ -103,7 +103,7 @@ def iterate_list(path: Path, advance: Callable[[int], object] = lambda count: No
 
     Args:
         path: The file, plain or gzip.
-        advance: Called with the number of bytes of the file that were read on.
+        advance: Called with the number of further bytes read from the file.
 
     Raises:
         ValueError: The file is not a JSON list.
@@ -132,7 +132,7 @@ def iterate_list(path: Path, advance: Callable[[int], object] = lambda count: No
 
 def _text_chunks(file: BinaryIO, advance: Callable[[int], object]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    raw = getattr(file, "fileobj", file)  # under gzip, progress is counted in packed bytes
+    raw = getattr(file, "fileobj", file)  # with gzip, progress is counted in compressed bytes
     before = 0
     while chunk := file.read(_CHUNK):
         now = raw.tell()
@@ -154,12 +154,12 @@ def _load_object(key: str, path: Path) -> dict[str, Any]:
 
 
 def tidy(raw: dict[str, Any], attributes: dict[str, Any], human: list[dict[str, Any]]) -> Record:
-    """Turn a product of the data files into what the shop shows.
+    """Convert a product of the data files to a record.
 
     Args:
         raw: An element of ``items_shuffle*.json``.
-        attributes: What ``items_ins_v2*.json`` says of it; may be empty.
-        human: What ``items_human_ins.json`` says of it; may be empty.
+        attributes: Its entry in ``items_ins_v2*.json``; may be empty.
+        human: Its entry in ``items_human_ins.json``; may be empty.
     """
     prices = parse_prices(raw.get("pricing"))
     bullets = raw.get("small_description") or []
@@ -183,18 +183,18 @@ def tidy(raw: dict[str, Any], attributes: dict[str, Any], human: list[dict[str, 
 
 
 def title_nouns(record: Record) -> list[str]:
-    """The nouns of a product's title, lower-cased: what a tagger found, else every run of ASCII letters and digits."""
+    """The nouns of a product's title in lower case; without a tagger, every run of ASCII letters and digits."""
     return record.nouns if record.nouns is not None else [word.lower() for word in _WORD.findall(record.title)]
 
 
 def index_text(record: Record) -> str:
-    """What the search engine reads of a product: title, description, first feature, and the options."""
+    """The text of a product for the search engine: title, description, first feature, and options."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in record.options.items())
     return " ".join([record.title, record.description, *record.bullets[:1], options]).lower()
 
 
 def parse_prices(pricing: str | None) -> list[float]:
-    """The prices in a text such as ``"$5.99$12.00"``; the first two, and the default where there is none."""
+    """The first two prices in a text such as ``"$5.99$12.00"``; the default price if there is none."""
     pieces = (_NOT_NUMERIC.sub("", piece) for piece in (pricing or "").split("$")[1:])
     return [float(piece) for piece in pieces if _is_number(piece)][:2] or [DEFAULT_PRICE]
 

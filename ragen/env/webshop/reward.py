@@ -1,7 +1,8 @@
-"""How good a purchase is: the right type of product, its attributes, the chosen options, the price.
+"""Scores a purchase by the type of product, its attributes, the chosen options, and the price.
 
-The rules are the reference's, with what is odd in them: a goal's options are compared as ``('name', 'value')`` and so
-never count as one of the colours below, while chosen values do as soon as they contain one (``tangerine`` is ``tan``).
+The rules are the reference's, including their oddities: a goal's options are compared as ``('name', 'value')`` and are
+therefore never reduced to one of the colours below, while chosen values are if they contain one (``tangerine`` becomes
+``tan``).
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ _COLOURS = (
 )
 COLOURS = tuple(_COLOURS.split())
 
-_ALIKE = 85  # per cent; more than this much and two phrases are the same
+_ALIKE = 85  # per cent; phrases with a higher ratio count as equal
 _LATIN_1 = re.compile("[\x80-\xff]")
 
 
 def score_purchase(product: Record, price: float, options: dict[str, str], goal: Goal) -> tuple[float, dict[str, Any]]:
-    """Judge a purchase.
+    """Score a purchase.
 
     Args:
-        product: What was bought.
-        price: What it cost, in dollars.
-        options: What was chosen, value by name.
-        goal: What was asked for.
+        product: The product bought.
+        price: Its price in dollars.
+        options: The chosen options, value by name.
+        goal: The goal.
 
     Returns:
-        The score, 0 to 1, and its parts under the names that the reference gives them in info: ``r_`` is the share
-        that is right, ``w_`` its weight; the two for options are missing where the goal has none.
+        The score, 0 to 1, and its parts under the reference's names in info: ``r_`` is the fraction that is correct,
+        ``w_`` its weight; the two for options are omitted if the goal has none.
     """
     attributes = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
     chosen = count_options(options.values(), goal.options)
@@ -62,7 +63,7 @@ def score_purchase(product: Record, price: float, options: dict[str, str], goal:
 
 
 def type_parts(product: Record, goal: Goal) -> dict[str, Any]:
-    """Whether a product is of the kind that is asked for: by search, by categories, by the words of its title."""
+    """How well the type of a product matches the goal, by query, categories, and words of the title."""
     query_match = product.query == goal.query
     shared = _categories(product.product_category) & _categories(goal.product_category)
     category_match = len(shared) >= 2
@@ -81,14 +82,14 @@ def type_parts(product: Record, goal: Goal) -> dict[str, Any]:
 
 
 def count_options(chosen: Iterable[str], wanted: Sequence[tuple[str, str] | str]) -> int:
-    """How many of the wanted options one of the chosen values is like."""
+    """Number of required options that resemble one of the chosen values."""
     values = [_colour_in(value) for value in chosen]
     goals = [_colour_in(option) if isinstance(option, str) else str(option) for option in wanted]
     return sum(any(alike(value, goal) for value in values) for goal in goals)
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two phrases share their words, nearly: thefuzz's ``token_set_ratio`` says more than 85."""
+    """Whether two phrases have nearly the same words: thefuzz's ``token_set_ratio`` exceeds 85."""
     return round(token_set_ratio(_processed(one), _processed(other))) > _ALIKE
 
 

@@ -1,11 +1,11 @@
-"""BM25 over the products' texts, with the scores and the order of the reference's Lucene index.
+"""BM25 search in the products' texts, with the scores and ranking of the reference's Lucene index.
 
-k1 = 0.9 and b = 0.4; a text's length is rounded as Lucene's index stores it in one byte; terms are scored in 32-bit and
-added up in 64-bit floats; equal scores are ordered by asin. The arrays lie in a
-:class:`~ragen.env.webshop.store.Store`, so every process on the machine reads the same copy.
+k1 = 0.9 and b = 0.4; the length of a text is rounded like Lucene's one-byte encoding; terms are scored as 32-bit floats
+and summed as 64-bit floats; equal scores are ordered by asin. The arrays are in a
+:class:`~ragen.env.webshop.store.Store`, so all processes on the machine share one copy.
 
-Measured on WebShop's 1,000 products (``benchmarks/bench_webshop.py engines``; bm25s 0.3.16, tantivy 0.27.0), the same
-terms given to all three, on 285 queries whose ranking by the reference is known:
+Measured on WebShop's 1,000 products (``benchmarks/bench_webshop.py engines``; bm25s 0.3.16, tantivy 0.27.0), with the
+same terms for all three, on 285 queries whose ranking by the reference is known:
 
 ===========  ==========  ==========  ========  =========  ==============
 engine       import, ms  memory, MB  load, ms  query, µs  rankings equal
@@ -15,10 +15,11 @@ tantivy      2           3.3         0.2       56         28
 this module  0           0           2.7       68         285
 ===========  ==========  ==========  ========  =========  ==============
 
-Memory is what importing adds to each process. Ours loads products and goals as well, and checks them. tantivy's k1 and
-b cannot be set. bm25s gives all 285 too if its scores are replaced by Lucene's and its selection by ours, but it keeps
-its vocabulary as a dict in each process, and imports jax and numba where they are installed. What such a library would
-do here is one weighted sum over slices of two arrays, and so it is written here; a test compares it with bm25s.
+Memory is the amount that importing adds to each process. This module's load time includes loading and checking
+products and goals. tantivy's k1 and b cannot be set. bm25s also reaches 285 with Lucene's scores and this module's
+selection, but it has its vocabulary as a dict in each process, and imports jax and numba if they are installed. Such a
+library would only compute a weighted sum over slices of two arrays here, which this module does itself; a test compares
+it with bm25s.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ from ragen.env.webshop.store import Store, StoreWriter
 K1 = np.float32(0.9)
 B = np.float32(0.4)
 TOP = 50  # results of a search
-MAX_QUERY = 4096  # characters of a query that are read, so that any text costs a millisecond or two at most
+MAX_QUERY = 4096  # characters of a query that are used, which limits a search to a millisecond or two
 
 
 class IndexBuilder:
     """Collects the texts of all documents, then writes the index."""
 
     def __init__(self) -> None:
-        """Start with no document."""
+        """Start without documents."""
         self._term_ids: dict[str, int] = {}
         self._terms, self._documents, self._counts = array("i"), array("i"), array("i")
         self._lengths = array("i")
         self._names: list[str] = []
 
     def add(self, name: str, text: str) -> None:
-        """Add a document; documents are numbered in the order they come in.
+        """Add a document; documents are numbered in this order.
 
         Args:
-            name: What equal scores are ordered by.
-            text: What is searched.
+            name: The name by which documents with equal scores are ordered.
+            text: The text to index.
         """
         terms = analyze(text)
         for term, count in Counter(terms).items():
@@ -87,7 +88,7 @@ class IndexBuilder:
         writer.add_array("denominators", denominators[by_term])
 
     def _filled(self) -> int:
-        """How many documents have a term at all."""
+        """Number of documents with at least one term."""
         return max(1, sum(length > 0 for length in self._lengths))
 
     def _denominators(self, documents: np.ndarray) -> np.ndarray:
@@ -99,20 +100,20 @@ class IndexBuilder:
 
 
 class Index:
-    """Finds the products that fit a query best."""
+    """Finds the products that match a query best."""
 
     def __init__(self, store: Store) -> None:
-        """Read from a store; nothing is copied."""
+        """Read the arrays of a store without copying them."""
         self._order, self._keys = store.array("order"), store.array("keys")
         self._starts, self._idf = store.array("starts"), store.array("idf")
         self._ranks, self._denominators = store.array("ranks"), store.array("denominators")
 
     def search(self, query: str, count: int = TOP) -> list[tuple[int, float]]:
-        """The best documents and their scores, best first; only documents with a word of the query.
+        """The best documents with at least one term of the query, and their scores, best first.
 
         Args:
-            query: Any text, of which the first ``MAX_QUERY`` characters are read.
-            count: How many documents at most.
+            query: Any text, of which the first ``MAX_QUERY`` characters are used.
+            count: Maximum number of documents.
         """
         weights = Counter(analyze(query[:MAX_QUERY]))
         keys = np.fromiter(map(term_key, weights), dtype="<u8", count=len(weights))
@@ -130,12 +131,12 @@ class Index:
 
 
 def term_key(term: str) -> int:
-    """64 bits that stand for a term. Two of a million terms share one with a chance of 3 in 100 million."""
+    """A 64-bit hash of a term. Among a million terms, the probability of a collision is 3 in 100 million."""
     return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def stored_length(length: int) -> int:
-    """A text's length as Lucene remembers it in a byte: exact below 40, then rounded down to four significant bits."""
+    """A text's length as Lucene stores it in a byte: exact below 40, then rounded down to four significant bits."""
     if length < 40:
         return length
     shift = (length - 24).bit_length() - 4
@@ -147,7 +148,7 @@ def _idf(frequency: np.ndarray, count: int) -> np.ndarray:
 
 
 def _best(scores: np.ndarray, count: int) -> Sequence[int]:
-    """The places of the highest scores above zero, best first, equal ones in order."""
+    """The indices of the highest scores above zero, best first, equal scores in order."""
     found = np.flatnonzero(scores)
     if len(found) > count:
         least = np.partition(scores[found], len(found) - count)[len(found) - count]

@@ -1,8 +1,8 @@
-"""A scripted shopper: reads the page as a model would, searches, opens what fits best, chooses, buys.
+"""A scripted shopper, which searches, opens the product that matches best, chooses options, and buys.
 
-It knows nothing but the observation's text, and keeps nothing between two calls. Since a page does not show what was
-chosen on it, :func:`plan_actions` gives all actions for a page in order; a caller that plays one action at a time tells
-:func:`next_action` what it already did on the page.
+It uses only the text of the observation, like a model, and has no state. Since a page does not show the options chosen
+on it, :func:`plan_actions` returns all actions for a page in order; a caller that plays one action at a time passes
+:func:`next_action` the actions that it has already taken on the page.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FILLER = frozenset(_FILLER_WORDS.split())
 
 @dataclass(frozen=True)
 class View:
-    """What a shopper sees.
+    """An observation, parsed.
 
     Attributes:
-        instruction: What to buy.
+        instruction: The instruction.
         pieces: The texts of the page.
-        actions: The actions that the page has.
+        actions: The available actions.
     """
 
     instruction: str
@@ -51,16 +51,16 @@ def next_action(state_text: str, clicked: Collection[str] = ()) -> str:
 
     Args:
         state_text: The rendered state, with its list of actions.
-        clicked: The actions that were already done on this page.
+        clicked: The actions already taken on this page.
 
     Returns:
-        An action, or an empty text where there is nothing to do.
+        An action; empty if there is nothing to do.
     """
     return next((action for action in plan_actions(state_text) if action not in clicked), "")
 
 
 def plan_actions(state_text: str) -> list[str]:
-    """What the shopper does on a page, in order: a search, a click on a product, or choices and the purchase."""
+    """The shopper's actions on a page, in order: a search, a click on a product, or options and the purchase."""
     view = read_view(state_text)
     if "search[<content>]" in view.actions:
         return [f"search[{search_words(view.instruction)}]"]
@@ -73,7 +73,7 @@ def plan_actions(state_text: str) -> list[str]:
 
 
 def read_view(state_text: str) -> View:
-    """Take a rendered state apart."""
+    """Parse a rendered state."""
     shown, _, listed = state_text.rpartition(_ACTIONS_MARK)
     page = shown.partition(_HINTS_MARK)[0]
     found = _INSTRUCTION.search(page)
@@ -81,15 +81,15 @@ def read_view(state_text: str) -> View:
 
 
 def search_words(instruction: str) -> str:
-    """What to search for: the words of the instruction that say something, without the price."""
+    """The search query: the words of the instruction without filler words and the price."""
     text = _PRICE_LIMIT.sub("", instruction).lower()
     return " ".join(word for word in _WORD.findall(text) if word not in _FILLER)
 
 
 def best_product(view: View) -> str:
-    """The first product of a page of results that may be cheap enough, else the first; empty if there is none.
+    """The first result that may be cheap enough, or else the first result; empty if there are none.
 
-    (On the shipped catalogue and on WebShop's 1,000 products the engine's order beats comparing titles.)
+    On the shipped catalogue and on WebShop's 1,000 products, the engine's order beats a comparison of titles.
     """
     limit = _PRICE_LIMIT.search(view.instruction)
     most = float(limit[1]) if limit else float("inf")

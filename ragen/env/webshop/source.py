@@ -1,4 +1,4 @@
-"""Where a catalogue comes from: which files, and every option that changes what is built from them."""
+"""The source of a catalogue: its files, and all options that affect what is built from them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ragen.env.checks import require
 DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
 BUILTIN_DIR = Path(__file__).parent / "data"
 DATASETS = {"small": "items_shuffle_1000.json", "full": "items_shuffle.json"}
-FORMAT = 1  # of the cached file; a new number makes every old file a stranger
+FORMAT = 1  # of the cached file; increase it so that older files are rebuilt
 
 _TYPE = "webshop"
-_HEAD = 1 << 20  # characters of a data file that are looked at before anything is built
+_HEAD = 1 << 20  # characters of a data file that are checked before anything is built
 
 
 class DataKeys(Protocol):
-    """The keys of :class:`~ragen.env.webshop.config.WebShopEnvConfig` that decide what a catalogue is."""
+    """The keys of :class:`~ragen.env.webshop.config.WebShopEnvConfig` that determine a catalogue."""
 
     dataset: str | None
     file_path: str | None
@@ -39,13 +39,13 @@ class DataKeys(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Everything that decides what a catalogue is.
+    """Everything that determines a catalogue.
 
     Attributes:
         products: The catalogue file.
         attributes: The file with attributes and instructions.
         instructions: The file with people's instructions; None without ``human_goals``.
-        num_products: How many records to read; None reads all.
+        num_products: Maximum number of records to read; None for all.
         price_seed: Seed of the prices and price limits.
         nouns: ``"words"`` or ``"spacy"``.
     """
@@ -58,7 +58,7 @@ class Source:
     nouns: str = "words"
 
     def key(self) -> str:
-        """A short name for what would be built now; it changes with the files' paths, sizes and times."""
+        """A short name of what would be built now; it depends on the files' paths, sizes and times."""
         paths = [path for path in (self.products, self.attributes, self.instructions) if path]
         stats = [(stat.st_size, stat.st_mtime_ns) for stat in map(os.stat, paths)]
         identity = repr((FORMAT, [str(part) for part in astuple(self)], stats))
@@ -66,17 +66,17 @@ class Source:
 
 
 def open_data(path: Path) -> BinaryIO:
-    """Open a data file for reading, unpacking it if it is gzip, whatever its name says."""
+    """Open a data file for reading; gzip is detected by content, not by name."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     return gzip.open(path) if packed else path.open("rb")  # type: ignore[return-value]
 
 
 def find_source(config: DataKeys) -> Source:
-    """Find the files that a configuration names.
+    """Find the files of a configuration.
 
     Raises:
-        ConfigError: One is missing, or is not of the format it should be.
+        ConfigError: A file is missing or has an invalid format.
     """
     key, products = _products_file(config)
     _check_head(key, products, "[", "a JSON list of products, each with 'asin' and 'name'")
@@ -153,7 +153,7 @@ def _check_head(key: str, path: Path, opening: str, expected: str) -> None:
 
 @lru_cache(maxsize=256)
 def _head_fault(path: Path, opening: str, size: int, mtime_ns: int) -> str | None:
-    """What is wrong with the beginning of a file; None if nothing is. Size and time only tell versions apart."""
+    """The fault in the beginning of a file; None if it is valid. Size and time only identify the version."""
     try:
         with open_data(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
             head = text.read(_HEAD).lstrip("\ufeff \t\r\n")

@@ -1,9 +1,9 @@
-"""Porter's stemmer (Program 14, 1980), with the two changes that its author made later.
+"""Porter's stemmer (Program 14, 1980), with its author's two later changes, as in Lucene.
 
-``bli`` becomes ``ble`` (it was ``abli`` and ``able``), and ``logi`` becomes ``log``: that is the version in Lucene.
+``bli`` becomes ``ble`` (formerly ``abli`` became ``able``), and ``logi`` becomes ``log``.
 
 A stem's measure *m* counts how often a vowel is followed by a consonant. A word's shape is its letters with ``v`` for
-each vowel and ``c`` for each consonant; ``y`` after a consonant is a vowel, and so *m* is the number of ``vc`` in it.
+each vowel and ``c`` for each consonant; ``y`` after a consonant is a vowel. *m* is the number of ``vc`` in the shape.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One file of named arrays and texts, written once, checked, and then read where it lies.
+"""A file of named arrays and texts, which is written once, checked, and memory-mapped.
 
     data of all sections | manifest (JSON) | footer
 
-The manifest says where each section lies and keeps a checksum of every block of the data; the footer, of fixed size,
-says where the manifest lies and keeps its checksum. A reader maps the file into memory: what one process reads is
-there for all others on the machine, and nothing is read that no one asks for.
+The manifest has the position of each section and a checksum of every block of data. The footer, of fixed size, has the
+position and checksum of the manifest. Readers map the file into memory, so that all processes on the machine share the
+pages, and only the parts in use are read.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MAGIC = b"RAGENST1"
 _FOOTER = struct.Struct("<QII8s")  # manifest's length in bytes, its checksum, unused, magic
 _BLOCK = 1 << 20  # bytes under one checksum
 _ALIGNMENT = 64  # bytes
-_BLOCKS_CHECKED = 1024  # of a larger file, a spread of this many blocks is checked, so that opening it stays quick
+_BLOCKS_CHECKED = 1024  # of a larger file, about this many blocks are checked, so that opening stays fast
 
 
 class StoreWriter:
-    """Writes sections one after the other."""
+    """Writes sections in sequence."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Write to a binary stream, from where it stands."""
+        """Write to a binary stream, from its current position."""
         self._stream = stream
         self._sections: dict[str, tuple[str, int, int]] = {}
         self._checksums: list[int] = []
@@ -46,7 +46,7 @@ class StoreWriter:
         self._write(np.ascontiguousarray(array).tobytes())
 
     def add_texts(self, name: str, texts: Iterable[bytes]) -> None:
-        """Write byte strings of any lengths, to be read one by one."""
+        """Write byte strings of any length, which can be read one by one."""
         self._align()
         start, ends = self._size, [0]
         for text in texts:
@@ -56,7 +56,7 @@ class StoreWriter:
         self.add_array(_ends(name), np.array(ends, dtype="<i8"))
 
     def finish(self, meta: dict[str, Any]) -> None:
-        """Write the manifest, with a few facts of the caller's own."""
+        """Write the manifest, with additional facts."""
         self._flush(len(self._pending))
         manifest = {"meta": meta, "sections": self._sections, "size": self._size, "checksums": self._checksums}
         data = json.dumps(manifest).encode()
@@ -79,14 +79,14 @@ class StoreWriter:
 
 
 class Store:
-    """Reads what a :class:`StoreWriter` wrote.
+    """Reads a file that a :class:`StoreWriter` wrote.
 
     Attributes:
         meta: The facts given to :meth:`StoreWriter.finish`.
     """
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
-        """Read from memory, mapped or not.
+        """Read from bytes or mapped memory.
 
         Raises:
             CacheError: The data is damaged.
@@ -113,7 +113,7 @@ class Store:
                 raise CacheError(f"{path} is empty.") from error
 
     def array(self, name: str) -> np.ndarray:
-        """The array of a section; read-only, and nothing is copied."""
+        """The array of a section; read-only and not copied."""
         dtype, start, count = self._sections[name]
         return np.frombuffer(self._data, dtype=dtype, offset=start, count=count)
 

@@ -1,7 +1,7 @@
-"""How sure one can be of a share of successes, and of the difference of two: intervals, ``pass@k``, a sign test.
+"""Statistics of success rates and their differences: confidence intervals, ``pass@k``, and a sign test.
 
-Members of a group play the same seed, so they are not independent: a group counts as fewer episodes than it has, by as
-much as its members resemble each other.
+The members of a group play the same seed and are not independent: a group counts as fewer episodes than it has,
+depending on how similar its members are.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ CONFIDENCE = 0.95
 
 
 def wilson_interval(successes: float, episodes: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Wilson's score interval of a share (E. B. Wilson, 1927); it stays within 0 and 1, also for few episodes.
+    """Wilson's score interval of a success rate (E. B. Wilson, 1927); it is within 0 and 1 even for few episodes.
 
     Args:
-        successes: How many of the episodes succeeded.
-        episodes: How many there were; fractions are taken, see :func:`effective_episodes`. 0 gives ``(0, 1)``.
-        confidence: How often such an interval holds the true share.
+        successes: Number of successes.
+        episodes: Number of episodes, possibly fractional; see :func:`effective_episodes`. 0 returns ``(0, 1)``.
+        confidence: The confidence level.
     """
     if not episodes:
         return 0.0, 1.0
@@ -31,22 +31,22 @@ def wilson_interval(successes: float, episodes: float, confidence: float = CONFI
 
 
 def z_value(confidence: float = CONFIDENCE) -> float:
-    """How many standard deviations a two-sided interval reaches to each side."""
+    """The half-width of a two-sided interval in standard deviations."""
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
 def effective_episodes(groups: Sequence[Sequence[float]]) -> float:
-    """As how many independent episodes the members of groups count.
+    """The number of independent episodes to which the members of groups are equivalent.
 
-    The number of episodes, divided by how much more the groups' sums vary than those of independent episodes would
-    (the design effect of cluster samples, L. Kish, 1965). How alike members are is not known from a few groups, so a
-    group in which all succeed and one in which none does are added before it is estimated.
+    This is the number of episodes divided by the design effect of cluster samples (L. Kish, 1965): the variance of the
+    groups' sums relative to that of independent episodes. Since a few groups do not show how similar members are, a
+    group of successes and one of failures are added before the estimate.
 
     Args:
         groups: The successes of each group's members, 0 or 1.
 
     Returns:
-        Between the number of groups and that of episodes.
+        A number from the number of groups to the number of episodes.
     """
     episodes, count = sum(map(len, groups)), len(groups)
     if episodes == count:
@@ -61,42 +61,41 @@ def effective_episodes(groups: Sequence[Sequence[float]]) -> float:
 
 
 def pass_at_k(episodes: int, successes: int, k: int) -> float:
-    """The chance that some of k episodes succeeds, drawn without replacement from a group's (M. Chen et al., 2021).
+    """The probability that at least one of k episodes of a group succeeds (M. Chen et al., 2021).
 
     Args:
-        episodes: How many the group has, at least k.
-        successes: How many of them succeeded.
-        k: How many are drawn.
+        episodes: Number of episodes of the group, at least k.
+        successes: Number of successes among them.
+        k: Number of episodes drawn, without replacement.
     """
     return 1.0 - comb(episodes - successes, k) / comb(episodes, k)
 
 
 def pass_hat_k(episodes: int, successes: int, k: int) -> float:
-    """``pass^k``: the chance that all of k episodes succeed, drawn without replacement from a group's.
+    """``pass^k``: the probability that all of k episodes of a group succeed.
 
-    The unbiased estimator of reliability (tau-bench: S. Yao et al., 2024), as :func:`pass_at_k` is that of one
-    success.
+    The unbiased estimator of reliability (tau-bench: S. Yao et al., 2024); compare :func:`pass_at_k`.
 
     Args:
-        episodes: How many the group has, at least k.
-        successes: How many of them succeeded.
-        k: How many are drawn.
+        episodes: Number of episodes of the group, at least k.
+        successes: Number of successes among them.
+        k: Number of episodes drawn, without replacement.
     """
     return comb(successes, k) / comb(episodes, k)
 
 
 def mean_pass_at_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
-    """``pass@k`` over groups, of those that have so many episodes; None where none has.
+    """The mean ``pass@k`` of the groups with at least k episodes; None if there are none.
 
     Args:
         groups: The successes of each group's members, 0 or 1.
-        k: How many are drawn from each.
+        k: Number of episodes drawn from each.
     """
     return _mean_of_groups(pass_at_k, groups, k)
 
 
 def mean_pass_hat_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
-    """``pass^k`` over groups, of those that have so many episodes; None where none has. See :func:`mean_pass_at_k`."""
+    """The mean ``pass^k`` of the groups with at least k episodes; None if there are none."""
     return _mean_of_groups(pass_hat_k, groups, k)
 
 
@@ -108,7 +107,7 @@ def _mean_of_groups(
 
 
 def solved_in_group(groups: Iterable[Sequence[float]]) -> float:
-    """The share of groups of which some member succeeded, however many members each has; 0 of no groups.
+    """The fraction of groups with at least one success, for any number of members; 0 without groups.
 
     For groups of the same size k this is ``pass@k`` with all members drawn.
 
@@ -119,14 +118,14 @@ def solved_in_group(groups: Iterable[Sequence[float]]) -> float:
 
 
 def paired_interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The interval of a mean difference between two models that played the same seeds.
+    """The confidence interval of the mean difference between two models that played the same seeds.
 
-    One seed in favor of each side is added first, which keeps the interval honest where few seeds differ (for single
-    episodes this is the interval of D. G. Bonett and R. M. Price, 2012).
+    One seed in favor of each side is added first, since the interval would be too narrow if few seeds differ (for
+    single episodes, this is the interval of D. G. Bonett and R. M. Price, 2012).
 
     Args:
-        differences: One for each seed, from -1 to 1.
-        confidence: How often such an interval holds the true difference.
+        differences: The difference for each seed, from -1 to 1.
+        confidence: The confidence level.
     """
     count = len(differences) + 2
     mean = sum(differences) / count
@@ -136,9 +135,9 @@ def paired_interval(differences: Sequence[float], confidence: float = CONFIDENCE
 
 
 def sign_test(differences: Sequence[float]) -> float:
-    """How likely so uneven a split, or a more uneven one, is if neither model is better: exact, two-sided.
+    """The p-value of the exact two-sided sign test, with the hypothesis that neither model is better.
 
-    Seeds on which the two do not differ say nothing; for single episodes this is McNemar's exact test.
+    Seeds without a difference are ignored; for single episodes, this is McNemar's exact test.
     """
     better, worse = sum(value > 0 for value in differences), sum(value < 0 for value in differences)
     decided = better + worse
@@ -147,10 +146,10 @@ def sign_test(differences: Sequence[float]) -> float:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Several tests' p, each as it is when all of them were looked at (S. Holm, 1979): errors are bounded together.
+    """The p-values of several tests, adjusted for multiple comparisons (S. Holm, 1979).
 
     Args:
-        values: The p of each test, in any order.
+        values: The p-value of each test, in any order.
     """
     adjusted, least = [0.0] * len(values), 0.0
     for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):

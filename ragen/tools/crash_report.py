@@ -136,7 +136,7 @@ class CrashReport:
         return [*self.journal.entries, *([self.failed] if self.failed is not None else [])]
 
     def to_json(self) -> str:
-        """The file's text, one field a line."""
+        """The file's text, one field per line."""
         lines = [f" {json.dumps(name)}: {json.dumps(encode(value))}" for name, value in vars(self).items()]
         return ",\n".join([f'{{\n "format": {FORMAT}', *lines]) + "\n}\n"
 
@@ -171,7 +171,7 @@ def _config_of(spec: EnvSpec) -> tuple[str | None, Any]:
 
 def _episode(failure: Failure) -> EpisodeJournal:
     journal = failure.journal
-    if failure.asked is Reset:  # the journal is still that of the episode before
+    if failure.asked is Reset:  # the journal is still that of the previous episode
         return EpisodeJournal(failure.item.seed, failure.item.options, settings=journal.lasting())
     entries = [
         entry if isinstance(entry, Change) else JournalTurn(entry.action, tuple(map(shown, entry.recorded)))
@@ -214,7 +214,7 @@ def found_by(spec: EnvSpec) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a replay may depend on."""
+    """The versions of packages and other facts that may affect a replay."""
     return {
         "ragen": VERSION,
         "python": platform.python_version(),
@@ -354,8 +354,8 @@ def load_spec(report: CrashReport, script: str | None = None) -> EnvSpec:
     except Exception as error:
         folders = " ".join(f"--path {shlex.quote(folder)}" for folder in report.import_path)
         raise CrashReportError(
-            f"cannot import {report.env_class!r}, or make its configuration: {type(error).__name__}: {error}. Its "
-            "classes have to be as they were, outside of any function, in a module that is installed here, or in a "
+            f"cannot import {report.env_class!r}, or create its configuration: {type(error).__name__}: {error}. Its "
+            "classes must be unchanged, outside of any function, in a module that is installed here or in a "
             f"folder that PYTHONPATH or --path names{f' (the report says: {folders})' if folders else ''}."
         ) from error
     if not (issubclass(game, Game) and game.__module__.startswith("ragen.")):

@@ -1,12 +1,11 @@
-"""``ragen check URL [URL2]``: does an OpenEnv server play the episode that seed and actions decide?
+"""``ragen check URL [URL2]``: checks that an OpenEnv server's episodes depend only on seed and actions.
 
-Episodes are recorded first: for each seed a reset and some turns, in a session alone. Then the same calls are made
-again, each time with one thing changed: in another session a moment later, among other sessions, after a cut in
-mid-episode, in a session that has played before, on another server. Every observation, reward and end has to be
-the same, byte for byte, the order of fields included, since a model reads that too. Metadata are not compared: ids and
-times belong there.
+Episodes are recorded first: for each seed, a reset and some turns in a single session. Then the same calls are repeated
+with one change at a time: in another session a second later, beside other sessions, after a lost connection, in a
+session that has played before, and on another server. Observations, rewards and ends must be equal, byte for byte and
+including the order of fields, which a model reads too. Metadata are not compared, since they may have ids and times.
 
-The names of the checks are those that OpenEnv's validation policy reserves.
+The checks have the names that OpenEnv's validation policy reserves.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ T = TypeVar("T")
 
 VERDICT_S = 50.0
 """Seconds after which no further call is made."""
-TICK = 1.1  # seconds until a clock that counts them shows something else
-NOISE = 1e-6  # relative: numbers that differ by less were computed in another order, or with other libraries
+TICK = 1.1  # seconds after which a clock that shows seconds has changed
+NOISE = 1e-6  # relative difference of numbers due to the order of operations or other libraries
 FATAL = (LOST, TIMEOUT, "", "CAPACITY_REACHED", "FACTORY_ERROR")
 FULL = "CAPACITY_REACHED"
-RELEASE_S = 5.0  # seconds that a server has to let go of a session that has ended
+RELEASE_S = 5.0  # seconds in which a server must release a session that has ended
 STARTUP, SEEDS, DETERMINISM, ISOLATION, REPLAYS, HOSTS = (
     "runtime.startup",
     "runtime.seed_control",
@@ -44,12 +43,12 @@ STARTUP, SEEDS, DETERMINISM, ISOLATION, REPLAYS, HOSTS = (
     "semantic.replayability",
     "hub.cross_host_determinism",
 )
-Seen = list[str]  # of an episode: what was seen at the reset and in each turn, as JSON
-Plans = dict[int, list[str]]  # by seed: the texts that are played
+Seen = list[str]  # the results of an episode's reset and turns, as JSON
+Plans = dict[int, list[str]]  # the actions to play, as texts, by seed
 
 
 class _Unlike(Exception):
-    """Something else was seen than the first time."""
+    """A result differs from the recorded one."""
 
 
 class _OneSession(Exception):
@@ -57,7 +56,7 @@ class _OneSession(Exception):
 
 
 def is_server(name: str) -> bool:
-    """Whether what is to be checked is an address."""
+    """Whether the argument of ``ragen check`` is an address."""
     return name.partition("://")[0] in ("http", "https", "ws", "wss")
 
 
@@ -72,20 +71,20 @@ def check_server(
     budget: float = 3.0,
     auth_token_file: str | None = None,
 ) -> CheckReport:
-    """Find out whether a server's episodes follow from seed and actions alone; takes less than a minute.
+    """Check that a server's episodes depend only on seed and actions; takes less than a minute.
 
     Args:
         url: The server's address.
-        other: Another one's with the same environment, such as on another machine.
-        seeds: How many episodes to compare.
-        turns: Turns of each.
-        actions: What to play; actions that fit the server's schema if not given.
-        timeout: Seconds that a call may take.
-        budget: Seconds for the first playing of the episodes; what is slower is cut short.
-        auth_token_file: Holds the token that the servers ask for.
+        other: The address of another server with the same environment, such as on another machine.
+        seeds: Number of episodes to compare.
+        turns: Maximum number of turns per episode.
+        actions: The actions to play; by default, actions generated from the server's schema.
+        timeout: Timeout of a call in seconds.
+        budget: Seconds for recording the episodes; slower ones are shortened.
+        auth_token_file: The file with the servers' authentication token.
 
     Returns:
-        What was found, by the names of OpenEnv's policy.
+        The findings, by the names of OpenEnv's policy.
 
     Raises:
         ConfigError: The token cannot be read.
@@ -96,7 +95,7 @@ def check_server(
 
 
 class _ServerCheck:
-    """One server being looked at."""
+    """The check of one server."""
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class _ServerCheck:
         self._played = 0.0  # when the recording ended
 
     def run(self) -> CheckReport:
-        """Look at everything, as far as it makes sense after what was found before."""
+        """Run all checks that are meaningful after the earlier findings."""
         self._until = time.monotonic() + VERDICT_S
         looks: dict[str, Callable[[], Finding]] = {
             STARTUP: self._starts,
@@ -139,13 +138,13 @@ class _ServerCheck:
         if before and before[STARTUP].status != "ok":
             return Finding("skip", "no episode could be played")
         if name in (ISOLATION, REPLAYS, HOSTS) and before[DETERMINISM].status != "ok":
-            text = "an episode that is played alone differs already"
+            text = "even an episode in a single session differs"
             return Finding("fail" if name == REPLAYS else "skip", text)
         try:
             return look()
         except OpenEnvError as error:
             if time.monotonic() >= self._until:
-                return Finding("fail", f"no verdict after {VERDICT_S:.0f} s", "Give it fewer --turns or --seeds.")
+                return Finding("fail", f"no verdict after {VERDICT_S:.0f} s", "Use fewer --turns or --seeds.")
             return Finding("fail", str(error), cause=str(error))
 
     def _report(self, findings: Mapping[str, Finding]) -> CheckReport:
@@ -154,13 +153,13 @@ class _ServerCheck:
             return CheckReport(self._url, findings, EnvCosts(), "fix", *failed)
         settings = f"env_config: {{url: {self._url}, replayable: true}}"
         line = f"Far: {{env_type: openenv, max_actions_per_traj: 10, {settings}}}"
-        reason = "Its episodes can be rebuilt from seed and actions, so env_type: openenv may declare it replayable."
+        reason = "Its episodes can be rebuilt from seed and actions, so it can be declared replayable."
         return CheckReport(self._url, findings, EnvCosts(), "parallel", line, reason, "custom_envs")
 
-    # The looks
+    # The checks
 
     def _starts(self) -> Finding:
-        """Record the episodes that all others are compared with; what takes too long is cut from the plan."""
+        """Record the episodes for comparison; turns that take too long are omitted from the plan."""
         facts = Facts.of(self._url, self._headers, self._left())
         self._actions, until, calls = Actions(facts.action), time.monotonic() + self._budget, 0
         begin = time.monotonic()
@@ -173,47 +172,47 @@ class _ServerCheck:
         self._played = time.monotonic()
         turns = sum(map(len, self._plans.values()))
         if self._refused >= turns:
-            fix = "Name actions that it takes with --actions; where they have several fields, as JSON objects."
-            return Finding("fail", f"none of {turns} actions was taken: {in_short(self._first[1][-1])}", fix)
-        text = f"{len(self._plans)} episodes, {turns} turns, {in_words((self._played - begin) / calls)} a call"
+            fix = "Give actions that it accepts with --actions; those with several fields as JSON objects."
+            return Finding("fail", f"none of {turns} actions was accepted: {in_short(self._first[1][-1])}", fix)
+        text = f"{len(self._plans)} episodes, {turns} turns, {in_words((self._played - begin) / calls)} per call"
         return Finding("ok", f"{text}; {self._refused} actions were refused" if self._refused else text)
 
     def _seeds_decide(self) -> Finding:
-        """Equal seeds give equal beginnings, and others others."""
+        """Equal seeds have equal initial observations, and different seeds have different ones."""
         beginnings = {}
         for seed in self._plans:
             beginnings[seed] = self._in_session(partial(self._reset, seed=seed))
             if found := difference(self._first[seed][0], beginnings[seed]):
-                fix = "reset(seed) has to seed every generator, with nothing of time or of a process id."
+                fix = "reset(seed) must seed every generator, without using time or process ids."
                 return Finding("fail", f"two resets with seed {seed}: {found}", fix)
         if len(set(beginnings.values())) > 1:
-            return Finding("ok", f"{len(beginnings)} seeds begin alike each time, and not all alike")
+            return Finding("ok", f"resets with {len(beginnings)} seeds are reproducible, and differ between seeds")
         seed, texts = next(iter(self._plans.items()))
         if any(self._play(other, texts) != self._first[seed] for other in self._plans if other != seed):
-            return Finding("ok", "seeds decide what happens after the reset")
+            return Finding("ok", "seeds determine what happens after the reset")
         unseeded = self._in_session(lambda session: {self._reset(session, None) for _ in range(3)})
         if len(unseeded) > 1:
-            fix = "Use the seed that reset is given."
-            return Finding("fail", "resets without a seed differ, and seeds change nothing", fix)
-        return Finding("note", "seeds change nothing, and resets without one are alike: nothing is random here")
+            fix = "Use the seed that reset receives."
+            return Finding("fail", "resets without a seed differ, but seeds have no effect", fix)
+        return Finding("note", "seeds have no effect, and resets without one are equal: nothing is random")
 
     def _is_deterministic(self) -> Finding:
-        """The same episode, alone, in another session, when seconds have passed."""
+        """Repeat each episode in another session, a second later."""
         time.sleep(max(0.0, self._played + TICK - time.monotonic()))
         try:
             for seed in self._plans:
-                self._compare(seed, self._play(seed), "played again a moment later")
+                self._compare(seed, self._play(seed), "repeated a second later")
         except _Unlike as unlike:
             fix = (
-                "Leave times, ids and hash() out of observations and rewards; draw from a generator of the episode's "
-                "own; let nothing of an earlier episode stay."
+                "Keep times, ids and hash() out of observations and rewards, use a separate generator for each "
+                "episode, and keep no state of earlier episodes."
             )
             return Finding("fail", str(unlike), fix)
-        return Finding("ok", "the same calls in another session show the same")
+        return Finding("ok", "the same calls in another session have the same results")
 
     def _is_isolated(self) -> Finding:
-        """The same episodes while others are played beside them, in turns and at the same time."""
-        fix = "Give each session an environment, and each environment a generator, of its own."
+        """Repeat the episodes in alternating and in concurrent sessions."""
+        fix = "Give each session its own environment, and each environment its own generator."
         try:
             self._compare_all(self._take_turns(), "while other sessions took turns with it")
             with ThreadPoolExecutor(len(self._plans)) as threads:
@@ -222,8 +221,8 @@ class _ServerCheck:
         except _Unlike as unlike:
             return Finding("fail", str(unlike), fix)
         except _OneSession:
-            return Finding("skip", "the server takes one session at a time", "Raise its max_concurrent_envs.")
-        return Finding("ok", f"{len(self._plans)} sessions beside each other show what each shows alone")
+            return Finding("skip", "the server accepts one session at a time", "Increase its max_concurrent_envs.")
+        return Finding("ok", f"{len(self._plans)} concurrent sessions have the same results as single ones")
 
     def _take_turns(self) -> dict[int, Seen]:
         sessions = {}
@@ -245,45 +244,47 @@ class _ServerCheck:
                 session.close()
 
     def _replays(self) -> Finding:
-        """An episode is rebuilt from its actions: after a cut, and where another one was played before."""
+        """Repeat the episodes after a lost connection, and in a session that has played before."""
         seeds = list(self._plans)
         try:
             for seed, other in zip(seeds, seeds[1:] + seeds[:1], strict=True):
                 used = self._in_session(partial(self._play_again, seed=seed, other=other), says_goodbye=False)
-                self._compare(seed, used, "begun again in mid-episode in a used session")
-                self._compare(seed, self._play(seed), "rebuilt after its connection was cut in mid-episode")
+                self._compare(seed, used, "restarted in a used session")
+                self._compare(seed, self._play(seed), "repeated after a lost connection")
         except _Unlike as unlike:
-            return Finding("fail", str(unlike), "reset() must set everything that an earlier episode may have changed.")
-        return Finding("ok", "episodes are rebuilt from their actions, after cuts and in used sessions")
+            return Finding(
+                "fail", str(unlike), "reset() must restore all state that an earlier episode may have changed."
+            )
+        return Finding("ok", "episodes can be repeated after lost connections and in used sessions")
 
     def _is_the_same_elsewhere(self) -> Finding:
-        """The same episodes on the other server."""
+        """Repeat the episodes on the other server."""
         if self._other is None:
-            return Finding("skip", "no second address was given")
+            return Finding("skip", "no second address given")
         try:
             for seed in self._plans:
                 self._compare(seed, self._play(seed, url=self._other), f"on {self._other}")
         except _Unlike as unlike:
             fix = (
-                "Sort sets before they are shown; let nothing depend on hash(), paths, or the versions of libraries "
-                "that compute; round what is shown."
+                "Sort sets before showing them; avoid hash(), paths, and dependence on versions of numerical "
+                "libraries; round numbers before showing them."
             )
             return Finding("fail", str(unlike), fix)
-        return Finding("ok", f"{self._other} shows the same")
+        return Finding("ok", f"{self._other} has the same results")
 
     # Playing
 
     def _left(self) -> float:
         left = self._until - time.monotonic()
         if left <= 0:
-            raise OpenEnvError(f"there was no verdict after {VERDICT_S:.0f} s.", TIMEOUT)
+            raise OpenEnvError(f"no verdict after {VERDICT_S:.0f} s.", TIMEOUT)
         return min(left, self._timeout)
 
     def _connect(self, url: str | None = None) -> Connection:
         return Connection(url or self._url, self._headers, self._left())
 
     def _in_session(self, play: Callable[[Connection], T], url: str | None = None, says_goodbye: bool = True) -> T:
-        """Play in a session, once the server has let go of the last one, which it may do a moment after its end."""
+        """Play in a session; waits until the server has released the previous one."""
         until = time.monotonic() + RELEASE_S
         while True:
             try:
@@ -307,7 +308,7 @@ class _ServerCheck:
         return _seen(session.ask("reset", {**data, "episode_id": f"check-{seed}"}, self._left()))
 
     def _step(self, session: Connection, text: str) -> str:
-        """What a turn shows; an error of the environment's is something seen too."""
+        """The result of a turn; an error of the environment is a result too."""
         action = self._actions.of_text(text)
         if action is None:
             self._refused += 1
@@ -324,7 +325,7 @@ class _ServerCheck:
         return self._in_session(partial(self._play_in, seed=seed, texts=texts), url)
 
     def _explore(self, session: Connection, seed: int, until: float) -> tuple[list[str], Seen]:
-        """An episode of example actions, and what it showed."""
+        """An episode with example actions, and its results."""
         texts: list[str] = []
         seen = [self._reset(session, seed)]
         for text in islice(self._actions.examples(Random(seed), self._texts), self._turns):
@@ -337,7 +338,7 @@ class _ServerCheck:
         return texts, seen
 
     def _play_again(self, session: Connection, seed: int, other: int) -> Seen:
-        """An episode after another one and the half of itself; the session is left in the middle of it."""
+        """An episode after another one and half of itself; the session ends in mid-episode."""
         half = self._plans[seed][: (len(self._plans[seed]) + 1) // 2]
         self._play_in(session, other)
         self._play_in(session, seed, half)
@@ -366,7 +367,7 @@ class _ServerCheck:
 
 def _seen(answer: Mapping[str, Any]) -> str:
     observation = answer.get("observation")
-    if isinstance(observation, dict):  # which OpenEnv's servers put metadata into as well
+    if isinstance(observation, dict):  # OpenEnv's servers add metadata to it too
         observation = {name: value for name, value in observation.items() if name != "metadata"}
     return json.dumps({"observation": observation, "reward": answer.get("reward"), "done": answer.get("done")})
 
@@ -376,17 +377,17 @@ def _is_over(seen: str) -> bool:
 
 
 def difference(first: str, again: str) -> str:
-    """How two answers differ, in words; empty if they do not.
+    """A description of the difference between two results; empty if they are equal.
 
     Args:
-        first: JSON.
-        again: JSON.
+        first: The recorded result, as JSON.
+        again: The repeated result, as JSON.
     """
     if first == again:
         return ""
     found = list(islice(_differences("", json.loads(first), json.loads(again)), 100))
     if not found:
-        return "the fields of an object come in another order"
+        return "the fields of an object are in another order"
     where, one, other = found[0]
     if all(map(_is_noise, found)):
         return f"{where} was {one!r} and is {other!r}, which is noise of floating point"
@@ -400,7 +401,7 @@ def _is_noise(found: tuple[str, Any, Any]) -> bool:
 
 
 def _differences(where: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Every place where two values of JSON differ, and both values there."""
+    """The path of every difference between two values of JSON, and both values."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in {**one, **other}:
             yield from _differences(f"{where}.{key}" if where else key, one.get(key), other.get(key))

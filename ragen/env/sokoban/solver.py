@@ -1,7 +1,7 @@
 """Solves a Sokoban level from its text observation.
 
-The search is breadth-first over the positions of player and boxes, so solutions have the fewest moves. Sets of cells are
-bit masks; a margin of walls keeps floor cells off the edges of the grid.
+The search is breadth-first over the positions of player and boxes, so solutions have the fewest moves. Sets of cells
+are bit masks; a margin of walls keeps floor cells off the edges of the grid.
 """
 
 from __future__ import annotations

@@ -1,24 +1,25 @@
-"""Whether thoughts depend on prompts: mutual information, entropies and retrieval, from cross log-probabilities.
+"""Measures whether thoughts depend on prompts: mutual information, entropies and retrieval.
 
+All are computed from cross log-probabilities.
 Let ``l[i, j]`` be the log-probability of thought ``i`` after prompt ``j``, ``matched[i]`` that after its own prompt and
 ``marginal[i] = logsumexp_j l[i, j] - log N`` that after a prompt drawn uniformly from the ``N`` given ones. Then
 
 - mutual information ``I(X; Z) = mean(matched - marginal)``, at most ``log N``;
 - conditional entropy ``H(Z | X) = -mean(matched)`` and entropy ``H(Z) = -mean(marginal)``; both are cross-entropies
-  where the scorer is not the policy that wrote the thoughts;
-- retrieval@k: the share of thoughts whose own prompt is among the ``k`` prompts that make them most likely;
-- z-score: the mutual information over the standard deviation of ``marginal``.
+  if the scorer is not the policy that wrote the thoughts;
+- retrieval@k: the fraction of thoughts whose own prompt is among the ``k`` prompts under which they are most likely;
+- z-score: the mutual information divided by the standard deviation of ``marginal``.
 
-A policy whose thoughts are the same whatever it is asked has no mutual information, and retrieves at chance, though its
-entropy may be high ("template collapse"). The measures and their keys are those of RAGEN-2 (arXiv 2604.06268).
+If a policy's thoughts do not depend on the prompt, mutual information is zero and retrieval is at chance level, although
+the entropy may be high ("template collapse"). The measures and their keys are those of RAGEN-2 (arXiv:2604.06268).
 
-What is measured is a sample of pairs, each a thought with the prompt that it came of. Sampling is RAGEN-2's:
+They are computed for a sample of pairs of a thought and its prompt. Samples are drawn as in RAGEN-2:
 
 first turns
-    As many pairs as are asked for, drawn from the first turns that have a thought. A group's members share a prompt.
+    The requested number of pairs, drawn from the first turns with a thought. The members of a group share a prompt.
 trajectories
-    As many pairs, each of a trajectory drawn uniformly and a turn of it drawn uniformly; every pair has a prompt of its
-    own, and trajectories without a thought are skipped.
+    The requested number of pairs: a trajectory drawn uniformly, and one of its turns drawn uniformly. Each pair has its
+    own prompt; trajectories without a thought are skipped.
 
 :class:`CollapseDetector` measures every n steps of a training; ``ragen diagnose`` measures a run from its files.
 """
@@ -41,7 +42,7 @@ STD_EPS = 1e-3
 
 FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
 PREFIXES = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
-"""What a training's metrics of each sample are named after, as RAGEN names them."""
+"""The prefix of a training's metrics for each sample, as in RAGEN."""
 VALID_THINKING = "collapse/valid_thinking_rate"
 _CURVES = {
     "first turns/mi_estimate": f"{PREFIXES[FIRST_TURNS]}/mi_estimate",
@@ -64,21 +65,21 @@ def collapse_metrics(
 ) -> dict[str, float]:
     """RAGEN-2's measures of collapse, without the moving averages over training steps.
 
-    Natural logarithms. Keys with ``seq`` are of whole thoughts, the others per token: log-probabilities are divided by
-    the thought's length before anything else is computed.
+    Logarithms are natural. Keys with ``seq`` refer to whole thoughts, the others to tokens: log-probabilities are
+    first divided by the thought's length.
 
     Args:
         log_probs: Summed log-probability of each thought after each prompt, ``(thoughts, prompts)``.
         owner: Index of each thought's own prompt, ``(thoughts,)``.
-        lengths: Tokens of each thought, ``(thoughts,)``; 0 counts as 1.
-        prompts: Token ids of each prompt. Equal prompts count as one in retrieval, and only there.
-        std_eps: What is added to a standard deviation before a z-score is divided by it.
+        lengths: Number of tokens of each thought, ``(thoughts,)``; 0 counts as 1.
+        prompts: Token ids of each prompt. Equal prompts count as one, only for retrieval.
+        std_eps: Added to the standard deviation by which a z-score is divided.
 
     Returns:
-        ``collapse/...`` to value; empty for fewer than two prompts, among which there is nothing to tell apart.
+        Values by name, ``collapse/...``; empty for fewer than two prompts.
 
     Raises:
-        InputError: Shapes do not fit, there is no thought, a value is not finite, or an owner is no prompt.
+        InputError: Shapes do not match, there is no thought, a value is not finite, or an owner is not a prompt.
     """
     sums, own, tokens = _checked(log_probs, owner, lengths, prompts)
     count = sums.shape[1]
@@ -134,9 +135,9 @@ def _matched_and_marginal(scores: Floats, own: NDArray[np.int64]) -> tuple[Float
 
 
 def _retrieval(scores: Floats, own: NDArray[np.int64], prompts: Sequence[Sequence[int]] | None) -> dict[str, float]:
-    """How often a thought's own prompt is among the best ``k``, what chance alone would do, and their difference.
+    """How often a thought's own prompt is among the best ``k``, the level of chance, and their difference.
 
-    Chance is that of one draw among all columns, times ``k``: a bound where prompts are equal, as RAGEN-2 has it.
+    As in RAGEN-2, chance is that of one draw among all columns, times ``k``, which is a bound if prompts are equal.
     """
     count = scores.shape[1]
     kinds: dict[tuple[int, ...], int] = {}
@@ -162,11 +163,11 @@ def _retrieval(scores: Floats, own: NDArray[np.int64], prompts: Sequence[Sequenc
 
 
 class Placed(Protocol):
-    """A pair of a prompt and a thought, as far as sampling looks at it."""
+    """The attributes of a pair of prompt and thought that sampling needs."""
 
     @property
     def trajectory(self) -> int:
-        """Place of the trajectory among those that are looked at."""
+        """The index of the trajectory."""
 
     @property
     def turn(self) -> int:
@@ -178,12 +179,12 @@ P = TypeVar("P", bound=Placed)
 
 @dataclass(frozen=True)
 class Thought:
-    """A thought in tokens, with the prompt that it came of.
+    """A thought and its prompt as tokens.
 
     Attributes:
-        trajectory: Place of the trajectory among those that are looked at.
+        trajectory: The index of the trajectory.
         group: The trajectory's group.
-        turn: From 1.
+        turn: The turn, from 1.
         prompt: The tokens before the thought.
         ids: The thought's tokens, at least one.
     """
@@ -196,14 +197,14 @@ class Thought:
 
 
 def sampled(pairs: Sequence[P], trajectories: int, how: str, samples: int | None, seed: Any) -> list[P]:
-    """Some pairs, drawn as RAGEN-2 draws them.
+    """A sample of pairs, drawn as in RAGEN-2.
 
     Args:
-        pairs: All of them.
-        trajectories: How many trajectories there are, those without a thought too.
+        pairs: All pairs.
+        trajectories: Number of trajectories, including those without a thought.
         how: ``FIRST_TURNS`` or ``TRAJECTORIES``.
-        samples: The most pairs; None for as many as there are.
-        seed: Of the draws, as ``numpy.random.default_rng`` takes it.
+        samples: Maximum number of pairs; None for their total number.
+        seed: A seed for ``numpy.random.default_rng``.
     """
     draw = np.random.default_rng(seed)
     if how == FIRST_TURNS:
@@ -226,13 +227,13 @@ def measured(
 
     Args:
         pairs: The sample.
-        score: Says how likely thoughts are.
-        by_group: Whether pairs of one group with equal prompts share a column; else each pair has its own.
-        context: The most tokens of prompt and thought together; longer pairs are left out.
+        score: Computes log-probabilities.
+        by_group: Whether pairs of one group with equal prompts share a column; otherwise each pair has its own.
+        context: Maximum number of tokens of prompt and thought together; longer pairs are excluded.
         std_eps: See :func:`collapse_metrics`.
 
     Returns:
-        ``thoughts`` and ``prompts`` (how many there were), ``too_long`` (how many pairs were left out), and the keys of
+        The numbers ``thoughts``, ``prompts`` and ``too_long`` (excluded pairs), and the keys of
         :func:`collapse_metrics`.
     """
     longest = max((len(pair.ids) for pair in pairs), default=0)
@@ -252,17 +253,17 @@ def measured(
     return found | collapse_metrics(log_probs, owner, [len(pair.ids) for pair in kept], shown, std_eps)
 
 
-# While a model is trained
+# During training
 
 
 @dataclass(frozen=True)
 class PlayedThoughts:
-    """What a step of training played, as far as its thoughts go.
+    """The thoughts in the trajectories of a training step.
 
     Attributes:
-        thoughts: All of them.
-        trajectories: How many trajectories there were.
-        replies: How many replies they had.
+        thoughts: All thoughts with their prompts.
+        trajectories: Number of trajectories.
+        replies: Number of replies.
     """
 
     thoughts: Sequence[Thought]
@@ -271,10 +272,10 @@ class PlayedThoughts:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any], groups: Sequence[Any]) -> Self:
-        """Read the columns of a batch, as :class:`~ragen.llm_agent.tokens.collapse.CollapseColumns` makes them.
+        """Read the columns of a batch; see :class:`~ragen.llm_agent.tokens.collapse.CollapseColumns`.
 
         Args:
-            columns: With those of all turns, or of first turns alone.
+            columns: The columns of all turns, or only of first turns.
             groups: The group of each trajectory.
         """
         if "all_turns_prompt_ids" in columns:
@@ -295,23 +296,23 @@ class PlayedThoughts:
 
 
 class CollapseDetector:
-    """Measures collapse every few steps of a training, under RAGEN's keys.
+    """Measures collapse every few steps of a training, with RAGEN's keys.
 
-    ``collapse_first_turn_sample/..`` and ``collapse_trajectory_sample/..`` have the keys of `collapse_metrics`, and
-    those of the moving averages: ``marginal_std_ema`` and ``mi_zscore_ema`` (with ``_seq`` of whole thoughts).
-    ``collapse/..`` has the rates of thoughts.
+    ``collapse_first_turn_sample/..`` and ``collapse_trajectory_sample/..`` have the keys of ``collapse_metrics`` and
+    those of moving averages, ``marginal_std_ema`` and ``mi_zscore_ema`` (with ``_seq`` for whole thoughts).
+    ``collapse/..`` has the fractions of replies with a thought.
 
     Attributes:
-        settings: What is measured, and when.
-        averages: The moving averages of standard deviations, by sample and kind; a checkpoint keeps them.
+        settings: What to measure, and when.
+        averages: The moving averages of standard deviations, by sample and kind; to be saved in checkpoints.
     """
 
     def __init__(self, settings: CollapseSettings, seed: int = 0) -> None:
-        """Nothing has been measured.
+        """Begin without measurements.
 
         Args:
             settings: What to measure, and when.
-            seed: Decides with the step which pairs are sampled.
+            seed: Determines the samples, together with the step.
         """
         self.settings = settings
         self.averages: dict[str, float] = {}
@@ -321,7 +322,7 @@ class CollapseDetector:
         """Whether a step is measured: the first, and every n-th.
 
         Args:
-            step: From 1.
+            step: The training step, from 1.
         """
         return bool(self.settings) and step > 0 and (step == 1 or step % self.settings.every == 0)
 
@@ -329,10 +330,10 @@ class CollapseDetector:
         """The metrics of a step.
 
         Args:
-            played: What it played.
-            score: The policy that played it.
-            step: From 1.
-            context: The most tokens that it reads.
+            played: The thoughts of the step.
+            score: Computes log-probabilities with the policy that wrote them.
+            step: The training step, from 1.
+            context: The policy's maximum number of tokens.
         """
         found: dict[str, float] = {}
         if self.settings.all_turns:

@@ -41,14 +41,14 @@ def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: d
 
 
 class Live:
-    """What a rollout reports to the page that is served of it; nothing where none is served."""
+    """Passes the progress of a rollout to the live report, if one is served."""
 
     def __init__(self, proxy: LLMAgentProxy, mode: str, served: LiveReport | None = None) -> None:
-        """Take who plays, and what is served."""
+        """Set the proxy, its mode, and the live report."""
         self._proxy, self._mode, self._served = proxy, mode, served
 
     def over(self, states: Sequence[dict[str, Any]]) -> None:
-        """Episodes are over."""
+        """Add finished episodes."""
         if self._served is not None:
             from ragen.llm_agent.report.contents import episode_of_state
 
@@ -56,20 +56,20 @@ class Live:
         self.beat()
 
     def beat(self) -> None:
-        """The rollout goes on."""
+        """Update the statistics of workers."""
         if self._served is not None:
             self._served.beat(self._proxy.prepare(val=self._mode == "val")[0].lane_stats)
 
 
 @contextmanager
 def live_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile, progress: Progress) -> Iterator[Live]:
-    """Serve the report within a block, where the configuration asks for that.
+    """Serve the report within a block, if configured.
 
     Args:
         proxy: Plays the rollout.
         mode: Which of its managers plays.
         file: The run's file.
-        progress: Tells how far it is.
+        progress: The progress of the rollout.
 
     Raises:
         ConfigError: It cannot be served.

@@ -1,7 +1,7 @@
-"""Who did what when in a rollout: spans of time on tracks, and marks where something broke.
+"""The timeline of a rollout: spans of activities on tracks, and marks of failures.
 
-Recording costs a microsecond a span. What lanes did within a step is worked out from the lanes' own accounts before and
-after it, which is asked for only with ``with_lanes``.
+Recording takes a microsecond per span. The activities of workers within a step are computed from their statistics
+before and after it, which are collected only if ``with_lanes`` is set.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """Something that took time; times on ``time.perf_counter()``.
+    """An activity; times are those of ``time.perf_counter()``.
 
     Attributes:
-        track: Who: ``"rollout"``, ``"shard 0"``, ``"generator"``, ``"main"``, ``"worker 0"``, ...
-        kind: What: ``"generation"``, ``"environments"``, ``"tokenizing"``, ``"imports"``, or ``"waiting"`` for a reply.
-        start: When it began.
-        end: When it was over.
-        note: More about it.
+        track: ``"rollout"``, ``"shard 0"``, ``"generator"``, ``"main"``, ``"worker 0"``, ...
+        kind: ``"generation"``, ``"environments"``, ``"tokenizing"``, ``"imports"``, or ``"waiting"`` for a reply.
+        start: Start time.
+        end: End time.
+        note: Additional text.
     """
 
     track: str
@@ -31,12 +31,12 @@ class Span(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that happened at a moment.
+    """An event.
 
     Attributes:
-        track: To whom.
-        at: When, on ``time.perf_counter()``.
-        text: What.
+        track: The track that it concerns.
+        at: Its time on ``time.perf_counter()``.
+        text: Its description.
     """
 
     track: str
@@ -45,18 +45,18 @@ class Mark(NamedTuple):
 
 
 class Timeline:
-    """What was recorded of one rollout; several threads may write to it.
+    """The recorded activities of one rollout; several threads may write to it.
 
     Attributes:
-        with_lanes: Whether to record what each lane did.
-        start: When the rollout began, on ``time.perf_counter()``.
-        end: When it was over.
-        spans: In the order in which they ended.
-        marks: In the order in which they were noticed.
+        with_lanes: Whether to record the activities of each worker.
+        start: The start of the rollout on ``time.perf_counter()``.
+        end: Its end.
+        spans: The activities, in the order in which they ended.
+        marks: The events, in the order in which they were recorded.
     """
 
     def __init__(self, with_lanes: bool = False) -> None:
-        """Begin now, with nothing recorded."""
+        """Start now, with nothing recorded."""
         self.with_lanes = with_lanes
         self.start = self.end = time.perf_counter()
         self.spans: list[Span] = []
@@ -64,7 +64,7 @@ class Timeline:
 
     @contextmanager
     def span(self, track: str, kind: str) -> Iterator[None]:
-        """Record how long a block takes."""
+        """Record a block as a span."""
         start = time.perf_counter()
         try:
             yield
@@ -73,7 +73,7 @@ class Timeline:
 
     @contextmanager
     def lanes(self, stats: Callable[[], Sequence[Any]]) -> Iterator[None]:
-        """Record what lanes do in a block, if that is asked for; ``stats`` gives their ``LaneStats``."""
+        """Record the activities of workers in a block, if ``with_lanes``; ``stats`` returns their ``LaneStats``."""
         if not self.with_lanes:
             yield
             return
@@ -82,18 +82,18 @@ class Timeline:
         self.add_lanes(before, stats(), start, time.perf_counter())
 
     def add(self, span: Span) -> None:
-        """Record a span that is over."""
+        """Record a finished span."""
         self.spans.append(span)
         self.end = max(self.end, span.end)
 
     def add_lanes(self, before: Sequence[Any], after: Sequence[Any], start: float, end: float) -> None:
-        """Record what lanes did within a step.
+        """Record the activities of workers within a step.
 
         Args:
             before: The manager's ``LaneStats`` before the step.
             after: Those after it.
-            start: When the step began.
-            end: When it was over; a lane that was busy for a part of it is shown busy in the beginning.
+            start: The start of the step.
+            end: Its end; a worker that was busy for part of the step is shown as busy at its start.
         """
         known = {stats.lane: stats for stats in before}
         for stats in after:
@@ -107,7 +107,7 @@ class Timeline:
                 self.marks.append(Mark(stats.lane, end, f"restarted {restarts} times" if restarts > 1 else "restarted"))
 
     def seconds(self, kinds: Iterable[str]) -> dict[str, float]:
-        """For each kind the time in which at least one span of it ran; kinds may overlap."""
+        """For each kind, the seconds during which at least one span of it was active; kinds may overlap."""
         return {kind: _covered([(s.start, s.end) for s in self.spans if s.kind == kind]) for kind in kinds}
 
 

@@ -10,7 +10,7 @@ Let ``l[i, j]`` be the log-probability of thought ``i`` after prompt ``j``, ``ma
 - retrieval@k: the fraction of thoughts whose own prompt is among the ``k`` prompts under which they are most likely;
 - z-score: the mutual information divided by the standard deviation of ``marginal``.
 
-If a policy's thoughts do not depend on the prompt, mutual information is zero and retrieval is at chance level, although
+If a policy's thoughts do not depend on the prompt, mutual information is zero and retrieval at chance level, although
 the entropy may be high ("template collapse"). The measures and their keys are those of RAGEN-2 (arXiv:2604.06268).
 
 They are computed for a sample of pairs of a thought and its prompt. Samples are drawn as in RAGEN-2:

@@ -199,7 +199,7 @@ def test_windows_of_other_types_are_not_those_of_a_type_that_has_its_own(tmp_pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[]", "holds list"),
+        ("[]", "contains list"),
         ("version: 2", "version is 2"),
         ("sistem: a", "'sistem' is not a field"),
         ("system: 3", "system is 3; expected a text"),

@@ -22,8 +22,9 @@ from ragen.errors import RagenError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import create_backend, create_tokenizer
 from ragen.llm_agent.config.command_line import add_config_arguments
-from ragen.llm_agent.config.loading import load_config, setting
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.testing.equivalence import Difference, Recording
+from ragen.settings import setting
 
 SHOWN = ("success", "num_actions")  # metrics of each tag that the table shows
 

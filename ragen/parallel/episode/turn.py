@@ -68,7 +68,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
         env: The environment, between two turns of an episode that is not over.
         turn: The actions.
         sums: Keys of infos whose values are summed over the executed actions instead of merged, as floats; a value that
-        is not a number counts as 0. Each turn's info has these keys.
+            is not a number counts as 0. Each turn's info has these keys.
 
     Returns:
         The result, which shares no mutable object with the environment.

@@ -12,8 +12,10 @@ import importlib
 import importlib.util
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import cache
 from pathlib import Path
 
 from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion
@@ -147,7 +149,7 @@ def replace_envs(
         in_main: Types whose episodes depend on more than configuration, seed and actions, each with the reason; they
             always stay in the main process.
         in_main_unless_hash_seed: Types that depend on Python's hashes of texts, each with the place; they stay in the
-            main process unless ``PYTHONHASHSEED`` is set.
+            main process unless Python was started with ``PYTHONHASHSEED``.
 
     Returns:
         ``REGISTERED_ENVS`` and ``REGISTERED_ENV_CONFIGS``.
@@ -174,16 +176,34 @@ def registered_names() -> list[str]:
 
 def staying_in_main(env_types: Iterable[str]) -> list[str]:
     """The types that must stay in the main process for equal rollouts, sorted; the reason of each is logged once."""
-    salted = {} if os.environ.get(HASH_SEED, "random") != "random" else _in_main_unless_hash_seed
-    staying = sorted(env_type for env_type in env_types if env_type in _in_main or env_type in salted)
-    for env_type in staying:
+    salted = _in_main_unless_hash_seed
+    staying = {env_type for env_type in env_types if env_type in _in_main or env_type in salted}
+    if not staying <= {*_in_main} and _hashes_as_new_processes(os.environ.get(HASH_SEED, "")):
+        staying &= {*_in_main}
+    for env_type in sorted(staying):
         if env_type not in _logged:
             _logged.add(env_type)
             why = (
                 _in_main.get(env_type) or f"{salted[env_type]}: start Python with {HASH_SEED}=0 to let workers play it"
             )
             log.warning("environments of type %r stay in the main process: %s.", env_type, why)
-    return staying
+    return sorted(staying)
+
+
+@cache
+def _hashes_as_new_processes(hash_seed: str) -> bool:
+    """Whether a new process with this ``PYTHONHASHSEED`` hashes texts as this one does.
+
+    The variable alone does not say so: Python reads it at its start, and a script may have set it since.
+    """
+    if not hash_seed.isdecimal() or not sys.executable:
+        return False
+    text = "does this hash alike?"
+    command = [sys.executable, "-S", "-c", f"print(hash({text!r}))"]
+    asked = subprocess.run(
+        command, env=os.environ | {HASH_SEED: hash_seed}, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() == str(hash(text))
 
 
 def resolve_env(env_type: str) -> tuple[type, type | None]:

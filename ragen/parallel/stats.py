@@ -258,7 +258,7 @@ class Gain:
             if self.turn_s >= LONG_TURN:
                 turns = f"{self.turns} turn{'s' * (self.turns > 1)} of {turn}{' each' * (self.turns > 1)}"
                 return f"kept in the main process: {turns} would not make up for the start of workers"
-            return f"kept in the main process: a turn costs {turn}, workers would cost more"
+            return f"kept in the main process: a usual turn costs {turn}, workers would cost more"
         who = f"{self.workers} worker{'s' * (self.workers > 1)}{' and the main process' * self.main_took_part}"
         ratio = self.sequential_s / self.seconds if self.seconds and self.sequential_s else 1.0
         if self.failures and ratio < 1 + NO_FASTER:

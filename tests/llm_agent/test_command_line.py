@@ -60,6 +60,22 @@ def test_a_set_of_models_is_evaluated_and_goes_on_where_it_stopped(tmp_path, cap
     assert last["command"].endswith("actor.model=three") and "--models" not in last["command"]
 
 
+def test_any_configuration_is_evaluated_behind_a_server_and_resumed_by_the_same_command(tmp_path, capsys, monkeypatch):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("defaults: [_13_search, _self_]\noutput_dir: kept\n")
+    other = evaluation.compose("_13_search", ["actor.model=m"])
+    assert (other.actor.backend, other.resume, other.output_dir) == ("openai", True, "outputs/evaluate/m/_13_search")
+    given = evaluation.compose("_13_search", ["actor.model=m", "resume=false", "output_dir=here"])
+    assert (given.resume, given.output_dir) == (False, "here")
+    assert evaluation.compose(str(mine), ["actor.model=m"]).output_dir == "kept"
+    assert evaluation.compose("evaluate_api_llm", ["actor.model=m"]).output_dir == "outputs/evaluate/m"
+    monkeypatch.chdir(tmp_path)
+    with chat_server(asked, {"m": {}}) as server:
+        words = ["-cn", "_1_bandit", f"actor.base_url={server.url}", "actor.model=m", *SMALL]
+        assert evaluation.main(words) == 0 == evaluation.main(words)
+    assert "all of them are finished" in capsys.readouterr().err
+
+
 def test_a_set_that_is_stopped_says_how_much_of_it_is_left(capsys):
     stopped = main_of(evaluation.parser, "ragen eval", lambda config: 130)
     assert stopped(["--models", "a,b,c"]) == 130

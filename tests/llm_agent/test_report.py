@@ -234,6 +234,13 @@ def test_a_single_value_is_a_number_and_no_histogram():
     assert '<p class="single">1<span> in all 3 episodes</span></p>' in page
 
 
+def test_rewards_are_those_of_episodes_that_can_be_judged():
+    cut = episode(turn(reward=-7.0), env_id=1, success=0.0, error="503")
+    page = html_of(episode(turn(reward=2.0)), cut, episode(turn(reward=5.0), tag="Cut", env_id=2, error="503"))
+    assert re.findall(r'data-label="reward">([^<]*)<', page) == ["2.000", "-", "2.000"]
+    assert "Cut: reward" not in page and "Cut: turns" in page
+
+
 def test_a_last_board_is_drawn_in_the_colours_of_the_earlier_ones():
     played = episode(turn("#P_\n#OX"), turn("#_P\n#_X"))
     played.state["history"][-1]["state"] = "#_S\n#__"

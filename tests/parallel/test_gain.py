@@ -55,7 +55,7 @@ LINES = [
     (Gain(60.0, 0.0, 0, workers=2, failures=1), "no turn was played to its end: 1 failure"),
     (Gain(1.0, 1.01, 40, 1e-3, workers=2),
      "2 workers: 1.0 s in environments; one after the other about 1.0 s: no faster"),
-    (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a turn costs 13 us, workers would cost more"),
+    (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a usual turn costs 13 us, workers would cost more"),
     (Gain(0.1, 0.1, 40, 13e-6, mode=False),
      "kept in the main process, since use_multiprocessing is false: 100 ms in environments, 13 us a turn"),
     (Gain(0.1, 0.1, 40, 13e-6, held="workers do not start"),
@@ -85,7 +85,7 @@ def test_in_the_main_process_nothing_is_gained():
     gain = played("auto")
     assert (gain.workers, gain.main_took_part, gain.turns, gain.held) == (0, True, 12, "")
     assert 0 < gain.turn_s <= gain.sequential_s <= gain.seconds
-    assert gain.describe().startswith("kept in the main process: a turn costs")
+    assert gain.describe().startswith("kept in the main process: a usual turn costs")
 
 
 @pytest.mark.processes

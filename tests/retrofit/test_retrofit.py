@@ -403,6 +403,11 @@ def test_what_depends_on_salted_hashes_stays_in_main_unless_they_are_not_salted(
     told = python("-c", code, cwd=checkout, path=checkout, PYTHONHASHSEED="random")
     assert told.stdout.strip() == "['counted', 'walk']" and "ragen/env/walk/env.py:" in told.stderr
     assert python("-c", code, cwd=checkout, path=checkout, PYTHONHASHSEED="0").stdout.strip() == "['counted']"
+    late = f"import os; os.environ['PYTHONHASHSEED'] = '42'; {code}"
+    for started_with in ("random", "", "7"):
+        told = python("-c", late, cwd=checkout, path=checkout, PYTHONHASHSEED=started_with)
+        assert told.stdout.strip() == "['counted', 'walk']", f"it was set by the script, after {started_with!r}"
+    assert python("-c", late, cwd=checkout, path=checkout, PYTHONHASHSEED="42").stdout.strip() == "['counted']"
 
 
 # The proof

@@ -17,6 +17,7 @@ When the disk is full, no more requests are sent. To store the replies under way
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -90,7 +91,8 @@ class ReplyJournal(Closing):
             self._reserve_space()
         except OSError as error:
             self.close()
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}.") from error
+            room = f" {RESERVE_BYTES >> 20} MiB must be free there." if error.errno == errno.ENOSPC else ""
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}.{room}") from error
         try:
             text = self.path.read_bytes()
             for line in text.split(b"\n"):
@@ -303,5 +305,5 @@ def storage_error(folder: Path, error: OSError) -> StorageError:
     """The error for a run's folder that cannot be written to."""
     return StorageError(
         f"{folder} cannot be written to: {error.strerror or error}. What was answered is kept; make room there, and "
-        "the same command with resume=true goes on."
+        "resume the run."
     )

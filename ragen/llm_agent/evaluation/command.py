@@ -1,12 +1,15 @@
 """The command ``ragen eval [key=value ...]``: a model behind a server, on the same seeds as every other model.
 
-It is ``ragen rollout`` with another configuration where none is named: ``evaluate_api_llm``, which goes on where it was
-when it is called again.
+It is ``ragen rollout`` of a model behind a server, by default with the configuration ``evaluate_api_llm``. The same
+command called again resumes, with any configuration.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from ragen.commands import CommandParser
 from ragen.llm_agent.config.command_line import (
@@ -16,6 +19,7 @@ from ragen.llm_agent.config.command_line import (
     add_sweep_argument,
     main_of,
 )
+from ragen.llm_agent.config.loading import load_config, settings_of_base
 from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, run
 
 PROG = "ragen eval"
@@ -42,5 +46,33 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-main = main_of(parser, PROG, run)
+def compose(name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None) -> Any:
+    """A configuration, in which a model behind a server is evaluated unless it says otherwise.
+
+    What neither it nor an override changes is set as ``evaluate_api_llm`` sets it: ``actor.backend``, ``resume``, and
+    an ``output_dir`` named after the model, here also after the configuration.
+
+    Args:
+        name: The configuration's name or path.
+        overrides: Hydra's overrides.
+        directory: The folder to search first; None is the package's own.
+        further: Another folder, searched after the first one.
+
+    Raises:
+        ConfigError: It cannot be composed.
+    """
+    from omegaconf import OmegaConf
+
+    config, base = load_config(name, overrides, directory, further), settings_of_base()
+    said: Any = OmegaConf.to_container(config, resolve=False)
+    folder = f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"
+    given = {override.lstrip("+~").partition("=")[0] for override in overrides}
+    for key, value in {"actor.backend": "openai", "resume": True, "output_dir": folder}.items():
+        section, _, last = key.rpartition(".")
+        if key not in given and (said.get(section) or {} if section else said).get(last) == base[key]:
+            OmegaConf.update(config, key, value)
+    return config
+
+
+main = main_of(parser, PROG, run, compose)
 """Runs the command; its exit codes are those of :data:`ragen.llm_agent.rollout.command.main`."""

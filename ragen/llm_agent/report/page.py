@@ -203,9 +203,9 @@ def _tag_row(tag: str, episodes: Sequence[Episode]) -> str:
         "failures": str(sum(not episode.success for episode in judged)),
         "env errors": str(kinds[ENV_ERROR]),
         "no reply": str(kinds[MISSING_REPLY]),
-        "reward": f"{sum(episode.reward for episode in episodes) / count:.3f}",
+        "reward": f"{sum(episode.reward for episode in judged) / len(judged):.3f}" if judged else "-",
         "turns": f"{turns / count:.1f}",
-        "invalid": f"{sum(episode.invalid for episode in episodes) / count:.0%}",
+        "with invalid replies": f"{sum(episode.invalid for episode in episodes) / count:.0%}",
     }
     name = f'<td class="name">{shown(tag, 100)}</td>'
     first = {"episodes": str(count), "judged": str(len(judged)), "success": f"{share:.1%}" if judged else "-"}
@@ -219,7 +219,7 @@ def _cells(numbers: Mapping[str, str]) -> str:
 
 def _tag_plots(tag: str, episodes: Sequence[Episode], index: int) -> str:
     colour = COLOURS[index % len(COLOURS)]
-    rewards = [episode.reward for episode in episodes]
+    rewards = [episode.reward for episode in episodes if episode.outcome == JUDGED]
     turns = [float(len(episode.turns)) for episode in episodes]
     return histogram(f"{tag}: reward", rewards, colour) + histogram(f"{tag}: turns", turns, colour)
 

@@ -218,12 +218,13 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
 def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
     """Print why the run ends, what is saved, and how to resume."""
     word = "terminated" if stop.is_terminated else "interrupted"
-    reason = printable(str(why)) if isinstance(why, LimitReachedError | StorageError) else word
+    reason = printable(str(why)).removesuffix(".") if isinstance(why, LimitReachedError | StorageError) else word
     finished = counted(file.written, "finished trajectory", "finished trajectories")
     replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
     print(f"{reason}; saved in {file.path.parent}: {finished}{replies}", file=sys.stderr)
     if command := command_that_goes_on(proxy.config):
-        print(f"to resume: {command}", file=sys.stderr)
+        further = ", with a higher limit" if isinstance(why, LimitReachedError) else ""
+        print(f"to resume{further}: {command}", file=sys.stderr)
 
 
 def _finish(
@@ -261,7 +262,7 @@ def _finish(
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _report_failures(console, proxy, len(records) - len(file.kept))
-    if setting(proxy.config, "verbose", bool, False):
+    if proxy.rollout_states and setting(proxy.config, "verbose", bool, False):
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
     return _exit_code(results), scanned
@@ -347,10 +348,12 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> Non
         again = command_that_goes_on(proxy.config)
         raise BackendError(f"no prompt got a reply: {first}." + (f" To try again: {again}" if again else ""))
     console.print(
-        f"{counted(len(proxy.failures), 'trajectory', 'trajectories')} ended without a reply (see 'error' in the file; "
-        f"resume=true retries them); the first: {first}",
+        f"{counted(len(proxy.failures), 'trajectory', 'trajectories')} ended without a reply (see 'error' in the "
+        f"file); the first: {first}",
         soft_wrap=True,
     )
+    if command := command_that_goes_on(proxy.config):
+        console.print(f"to request them again: {command}", soft_wrap=True)
 
 
 def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -77,6 +77,8 @@ class Progress:
         parts += [f"{tokens:,.0f} tokens"] if tokens else []
         parts += [f"${usage['cost']:,.4f}"] if "cost" in usage else []
         parts.append(f"{doing.under_way} pending")
+        if retries := usage.get("retries", 0):
+            parts.append(counted(int(retries), "retry", "retries"))
         return ", ".join(parts)
 
     def _left_s(self) -> int:

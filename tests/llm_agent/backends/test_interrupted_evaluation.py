@@ -236,7 +236,7 @@ def test_a_limit_ends_a_run_in_order_and_a_higher_one_lets_it_go_on(whole, tmp_p
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, tmp_path, "limit.tokens=1000", "actor.openai.max_concurrency=1") == 4
         told = capsys.readouterr().err
-        assert "limit.tokens=1000: 1," in told and "to resume: " in told
+        assert "limit.tokens=1000: 1," in told and "to resume, with a higher limit: " in told
         assert 0 < len(server.bodies) < requests
         assert run(server, tmp_path, "limit.tokens=1000") == 4
         first = len(server.bodies)

@@ -155,6 +155,14 @@ def test_a_scanner_that_changes_records_changes_them_for_itself_alone():
     assert records == rollouts(4) and len(found["shouting"]) == 1
 
 
+@pytest.mark.parametrize("actions", [[2, 3], ["search[rivers]"]], ids=["there and back", "the same question"])
+def test_a_state_that_may_well_come_again_is_no_broken_environment(actions):
+    records = rollouts(4)
+    stand_still(records[1])
+    records[1]["actions"] = [actions] * TURNS
+    assert not list(SCANNERS["broken environments"](records))
+
+
 def shouting(records):
     return [Finding(each["env_id"], "it shouts") for each in records if each["env_id"] == 3]
 
@@ -170,12 +178,19 @@ def test_what_is_no_scanner_is_refused_by_its_name(name):
         scanners_of([name], "here")
 
 
-@pytest.mark.parametrize("wrong", [lambda _: 1 / 0, lambda _: ["a word"], lambda _: None])
-def test_a_scanner_that_fails_is_a_sentence_and_costs_its_own_findings_alone(wrong):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda _: 1 / 0, "test_scanners.py, line "),
+        (lambda _: ["a word"], "it yields 'a word'"),
+        (lambda _: None, "not iterable"),
+    ],
+)
+def test_a_scanner_that_fails_is_a_sentence_and_costs_its_own_findings_alone(wrong, said):
     scanned = scan(rollouts(4), {"mine": wrong, "shouting": shouting})
     assert list(scanned.found) == ["shouting"] and len(scanned.found["shouting"]) == 1
     (sentence,) = scanned.failed
-    assert sentence.startswith("scanner 'mine' failed") and ", line " in sentence
+    assert sentence.startswith("scanner 'mine' failed") and said in sentence
     assert len(scanned.lines()) == 2
 
 

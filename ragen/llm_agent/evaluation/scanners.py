@@ -81,7 +81,8 @@ def refusals(records: Sequence[Record]) -> Iterator[Finding]:
 def broken_environments(records: Sequence[Record]) -> Iterator[Finding]:
     """Environments that failed, or show one state again and again while one action is said to have an effect.
 
-    A tag whose state never changes in any episode, as a bandit's, has no state to stand still.
+    A tag whose state never changes in any episode, as a bandit's, has no state to stand still. Several actions of a
+    turn may lead back to a state, and what answers a text, such as a search, may answer the same text alike.
     """
     changing = {record["tag"] for record in records if len(set(states_shown(record))) > 1}
     for record in records:
@@ -89,7 +90,8 @@ def broken_environments(records: Sequence[Record]) -> Iterator[Finding]:
             yield Finding(record["env_id"], "the environment failed", excerpt=_excerpt(str(record["env_error"])))
         run, before = 0, None
         for turn, (state, actions) in enumerate(zip(states_shown(record), record["actions"], strict=False), 1):
-            acted = bool(actions) and _info(record, turn - 1).get("action_is_effective") is True
+            is_move = len(actions) == 1 and not isinstance(actions[0], str)
+            acted = is_move and _info(record, turn - 1).get("action_is_effective") is True
             now = (state, json.dumps(actions, default=str)) if acted else None
             run = run + 1 if acted and now == before else int(acted)
             before = now

@@ -91,4 +91,4 @@ def test_a_cluster_that_is_not_there_is_an_error(ask, monkeypatch):
 
     monkeypatch.setattr(ray_cluster, "RayCluster", nowhere)
     code, told = ask(FIT)
-    assert code == cluster.UNSOUND and told.err == "error: LaneStartError: the cluster at 'box-9:6379' cannot be used\n"
+    assert code == cluster.UNSOUND and told.err == "error: the cluster at 'box-9:6379' cannot be used\n"

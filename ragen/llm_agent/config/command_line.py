@@ -328,7 +328,7 @@ def _run(
         print(f"error: {printable(one_line(error), _LONGEST)}", file=sys.stderr)
         return REFUSED
     except RagenError as error:
-        print(f"error: {type(error).__name__}: {printable(one_line(error), _LONGEST)}", file=sys.stderr)
+        print(f"error: {printable(one_line(error), _LONGEST)}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -136,7 +136,7 @@ def test_a_server_that_answers_nobody_is_an_error_of_the_run(tmp_path, capsys):
     with chat_server(lambda prompt, tries: fail(404, "no such model")) as server:
         assert run(server, tmp_path) == 1
     err = capsys.readouterr().err.splitlines()[-1]
-    assert err.startswith("error: BackendError: no prompt got a reply: HTTP 404: no such model.")
+    assert err.startswith("error: no prompt got a reply: HTTP 404: no such model.")
     assert len(records(tmp_path)) == 4
 
 

@@ -96,6 +96,19 @@ def place(root: Path, files: Mapping[str, bytes]) -> None:
         raise
 
 
+def refuse_edits(root: Path) -> None:
+    """Refuse a checkout in which installed files were edited.
+
+    Raises:
+        RetrofitError: They were.
+    """
+    if edited := sorted(_different(root, BEFORE) & _different(root, AFTER)):
+        raise RetrofitError(
+            f"edited since the retrofit, and would be lost: {', '.join(edited)}. Move them away, or discard the edits "
+            "with --undo --force. Nothing was changed."
+        )
+
+
 def undo(root: Path, force: bool = False) -> tuple[int, int]:
     """Restore all files.
 
@@ -114,12 +127,8 @@ def undo(root: Path, force: bool = False) -> tuple[int, int]:
     if was is None:
         raise RetrofitError(f"{root} was not retrofitted: it has no {FOLDER}/. Nothing was changed.")
     (root / FOLDER / "index.lock").unlink(missing_ok=True)  # left by a process that was killed: this one holds the lock
-    edited = sorted(_different(root, BEFORE) & _different(root, AFTER))
-    if edited and was == AFTER and not force:
-        raise RetrofitError(
-            f"edited since the retrofit, and would be lost: {', '.join(edited)}. Move them away, or add --force. "
-            "Nothing was changed."
-        )
+    if was == AFTER and not force:
+        refuse_edits(root)
     added = [path for path, content in originals(root).items() if content is None]
     brought_back = len(_paths(root, BEFORE))
     _git(root, "symbolic-ref", "HEAD", f"refs/heads/{BEFORE}")

@@ -25,6 +25,8 @@ ENVS = "ragen/env/__init__.py"
 PACKAGE, OWN_PACKAGE = "ragen/__init__.py", "ragen/_own_init.py"
 NEEDED = (MANAGER, ENVS, "ragen/env/base.py", "ragen/utils.py", "ragen/llm_agent/ctx_manager.py")
 
+_MARK = b"`ragen retrofit`"  # in every replaced file
+
 _ASKED = frozenset({"reset", "step", "get_rollout_states", "render", "close"})
 _HIDDEN = "_update_cache_history", "_extract_map_valid_actions", "_handle_mm_state"
 _IN_BOTH = _ASKED | {"__init__", "_init_envs", "_init_env_instances", *_HIDDEN}
@@ -94,6 +96,28 @@ def recognise(folder: Path, needed: Needed) -> Checkout:
     if trouble:
         raise RetrofitError(f"{root} cannot be retrofitted: {'; '.join(trouble)}.")
     return checkout
+
+
+def refuse_remains(root: Path) -> None:
+    """Refuse a checkout with files of a retrofit, but without the originals.
+
+    Raises:
+        RetrofitError: It is one.
+    """
+    if backup.state(root) is not None:
+        return
+    found = [
+        path for path in (MANAGER, ENVS, PACKAGE) if (root / path).is_file() and _MARK in (root / path).read_bytes()
+    ]
+    if not found and (root / "ragen/retrofit").is_dir() and not (root / "ragen/cli").is_dir():
+        found = ["ragen/retrofit"]
+    if found:
+        raise RetrofitError(
+            f"{root} holds what is left of a retrofit ({', '.join(found)}), but {backup.FOLDER}/ with the originals is "
+            "gone, as after `git clean -x`. In a git repository, `git checkout ragen` brings the originals back, "
+            "`git clean -nd ragen` lists files that were added, and `git clean -fd ragen` removes them. Otherwise "
+            "unpack RAGEN again. Nothing was changed."
+        )
 
 
 def _unreadable(checkout: Checkout) -> Iterator[str]:
@@ -428,8 +452,9 @@ Written by `ragen retrofit`; `--undo` brings the file back that was here.
 """
 
 import os
+import sys
 
-if not {{"RAGEN_SUPERVISOR", "{light}"}} & os.environ.keys():
+if "ragen.retrofit" not in sys.orig_argv and not {{"RAGEN_SUPERVISOR", "{light}"}} & os.environ.keys():
     import ragen._own_init as _own
 
     globals().update({{key: value for key, value in vars(_own).items() if not key.startswith("__")}})

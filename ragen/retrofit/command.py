@@ -18,11 +18,11 @@ from pathlib import Path
 from ragen.commands import CommandParser
 from ragen.errors import RetrofitError
 from ragen.retrofit import backup
-from ragen.retrofit.checkout import LIGHT, MANAGER, Adapted, Checkout, adapt, recognise
+from ragen.retrofit.checkout import LIGHT, MANAGER, Adapted, Checkout, adapt, recognise, refuse_remains
 from ragen.retrofit.imports import PACKAGE, needed_modules
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
-_PROVEN, _NOTHING_PLAYED = 0, 3  # what the suite returns
+_PROVEN, _NOTHING_PLAYED, _DIFFERENT = 0, 3, 4  # what the suite returns; anything else is a failure of its own
 _SUITE = "ragen.retrofit.suite"
 _OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")  # it downloads nothing
 _NEEDED = {"numpy": "numpy", "PIL": "pillow", "omegaconf": "omegaconf", "psutil": "psutil"}
@@ -77,43 +77,52 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
-    if PACKAGE.parent == root:
-        if (PACKAGE / "cli").is_dir():
-            raise RetrofitError(f"{root} is a clone of this package; expected a checkout of RAGEN.")
-        raise RetrofitError(
-            f"the command runs from {root} itself, where it can only --undo. Start it in another folder, with this "
-            "package on Python's path."
-        )
+    runs_from_root = PACKAGE.parent == root
+    if runs_from_root and (PACKAGE / "cli").is_dir():
+        raise RetrofitError(f"{root} is a clone of this package; expected a checkout of RAGEN.")
     state = backup.state(root)
     if state == backup.BEFORE:
         raise RetrofitError(
             f"an earlier retrofit of {root} was interrupted half-way. Bring back every byte with "
             f"`{_undo_line(root, prog)}`, then begin again."
         )
-    checkout = recognise(root, needed_modules())
-    adapted = adapt(checkout, needed_modules())
-    _describe(checkout, adapted)
+    refuse_remains(root)
+    if runs_from_root:
+        backup.refuse_edits(root)
+        is_in_place = True
+    else:
+        checkout = recognise(root, needed_modules())
+        adapted = adapt(checkout, needed_modules())
+        is_in_place = state is not None and _is_in_place(root, adapted)
+        _describe(checkout, adapted)
     if options.check:
         print("Nothing was changed.")
         return DONE
-    if state is not None and _is_in_place(root, adapted):
+    if is_in_place:
         print("This is in place already; nothing was changed.")
     else:
         if state is not None:
             backup.undo(root)
         backup.place(root, adapted.files)
         print(f"Done. Git keeps the originals in {root / backup.FOLDER}.")
-    return DONE if options.no_suite else _prove(root, options, _undo_line(root, prog))
+    return DONE if options.no_suite else _prove(root, options, _undo_line(root, prog), is_in_place)
 
 
 def _undo(root: Path, force: bool) -> int:
+    refuse_remains(root)
     brought_back, removed = backup.undo(root, force)
     print(f"{root} is as it was: {brought_back} files brought back, {removed} removed.")
     return DONE
 
 
 def _undo_line(root: Path, prog: str) -> str:
-    return f"{prog} {shlex.quote(str(root))} --undo"
+    """A command line that undoes it, whatever folder it is entered in."""
+    arguments = f"{shlex.quote(str(root))} --undo"
+    if prog != PROG:
+        return f"{prog} {arguments}"
+    # In / no other folder `ragen` hides this package
+    path, python = shlex.quote(str(PACKAGE.parent)), shlex.quote(sys.executable)
+    return f"(cd / && PYTHONPATH={path} {python} -m ragen.retrofit {arguments})"
 
 
 def _describe(checkout: Checkout, adapted: Adapted) -> None:
@@ -138,7 +147,7 @@ def _folders(adapted: Adapted, replaced: list[str]) -> str:
     counts: dict[str, int] = {}
     for path in adapted.files:
         if path not in replaced:
-            folder = "/".join(path.split("/")[:2])
+            folder = "/".join(path.split("/")[:-1][:2])
             counts[folder] = counts.get(folder, 0) + 1
     return ", ".join(f"{count} in {folder}" for folder, count in sorted(counts.items()))
 
@@ -149,8 +158,12 @@ def _is_in_place(root: Path, adapted: Adapted) -> bool:
     )
 
 
-def _prove(root: Path, options: argparse.Namespace, undo_line: str) -> int:
-    """Run the suite in the checkout; restore everything if it fails."""
+def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place: bool) -> int:
+    """Run the suite in the checkout; restore everything if it fails.
+
+    What was in place before stays if nothing was compared.
+    """
+    keeps_unproven = options.keep or was_in_place
     print("Playing what its configurations play, in the main process, in workers, and by its own manager:", flush=True)
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", LIGHT: "1", **_OFFLINE}
@@ -160,20 +173,29 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str) -> int:
         command = [sys.executable, "-m", _SUITE, "--own", str(own), "--workers", str(options.workers)]
         for name in options.config_name or ():
             command += ["--config-name", name]
-        try:
-            code = subprocess.run(command, cwd=root, env={**os.environ, **environ}, check=False).returncode
-        except BaseException:
-            if not options.keep:
-                backup.undo(root)
-            raise
+        with open(Path(folder, "errors"), "w+", encoding="utf-8", errors="replace") as stream:
+            try:
+                code = subprocess.run(
+                    command, cwd=root, env={**os.environ, **environ}, stderr=stream, check=False
+                ).returncode
+            except BaseException:
+                if not keeps_unproven:
+                    backup.undo(root)
+                raise
+            stream.seek(0)
+            errors = stream.read()
+    sys.stderr.write(errors)
     if code == _PROVEN:
         print(f"To undo: {undo_line}")
         return DONE
-    if code == _NOTHING_PLAYED:
+    if code == _DIFFERENT:
+        reason = "rollouts differ"
+    elif code == _NOTHING_PLAYED:
         reason = "none of its environments can be played here (run this where you train, or add --no-suite)"
     else:
-        reason = "rollouts differ" if code == 1 else f"the suite ended with exit code {code}"
-    if options.keep:
+        why = (errors.strip().splitlines() or [f"exit code {code}"])[-1].removeprefix("error: ").rstrip(".")
+        reason = f"the proof could not be run ({why}). Use the Python that you train with, or add --no-suite"
+    if options.keep or (was_in_place and code != _DIFFERENT):
         print(f"Kept, though {reason}. To undo: {undo_line}")
         return FAILED
     backup.undo(root)

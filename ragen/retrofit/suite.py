@@ -1,4 +1,4 @@
-"""Tests a retrofitted checkout: ``cd CHECKOUT && python -m ragen.retrofit.suite``.
+"""Tests a retrofitted checkout: run in it by ``ragen retrofit CHECKOUT``.
 
 Every tag of the checkout's configurations is played four times with the same seeds and replies: in the main process, in
 workers, in workers of which one is killed before each turn, and by the checkout's original ``EnvStateManager``. Caches,
@@ -34,7 +34,7 @@ from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 
-EQUAL, DIFFERENT, REFUSED, NOTHING = 0, 1, 2, 3
+EQUAL, REFUSED, NOTHING, DIFFERENT = 0, 2, 3, 4  # not 1, with which Python exits if it cannot run the suite at all
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
 ODD = ("", "fly", "Up Down", "<answer>Up</answer>", "search[lamp]", "1 + 1", "\u2191")
 _SECTIONS = ("es_manager", "custom_envs", "seed")
@@ -328,18 +328,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Examine every tag, and print a line for each.
 
     Returns:
-        0 if all rollouts are equal; 1 if some differ, 2 if a configuration cannot be read, 3 if none could be played.
+        0 if all rollouts are equal; 2 if a configuration cannot be read, 3 if none could be played, 4 if some differ.
     """
     parser = argparse.ArgumentParser(prog="python -m ragen.retrofit.suite", description=__doc__.split("\n\n")[1])
-    parser.add_argument("--config-dir", type=Path, default=Path("config"), help="default: %(default)s")
     parser.add_argument(
         "--config-name", action="append", help="one of them; may be given more than once (default: all)"
     )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: %(default)s)")
-    parser.add_argument("--own", type=Path, help="file of the EnvStateManager that the checkout had before")
+    parser.add_argument("--own", type=Path, required=True, help="file of the EnvStateManager that it had before")
     options = parser.parse_args(arguments)
     try:
-        tags = played_tags(options.config_dir, options.config_name)
+        tags = played_tags(Path("config"), options.config_name)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
@@ -359,10 +358,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EQUAL if equal else NOTHING
 
 
-def _own_manager(path: Path | None) -> Any:
-    """The checkout's original manager class; None, with a printed reason, if there is none."""
-    if path is None:
-        return None
+def _own_manager(path: Path) -> Any:
+    """The checkout's original manager class; None, with a printed reason, if it cannot be imported."""
     spec = importlib.util.spec_from_file_location("own_es_manager", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -326,12 +327,42 @@ def test_a_clone_of_this_package_is_no_checkout_of_ragen(capsys):
 
 
 @of_one
-def test_a_checkout_cannot_retrofit_itself_but_undo(checkout):
+@pytest.mark.parametrize("added_too", [True, False])
+def test_remains_of_a_retrofit_are_refused_with_what_to_do(checkout, capsys, added_too):
+    put(checkout)
+    shutil.rmtree(checkout / backup.FOLDER)
+    if added_too:  # as `git clean -x` does
+        for name in ("parallel", "retrofit", "tools"):
+            shutil.rmtree(checkout / "ragen" / name)
+    for options in ((), ("--check",), ("--undo",)):
+        assert command.main([str(checkout), *options]) == 2
+        assert "`git checkout ragen` brings the originals back" in capsys.readouterr().err
+    if not added_too:
+        write_checkout(checkout, 2026)
+        assert command.main([str(checkout)]) == 2
+        assert "`git clean -nd ragen` lists" in capsys.readouterr().err
+
+
+@of_one
+def test_a_checkout_undoes_itself_without_the_packages_that_its_own_imports_need(checkout):
+    package = checkout / "ragen/__init__.py"
+    package.write_text("import verl_of_this_test\n")
     before = bytes_of(checkout)
     put(checkout)
-    ran = python("-m", "ragen.retrofit", ".", cwd=checkout, path=checkout)
-    assert ran.returncode == 2 and "can only --undo" in ran.stderr
     ran = python("-m", "ragen.retrofit", ".", "--undo", cwd=checkout, path=checkout)
+    assert ran.returncode == 0, ran.stderr
+    assert bytes_of(checkout) == before
+
+
+@of_one
+def test_the_line_that_undoes_works_in_any_folder(checkout, tmp_path, capsys):
+    before = bytes_of(checkout)
+    killed(checkout, "checkout", "--no-suite")
+    assert put(checkout) == 2
+    line = capsys.readouterr().err.split("`")[1]
+    elsewhere = write_checkout(tmp_path / "other", 2025)  # its package of this name would come first
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    ran = subprocess.run(line, shell=True, cwd=elsewhere, env=environ, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert bytes_of(checkout) == before
 
@@ -438,6 +469,36 @@ def test_rollouts_that_differ_bring_everything_back(tmp_path):
     ran = retrofit(checkout)
     assert ran.returncode == 1 and "from its own EnvStateManager's: " in ran.stdout, ran.stdout + ran.stderr
     assert "Everything was restored: rollouts differ." in ran.stdout
+    assert bytes_of(checkout) == before
+
+
+@pytest.mark.processes
+def test_the_whole_proof_is_repeated_by_the_checkout_itself(tmp_path):
+    checkout = write_checkout(tmp_path / "RAGEN", 2026)
+    (checkout / "ragen/__init__.py").write_text("import verl_of_this_test\n")
+    walk = checkout / "ragen/env/walk/env.py"
+    walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random(hash(str(seed)))"))
+    assert put(checkout) == 0
+    ran = python("-m", "ragen.retrofit", ".", cwd=checkout, path=checkout, PYTHONHASHSEED="random")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
+    assert lines["Walk"].endswith("equal, also to its own manager's")
+    assert "2 equal, 0 different, 1 not played." in ran.stdout
+
+
+@of_one
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_proof_that_cannot_be_run_is_not_called_a_difference(checkout, is_repeated):
+    if is_repeated:
+        put(checkout)
+    before = bytes_of(checkout)
+    (checkout / "numpy").mkdir()
+    (checkout / "numpy/__init__.py").write_text("import datasets_of_this_test\n")
+    ran = retrofit(checkout)
+    shutil.rmtree(checkout / "numpy")
+    assert ran.returncode == 1 and "rollouts differ" not in ran.stdout
+    assert "could not be run (ModuleNotFoundError: No module named 'datasets_of_this_test')" in ran.stdout
+    assert ("Kept, though" if is_repeated else "Everything was restored:") in ran.stdout
     assert bytes_of(checkout) == before
 
 

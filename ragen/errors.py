@@ -82,7 +82,7 @@ def steady_repr(value: Any, longest: int | None = None) -> str:
         longest: Maximum number of characters; None for all.
     """
     try:
-        text = _ADDRESS.sub("", repr(value))
+        text = without_addresses(repr(value))
     except Exception:  # of a class that a user wrote
         text = f"a {type(value).__name__} whose repr() raises"
     return text if longest is None or len(text) <= longest else f"{text[: longest - 3]}..."
@@ -96,6 +96,11 @@ def steady_text(value: Any) -> str:
         return _ADDRESS.sub("", str(value))
     except Exception:  # likewise
         return steady_repr(value)
+
+
+def without_addresses(text: str) -> str:
+    """A text without the addresses of objects, which differ between processes."""
+    return _ADDRESS.sub("", text)
 
 
 def without_values(text: str) -> str:

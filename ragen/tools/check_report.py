@@ -25,12 +25,12 @@ _MARKS = {
     "note": "[cyan]note",
     "warn": "[yellow]warn",
     "fail": "[red]FAIL",
-    "main": "[red]FAIL",
+    "main": "[yellow]warn",
     "skip": "[dim]skipped",
 }
 
 
-_OPENENV = {"ok": "pass", "note": "pass", "warn": "pass", "fail": "fail", "main": "fail", "skip": "skip"}
+_OPENENV = {"ok": "pass", "note": "pass", "warn": "pass", "fail": "fail", "main": "pass", "skip": "skip"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Finding:
 
     Attributes:
         status: ``"ok"``; ``"note"``, worth knowing; ``"warn"``, a potential problem; ``"fail"``, must be fixed;
-            ``"main"``, must be fixed, or the environment must stay in the main process; ``"skip"``, not checked.
+            ``"main"``, it works, but only in the main process; ``"skip"``, not checked.
         text: The finding.
         fix: How the author can fix it.
         story: A traceback, or the stacks of a hung process.
@@ -157,11 +157,11 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         return CheckReport(env_type, findings, costs, advice, line, reason)
 
     sequential = f"sequential_env_types: [{json.dumps(env_type)}]"
+    if failed := to_fix(findings):
+        return report("fix", *failed)
     for found in findings.values():
         if found.status == "main":
             return report("sequential", sequential, f"It must stay in the main process: {found.text}.")
-    if failed := to_fix(findings):
-        return report("fix", *failed)
     share = costs.turn + costs.reset / turns
     cost = f"a turn takes about {in_words(share)}, including its share of resets"
     if share < CHEAP:

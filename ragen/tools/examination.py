@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import defaultdict
@@ -23,9 +24,13 @@ from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise, in_
 from ragen.tools.probe import Probe
 from ragen.tools.recording import (
     MANY_ACTIONS,
+    NOT_SENT,
     OPTIONS,
     Difference,
     Episodes,
+    Plan,
+    SendableGame,
+    Step,
     Turns,
     difference_from,
     difference_of_snapshots,
@@ -69,10 +74,12 @@ ELSEWHERE: tuple[tuple[dict[str, str], int, str, str], ...] = (
 ESSENTIAL = ("loads in a worker", "is built and closed", "plays")
 NEEDS_REPLAYS = ("replays after other episodes", "replays elsewhere", "snapshots")
 
+_SNAPSHOT = frozenset({"save", "load"})
 _FIRST, _SECOND, _LEADER, _COPY, _PROBE, _OTHER = range(6)  # env_ids in a sandbox
 _GROUPS = {_FIRST: 0, _SECOND: 1, _LEADER: 2, _COPY: 2}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
-_TO_MAIN = "Keep it in the main process, or make it picklable."
+_TO_MAIN = "It stays in the main process. Workers need a class that they can import, and values that can be pickled."
+LONG_TEXT = 100_000  # characters of an observation that hardly any context takes, as there is one in each turn
 _FIXES = {
     "timeout": "It hangs, or --timeout is too short.",
     "crash": "It must not end its process: no os._exit, no crash in native code.",
@@ -96,7 +103,7 @@ class Examination:
         self._first: Episodes = {}
 
     def run(self) -> CheckReport:
-        """Run all checks; if one of the first fails, the others are skipped."""
+        """Run all checks; if one of the first fails and nothing can be played, the others are skipped."""
         looks = {
             "loads in a worker": self._loads,
             "is built and closed": self._is_built_and_closed,
@@ -105,6 +112,8 @@ class Examination:
             "replays in its process": self._replays_on_a_second_object,
             "replays after other episodes": self._replays_on_the_first_object,
             "replays elsewhere": self._replays_elsewhere,
+            "observations": self._fits_contexts,
+            "rewards": self._rewards,
             "shows what it returns": self._shows,
             "metrics": self._tells_metrics,
             "leaves its process alone": self._leaves_alone,
@@ -116,7 +125,7 @@ class Examination:
         with Sandbox(self._timeout, HERE) as self._worker:
             for check, look in looks.items():
                 findings[check] = finding = self._found(check, look)
-                if check in ESSENTIAL and finding.status != "ok":
+                if check in ESSENTIAL and finding.status != "ok" and not self._plan:
                     break
         return advise(self._spec.env_type, findings, self._costs, self._turns)
 
@@ -151,17 +160,30 @@ class Examination:
         """Choose and play the turns for all comparisons; turns beyond the budget are dropped."""
         names: dict[str, None] = {}
         has_examples = not self._actions and getattr(self._spec.env_class, "example_action", None) is not None
-        plans: dict[int, Iterator[tuple[str, ...]]] = {}
+        choices: dict[int, Sequence[str]] = {}
         for seed in self._seeds:
             given = self._ask("action_names", seed, where=f"in the reset with seed {seed}")
             names.update(dict.fromkeys(given))
-            plans[seed] = self._chosen(seed, given or self._actions or TEXT_ACTIONS, has_examples)
+            choices[seed] = given or self._actions or TEXT_ACTIONS
+
+        def played() -> tuple[Plan, Episodes]:
+            plans = {seed: self._chosen(seed, of_seed, has_examples) for seed, of_seed in choices.items()}
+            return record(self._here, _FIRST, plans, self._budget)
+
+        unsent: Mishap | None = None
         try:
-            self._plan, self._first = record(self._here, _FIRST, plans, self._budget)
+            self._plan, self._first = played()
         except Mishap as mishap:
             if mishap.phase not in ("send", "receive"):
                 raise
-            return Finding("main", f"what it returns {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
+            unsent = mishap
+        if unsent:  # the rest is checked without the values that cannot be sent
+            self._spec = replace(self._spec, game=SendableGame())
+            self._worker.load(self._specs())
+            try:
+                self._plan, self._first = played()
+            except Mishap as mishap:
+                return Finding("main", f"what it returns {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
         self._episode = next(iter(self._plan.items()))
         actions = f"{', '.join(list(names)[:8])}{' ...' if len(names) > 8 else ''}"
         if self._has_examples:
@@ -170,9 +192,26 @@ class Examination:
             generic = "generic ones are played; define example_action, or use --actions"
             actions = f"texts: {'those given' if self._actions else generic}"
         turns = sum(map(len, self._plan.values()))
+        if unsent:
+            return Finding("main", self._not_sent(), _TO_MAIN)
         return Finding(
             "ok", f"{counted(len(self._plan), 'episode')}, {counted(turns, 'turn')}; its actions are {actions}"
         )
+
+    def _not_sent(self) -> str:
+        """The keys of infos whose values cannot be sent between processes, with the first turn that returned each."""
+        found: dict[str, str] = {}
+        for turn, seed, step in self._steps():
+            for key, value in (step.info or {}).items():
+                if isinstance(value, str) and value.startswith(NOT_SENT):
+                    found.setdefault(key, f"info[{key!r}], which step returns in turn {turn} of seed {seed}, {value}")
+        return "; ".join(found.values())
+
+    def _steps(self) -> Iterator[tuple[int, int, Step]]:
+        """What was recorded, with turn (0: the reset) and seed."""
+        for seed, steps in self._first.items():
+            for turn, step in enumerate(steps):
+                yield turn, seed, step
 
     def _chosen(self, seed: int, choices: Sequence[str], has_examples: bool) -> Iterator[tuple[str, ...]]:
         """The turns of an episode, each chosen after the previous one, by the environment or from these actions."""
@@ -239,7 +278,9 @@ class Examination:
     def _is_saved(self) -> Finding:
         """Check that episodes continue equally from snapshots, if the class declares them."""
         env_class = self._spec.env_class
-        if not (isinstance(env_class, type) and {"save", "load"} <= vars(env_class).keys()):
+        if not (isinstance(env_class, type) and vars(env_class).keys() >= _SNAPSHOT):
+            if isinstance(env_class, type) and (half := _half_declared(env_class)):
+                return half
             if not self._costs.turn:
                 return Finding("skip", "no snapshots are declared, and costs could not be measured")
             is_dear = self._costs.reset >= DEAR_RESET or self._costs.turn >= DEAR_TURN
@@ -252,12 +293,44 @@ class Examination:
             text = f"no snapshots: {lost}; every member of a group is reset, in {in_words(self._costs.reset)}"
             return Finding("note" if is_dear else "ok", text, fix)
         spec = replace(self._spec, env_id=_LEADER, group_id=_GROUPS[_LEADER])
+        count = len(self._episode[1]) - 1
+        if not count:
+            text = "declared, but no snapshot was compared: the episode has one turn, and none follows it"
+            return Finding("note", text)
         if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._plan):
+            if difference.phase == "save":
+                fix = "save must return a value that can be pickled: no lock, open file, socket, thread or generator."
+                return _unlike(difference, fix, "no snapshot can be taken: it ")
             fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
             return _unlike(difference, fix, "a snapshot is not faithful: ")
-        return Finding("ok", "loading a snapshot of any turn continues as the episode did")
+        turns = "the first turn" if count == 1 else f"each of the first {count} turns"
+        return Finding("ok", f"a snapshot after {turns} continues as the episode did")
 
     # What it gives, leaves and costs
+
+    def _fits_contexts(self) -> Finding:
+        """The length of the longest observation."""
+        texts = [(len(step.digest), turn, seed) for turn, seed, step in self._steps() if isinstance(step.digest, str)]
+        if not texts:
+            return Finding("ok", "images")
+        longest, turn, seed = max(texts, key=lambda each: each[0])
+        where = f"in turn {turn}" if turn else "at the reset"
+        text = f"the longest has {counted(longest, 'character')} {where} of seed {seed}"
+        if longest < LONG_TEXT:
+            return Finding("ok", text)
+        fix = "It is part of the prompt: cut it to what a model's context takes, with every other turn's."
+        return Finding("warn", text, fix)
+
+    def _rewards(self) -> Finding:
+        """The range of the rewards of a turn, and whether all are finite."""
+        rewards = [(step.reward, turn, seed) for turn, seed, step in self._steps() if turn]
+        for reward, turn, seed in rewards:
+            if isinstance(reward, float) and not math.isfinite(reward):
+                fix = "Return a finite number: this one makes the advantages of its whole group NaN."
+                return Finding("warn", f"{reward} in turn {turn} of seed {seed}", fix)
+        values = [reward for reward, *_ in rewards if isinstance(reward, int | float)]
+        span = f": {min(values):.3g} to {max(values):.3g} a turn" if values else ""
+        return Finding("ok", f"finite{span}")
 
     def _shows(self) -> Finding:
         """Whether ``render`` shows what ``reset`` and ``step`` return."""
@@ -345,7 +418,10 @@ class Examination:
         """Load the probe and the environment, or several, into a worker."""
         sandbox.load([EnvSpec.of(Probe, self._pickled, _PROBE)])
         sandbox.ask(Call([(_PROBE, Change("take_descriptors", (descriptors,)))]))
-        sandbox.load([replace(self._spec, env_id=i, group_id=g) for i, g in _GROUPS.items()])
+        sandbox.load(self._specs())
+
+    def _specs(self) -> list[EnvSpec]:
+        return [replace(self._spec, env_id=i, group_id=g) for i, g in _GROUPS.items()]
 
     @property
     def _here(self) -> Sandbox:
@@ -360,6 +436,21 @@ class Examination:
     def _ask(self, name: str, *arguments: Any, where: str = "") -> Any:
         """Call the probe."""
         return self._here.ask(Call([(_PROBE, Change(name, arguments))]), where)
+
+
+def _half_declared(env_class: type) -> Finding | None:
+    """What a class lacks that declares or inherits a part of ``save`` and ``load``; None if it has neither."""
+    name, own = env_class.__name__, vars(env_class).keys() & _SNAPSHOT
+    base = next((each for each in env_class.__mro__[1:] if vars(each).keys() & _SNAPSHOT - own), None)
+    fix = f"Declare save and load in {name}"
+    if own:
+        (has,), (lacks,) = own, _SNAPSHOT - own
+        but = f"inherits {lacks} from {base.__name__}" if base else f"no {lacks}"
+        return Finding("warn", f"no snapshots: the class declares {has}, but {but}", f"{fix} itself: both or neither.")
+    if base is None or not vars(base).keys() >= _SNAPSHOT:
+        return None
+    text = f"no snapshots: {base.__name__} declares save and load, which holds for that class alone"
+    return Finding("note", text, f"{fix} too, with the state that it adds; if it adds none, they can call super().")
 
 
 def _unlike(difference: Difference, fix: str, lead: str = "") -> Finding:

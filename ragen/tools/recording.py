@@ -6,10 +6,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ragen.errors import without_addresses
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import EpisodeJournal, difference
+from ragen.parallel.episode.outcome import describe
+from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import Turn
+from ragen.parallel.episode.turn import RagenGame, Turn, TurnResult, play_turn
 from ragen.parallel.lanes.orders import Play, Rebuild, Reset, Save
 from ragen.tools.json_codec import plain
 from ragen.tools.sandbox import Mishap, Sandbox
@@ -20,6 +23,29 @@ OPTIONS = {"mode": "train"}
 Turns = list[tuple[str, ...]]
 Plan = dict[int, Turns]
 """The turns to play, by seed."""
+
+NOT_SENT = "cannot be pickled: "
+
+
+def _sendable(value: Any) -> Any:
+    """The value; if it cannot be sent between processes, a text that begins with :data:`NOT_SENT`."""
+    try:
+        Pickled.of(value).open()
+    except Exception as error:  # whatever pickling raises
+        return f"{NOT_SENT}{without_addresses(describe(error))}"
+    return value
+
+
+def play_sendable(env: Any, turn: Turn) -> TurnResult:
+    """Play one turn; values of its info that cannot be sent between processes are replaced by texts."""
+    result = play_turn(env, turn)
+    return result._replace(info={key: _sendable(value) for key, value in result.info.items()})
+
+
+class SendableGame(RagenGame):
+    """RAGEN's game, for environments whose infos cannot be sent between processes; see :func:`play_sendable`."""
+
+    play = staticmethod(play_sendable)  # type: ignore[assignment]
 
 
 class Step(NamedTuple):
@@ -38,16 +64,18 @@ class Difference(NamedTuple):
         text: In words.
         cause: What the environment raised, or how its process ended, if that is the difference.
         story: The traceback, or the stacks, of that.
+        phase: The operation that raised; see :class:`~ragen.tools.sandbox.Mishap`.
     """
 
     text: str
     cause: str = ""
     story: str = ""
+    phase: str = ""
 
     @classmethod
     def of_mishap(cls, mishap: Mishap) -> Difference:
         """The environment failed, as it did not before."""
-        return cls(mishap.describe(), mishap.text, mishap.story)
+        return cls(mishap.describe(), mishap.text, mishap.story, mishap.phase)
 
 
 Episodes = dict[int, list[Step]]

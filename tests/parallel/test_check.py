@@ -119,9 +119,78 @@ def test_a_configuration_that_cannot_be_pickled_keeps_the_environment_in_main():
     assert "cannot be pickled" in report.reason and "lock" in report.reason
 
 
-def test_results_that_cannot_be_pickled_keep_the_environment_in_main():
-    report = check(check_cases.ReturnsAGenerator)
-    assert report.advice == "sequential" and "cannot pickle 'generator' object" in report.reason
+@pytest.mark.parametrize(
+    ("env", "key", "why"),
+    [
+        (check_cases.ReturnsAGenerator, "rest", "cannot pickle 'generator' object"),
+        (check_cases.ReturnsALock, "guard", "cannot pickle '_thread.lock' object"),
+        (check_cases.ReturnsAHandle, "handle", "Handle object> stays here"),
+    ],
+)
+def test_results_that_cannot_be_pickled_keep_the_environment_in_main_and_everything_else_is_checked(env, key, why):
+    report = check(env)
+    assert report.advice == "sequential" and report.ok
+    finding = report.findings["plays"]
+    assert finding.status == "main" and f"info['{key}'], which step returns in turn 1 " in finding.text
+    assert why in finding.text and " at 0x" not in finding.text and finding.text in report.reason
+    assert list(report.findings) == list(check(check_cases.Walk).findings)
+    assert {found.status for check, found in report.findings.items() if check != "plays"} == {"ok"}, report.findings
+    assert report.costs.turn > 0
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report)
+    assert "FAIL" not in console.file.getvalue() and '"verdict": "warn"' in report.as_json()
+
+
+def test_an_environment_that_must_stay_in_main_is_not_excused_from_what_must_be_fixed():
+    report = check(check_cases.ReturnsALockAndTellsTheTime)
+    assert report.advice == "fix" and report.line.startswith("fix this first: replays in its process: ")
+    assert report.findings["plays"].status == "main"
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [(check_cases.EarnsNaN, "nan in turn 2 of seed 1"), (check_cases.EarnsInfinity, "-inf in turn 2 of seed 1")],
+)
+def test_a_reward_that_is_not_finite_is_a_warning(env, told):
+    finding = check(env).findings["rewards"]
+    assert finding.status == "warn" and told in finding.text and "NaN" in finding.fix
+
+
+def test_the_longest_observation_is_told_and_one_that_no_context_takes_is_a_warning():
+    long = check(check_cases.TalksALot, turns=2).findings["observations"]
+    assert long.status == "warn" and re.search(r"3,000,0\d\d characters in turn 1 of seed 1", long.text)
+    short = check(check_cases.Walk).findings["observations"]
+    assert short.status == "ok" and re.search(r"^the longest has \d\d? characters", short.text)
+
+
+@pytest.mark.parametrize(
+    ("env", "status", "told"),
+    [
+        (check_cases.SavesOnly, "warn", "the class declares save, but no load"),
+        (check_cases.SavesAndInheritsLoad, "warn", "the class declares save, but inherits load from Saves"),
+        (check_cases.InheritsSnapshots, "note", "Saves declares save and load, which holds for that class alone"),
+    ],
+)
+def test_the_half_of_a_snapshot_that_is_missing_is_named(env, status, told):
+    report = check(env)
+    finding = report.findings["snapshots"]
+    assert report.ok and finding.status == status and told in finding.text, finding
+    assert f"Declare save and load in {env.__name__}" in finding.fix
+
+
+@pytest.mark.parametrize("env", [check_cases.SavesALock, check_cases.ResetsSlowlyAndSavesALock])
+def test_a_snapshot_that_cannot_be_pickled_is_told_once_with_what_save_may_return(env):
+    report = check(env)
+    failed = {check for check, found in report.findings.items() if found.status == "fail"}
+    assert failed == {"snapshots"}
+    finding = report.findings["snapshots"]
+    assert "cannot pickle '_thread.lock' object" in finding.text and "faithful" not in finding.text
+    assert "can be pickled" in finding.fix
+
+
+def test_an_episode_of_one_turn_compares_no_snapshot_and_that_is_said():
+    finding = check(check_cases.Saves, turns=1).findings["snapshots"]
+    assert finding.status == "note" and "no snapshot was compared" in finding.text
 
 
 def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_main(tmp_path, monkeypatch):
@@ -162,7 +231,7 @@ def test_state_that_an_environment_holds_elsewhere_is_fine():
 @pytest.mark.parametrize(
     ("env", "status", "told"),
     [
-        (check_cases.Saves, "ok", "loading a snapshot of any turn continues as the episode did"),
+        (check_cases.Saves, "ok", "a snapshot after each of the first 3 turns continues as the episode did"),
         (check_cases.Walk, "ok", "no snapshots: lost environments are replayed"),
         (check_cases.ResetsSlowly, "note", "no snapshots: .*every member of a group is reset, in .*s"),
     ],

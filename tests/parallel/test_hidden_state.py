@@ -17,7 +17,7 @@ import pytest
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.episode.replicas import DEAR_RESET_S
 from support import scripts
-from support.episodes import config, freeze, inputs, play
+from support.episodes import config, errors, freeze, inputs, play
 from support.faulty_envs import Walk
 
 GROUP, GROUPS, TURNS = 4, 2, 5
@@ -360,3 +360,11 @@ def test_infos_and_rewards_are_as_of_their_turn(mode: Any) -> None:
             assert [float(turn["info"]["first"]) for turn in turns] == [1, 2, 3]
             assert [len(turn["info"]["seen"]) for turn in turns] == [1, 2, 3]
             assert [float(turn["reward"]) for turn in turns] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_expensive_resets_of_a_group_survive_a_snapshot_that_cannot_be_taken(mode):
+    tags = {"Walk": {"env_type": "support.check_cases:ResetsSlowlyAndSavesALock", "env_config": {}}}
+    with EnvStateManager(config(tags, [("Walk", 1)], group_size=2, use_multiprocessing=mode)) as manager:
+        rollouts = play(manager, turns=2)
+    assert [errors(rollout) for rollout in rollouts] == [[None, None]] * 2

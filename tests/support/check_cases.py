@@ -408,3 +408,78 @@ class ReturnsNothing(Walk):
 
     def step(self, action: int) -> tuple[None, float, bool, dict[str, Any]]:
         return None, *super().step(action)[1:]
+
+
+class ReturnsALock(Walk):
+    """A part of its info that no other process can have."""
+
+    def step(self, action: int) -> Any:
+        text, reward, done, info = super().step(action)
+        return text, reward, done, {**info, "guard": threading.Lock()}
+
+
+class Handle:
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} stays here")
+
+
+class ReturnsAHandle(Walk):
+    def step(self, action: int) -> Any:
+        text, reward, done, info = super().step(action)
+        return text, reward, done, {**info, "handle": Handle()}
+
+
+class ReturnsALockAndTellsTheTime(ReturnsALock):
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()} at {time.time()}"
+
+
+class EarnsNaN(Walk):
+    def step(self, action: int) -> Any:
+        text, reward, done, info = super().step(action)
+        return text, float("nan") if self.is_time() else reward, done, info
+
+
+class EarnsInfinity(Walk):
+    def step(self, action: int) -> Any:
+        text, reward, done, info = super().step(action)
+        return text, float("-inf") if self.is_time() else reward, done, info
+
+
+class TalksALot(Walk):
+    def render(self, mode: str | None = None) -> str:
+        return super().render() + "." * (3_000_000 if self.steps else 0)
+
+
+class SavesOnly(Walk):
+    def save(self) -> Any:
+        return self.place, self.steps, self.rng.getstate()
+
+
+class InheritsSnapshots(Saves):
+    pass
+
+
+class SavesAndInheritsLoad(Saves):
+    def save(self) -> Any:
+        return super().save()
+
+
+class SavesALock(Saves):
+    def save(self) -> Any:
+        return super().save(), threading.Lock()
+
+    def load(self, state: Any) -> None:
+        super().load(state[0])
+
+
+class ResetsSlowlyAndSavesALock(SavesALock):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        time.sleep(0.002)
+        return Walk.reset(self, seed, mode)
+
+    def save(self) -> Any:
+        return super().save()
+
+    def load(self, state: Any) -> None:
+        super().load(state)

@@ -15,7 +15,7 @@ from textwrap import fill
 from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TextIO
 
-from ragen.errors import EnvError, RagenError, did_you_mean
+from ragen.errors import ConfigError, EnvError, RagenError, did_you_mean, suggestion
 
 P = ParamSpec("P")
 
@@ -67,6 +67,25 @@ class CommandParser(ArgumentParser):
             example = value or ("true" if isinstance(default, bool) else "VALUE")
             options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={example}")
         return did_you_mean(name.replace("_", "-"), options, options.__getitem__)
+
+
+def check_no_option(parser: ArgumentParser, words: Sequence[str], is_key: Callable[[str, str], bool]) -> None:
+    """Refuse a command's option that is given as ``key=value``.
+
+    Args:
+        parser: The command's parser.
+        words: The words of the form ``key=value``; others are ignored.
+        is_key: Whether a name and its value are a key of the configuration.
+
+    Raises:
+        ConfigError: A word's name is an option, and no key.
+    """
+    options = {option.removeprefix("--"): option for action in parser._actions for option in action.option_strings}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and (option := options.get(name.replace("_", "-"))) and not is_key(name, value):
+            meant = suggestion([f"{option} {value}"])
+            raise ConfigError(f"{word!r} is given, and {name!r} is an option, not a configuration key.{meant}")
 
 
 class LogLines:

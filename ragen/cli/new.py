@@ -16,6 +16,7 @@ from string import Template
 
 from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError, suggestion
+from ragen.files import why_no_folder
 
 PROG = "ragen new"
 
@@ -154,7 +155,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
 
     Returns:
-        The exit code: 0, or 2 if the name is invalid or a file already exists.
+        The exit code: 0, or 2 if the name is invalid, a file already exists, or the folder cannot be written to.
     """
     paths = write(options.name, options.folder)
     print(f"written: {', '.join(map(str, paths))}")
@@ -179,8 +180,8 @@ def write(name: str, folder: Path) -> list[Path]:
         Their paths: the environment, its test, its configuration.
 
     Raises:
-        ConfigError: The name is not valid for a module or is another module's, or one of the files exists; nothing was
-            written.
+        ConfigError: The name is not valid for a module or is another module's, one of the files exists, or the folder
+            cannot be written to.
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         meant = re.sub(r"\W+", "_", name).strip("_").lower()
@@ -195,9 +196,12 @@ def write(name: str, folder: Path) -> list[Path]:
     if there := [str(path) for path in texts if path.exists()]:
         exist = "exists" if len(there) == 1 else "exist"
         raise ConfigError(f"{', '.join(there)} already {exist}; nothing was written. Choose another name or folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in texts.items():
-        path.write_text(text, "utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            path.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"--folder is {str(folder)!r}: {why_no_folder(folder, error)}.") from error
     return list(texts)
 
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragen.commands import CommandParser, refusing
-from ragen.env.fields import check_kinds, read_settings
+from ragen.commands import CommandParser, check_no_option, refusing
+from ragen.env.fields import check_kinds, field_types, read_settings
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError
 from ragen.output import new_console
@@ -111,14 +111,18 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
 @refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.check") -> int:
     """Run the command; returns one of the exit codes above."""
-    options = vars(parser(prog).parse_intermixed_args(arguments))
+    top = parser(prog)
+    options = vars(top.parse_intermixed_args(arguments))
     env_type, settings, with_stories, as_json, token_file = map(options.pop, _NOT_ARGUMENTS)
     if is_server(env_type):
         if len(settings) > 1 or not all(map(is_server, settings)):
             raise InputError(f"{env_type}: a server is checked alone or against one other address; got {settings}.")
         report = check_server(env_type, *settings, auth_token_file=token_file, **options)
     else:
-        fields = read_settings(env_type, resolve_env(env_type)[1], settings)
+        config_class = resolve_env(env_type)[1]
+        known = field_types(config_class)
+        check_no_option(top, settings, lambda name, _: name in known)
+        fields = read_settings(env_type, config_class, settings)
         report = check_parallel(env_type, fields, **options)
     if as_json:
         print(report.as_json())

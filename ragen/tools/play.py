@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from ragen.commands import CommandParser, refusing
-from ragen.env.fields import build_env
+from ragen.commands import CommandParser, check_no_option, refusing
+from ragen.env.fields import build_env, field_types
 from ragen.env.keys import ARROWS, KeyReader, typed
-from ragen.env.registry import REGISTERED_ENVS
+from ragen.env.registry import REGISTERED_ENVS, resolve_env
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, described_with_place
 from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
 from ragen.seeds import SEED_LIMIT
@@ -58,7 +58,10 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     Returns:
         0; or, after a sentence on standard error, 1 if the environment failed, 2 if the arguments are wrong.
     """
-    options = parser(prog).parse_intermixed_args(arguments)  # options may stand anywhere
+    top = parser(prog)
+    options = top.parse_intermixed_args(arguments)  # options may stand anywhere
+    known = field_types(resolve_env(options.type)[1])
+    check_no_option(top, options.settings, lambda name, _: name in known)
     try:
         with _failing(options.type, "while it was built"):
             env = build_env(options.type, options.settings)
@@ -216,7 +219,9 @@ def _save(picture: Any, env_type: str, image: Path) -> None:
     try:
         Image.fromarray(picture).save(image)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{env_type}: the picture cannot be written to {str(image)!r}: {error}.") from error
+        raise ConfigError(
+            f"{env_type}: the picture cannot be written to {str(image)!r}: {getattr(error, 'strerror', None) or error}."
+        ) from error
 
 
 if __name__ == "__main__":

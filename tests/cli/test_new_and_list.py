@@ -32,6 +32,13 @@ def test_nothing_is_overwritten(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["test_my_env.py"]
 
 
+def test_a_folder_that_cannot_be_made_is_refused_in_a_sentence(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["new", "my_env", "--folder", str(tmp_path / "file" / "below")]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and f"'{tmp_path / 'file'}' is a file, not a folder" in told
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("my-env", "Did you mean 'my_env'"), ("class", "is not a valid name"), ("1", "is not a valid name")],

@@ -240,6 +240,7 @@ def test_the_command_plays_what_is_piped_in(
         (["no.such:Env"], "cannot import environment class"),
         (["sudoku", "difficulty=extreme"], "difficulty='extreme'"),
         (["sudoku", "nothing=1"], "unknown key 'nothing'"),
+        (["sudoku", "seed=3"], "Did you mean '--seed 3'?"),
         (["sudoku", "--seed", "-5"], "seed = -5"),
         (["sudoku", "--seed", "five"], "invalid int value: 'five'"),
         (["countdown", "train_path=missing.jsonl"], "train_path='missing.jsonl'"),

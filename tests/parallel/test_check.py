@@ -366,6 +366,8 @@ def test_wrong_arguments_are_told_in_a_sentence(capsys):
     assert checks.main(["no_such_env"]) == REFUSED
     assert checks.main(["support.check_cases:Walk", "colour=red"]) == REFUSED
     assert "unknown key 'colour'" in capsys.readouterr().err
+    assert checks.main(["support.check_cases:Walk", "seeds=5"]) == REFUSED
+    assert "Did you mean '--seeds 5'?" in capsys.readouterr().err
 
 
 def test_the_command_runs_as_a_module_on_a_built_in_environment():

@@ -17,8 +17,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser
-from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean, suggestion
+from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser, check_no_option
+from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
 from ragen.llm_agent.config.loading import load_config, settings_of_base
 from ragen.output import CLOSED, output_watched, printable
 from ragen.settings import one_line, plain, setting
@@ -258,13 +258,9 @@ def run_command(
 def _check_no_option(parser: argparse.ArgumentParser, overrides: Sequence[str]) -> None:
     """Refuse a command's option that is given as ``key=value``, unless there is such a key."""
     base = settings_of_base()
-    options = {option.removeprefix("--"): option for action in parser._actions for option in action.option_strings}
-    for override in overrides:
-        name, equals, value = override.partition("=")
-        is_key = name in base or value == "null" or value.startswith(("{", "$"))
-        if equals and (option := options.get(name.replace("_", "-"))) and not is_key:
-            meant = suggestion([f"{option} {value}"])
-            raise ConfigError(f"{override!r} is given, and {name!r} is an option, not a configuration key.{meant}")
+    check_no_option(
+        parser, overrides, lambda name, value: name in base or value == "null" or value.startswith(("{", "$"))
+    )
 
 
 class SweptRun(NamedTuple):

@@ -131,7 +131,7 @@ def test_a_server_that_is_full_or_gone_is_an_error_with_its_code(played):
         with pytest.raises(OpenEnvError) as full:
             second.reset(1)
         assert full.value.code == "CAPACITY_REACHED"
-    with pytest.raises(OpenEnvError, match="did not answer"):
+    with pytest.raises(OpenEnvError, match="no server answers at"):
         played(f"{url}/gone").reset(1)
 
 

@@ -18,6 +18,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from ragen.errors import ConfigError, OpenEnvError, in_short
@@ -94,6 +95,11 @@ def _fetched(url: str, headers: Mapping[str, str], timeout: float) -> Any:
         with urllib.request.urlopen(request, timeout=timeout) as reply:
             return json.loads(reply.read(LARGEST_REPLY))
     except (OSError, ValueError, RecursionError) as error:  # URLError and HTTPError among them
+        if isinstance(error, URLError) and not isinstance(error, HTTPError):
+            why = getattr(error.reason, "strerror", None) or error.reason
+            server = url.rpartition("/")[0]
+            text = f"no server answers at {server}: {why}. Start it, or correct the address."
+            raise OpenEnvError(text, LOST) from error
         raise OpenEnvError(f"{url} did not answer as an OpenEnv server does: {error}.", LOST) from error
 
 

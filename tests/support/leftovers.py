@@ -41,8 +41,10 @@ def processes(standard: bool = False) -> dict[int, str]:
         folder = f"/proc/{pid}"
         try:
             with open(f"{folder}/environ", "rb", buffering=0) as environ:
-                marked = MARK.encode() in environ.read().split(b"\0")
-            if not marked and _parent(folder) != os.getpid():
+                variables = environ.read().split(b"\0")
+            if MARK.encode() not in variables and _parent(folder) != os.getpid():
+                if any(each.startswith(b"RAGEN_TESTED_BY=") for each in variables):  # another run's, to its end
+                    _STRANGERS.add((pid, number))
                 continue
             if STAYING and _stays(int(pid), folder):
                 continue

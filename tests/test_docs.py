@@ -1,5 +1,6 @@
 """The documentation: what is generated is not stale, what is listed is there, and what is shown works."""
 
+import json
 import re
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_the_tutorials_environment_is_the_examples():
-    (shown,) = re.findall(r"```python\n(.*?)```", (DOCS / "tutorial.md").read_text("utf-8"), re.S)
+    shown, _ = re.findall(r"```python\n(.*?)```", (DOCS / "tutorial.md").read_text("utf-8"), re.S)
     names, example = {}, {}
     exec(compile(shown, "tutorial", "exec"), names)
     spec = spec_from_file_location("number_hunt_example", EXAMPLE)
@@ -122,6 +123,21 @@ def test_the_tutorials_configuration_is_the_examples():
     assert mine["custom_envs"]["NumberHunt"].pop("env_type") == "number_hunt.env:NumberHunt"
     assert theirs["custom_envs"]["NumberHunt"].pop("env_type") == "number_hunt"
     assert mine == theirs
+
+
+def test_the_tutorials_policy_plays_the_tutorials_environment_and_always_wins(tmp_path):
+    page = (DOCS / "tutorial.md").read_text("utf-8")
+    env, policy = re.findall(r"```python\n(.*?)```", page, re.S)
+    (config,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    (command,) = re.findall(r"^    ragen (rollout .* actor.backend=halving:Halving)$", page, re.M)
+    for name, text in (("number_hunt/env.py", env), ("halving.py", policy), ("hunt.yaml", config)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    words = [sys.executable, "-m", "ragen", *command.split(), "output_dir=out"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "out/rollouts.jsonl").read_text().splitlines()]
+    assert len(rows) == 8 and all(row["success"] for row in rows)
 
 
 def test_who_cites_or_reads_the_changes_finds_this_version():

@@ -228,7 +228,7 @@ class Homes:
         if not all(record.bound_to_main or record.spec.env_type in sequential for record in records):
             return ""
         bound = any(record.bound_to_main for record in records)
-        return "they do not work in a worker" if bound else "sequential_env_types names them"
+        return "they do not work in a worker" if bound else "sequential_env_types or a warning names them"
 
     def _limits(self, mode: Mode) -> Limits:
         """How many lanes there may be; queries a cluster for its capacity unless the mode uses no lanes."""

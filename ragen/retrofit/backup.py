@@ -126,7 +126,10 @@ def undo(root: Path, force: bool = False) -> tuple[int, int]:
     was = state(root)
     if was is None:
         raise RetrofitError(f"{root} was not retrofitted: it has no {FOLDER}/. Nothing was changed.")
-    (root / FOLDER / "index.lock").unlink(missing_ok=True)  # left by a process that was killed: this one holds the lock
+    try:
+        (root / FOLDER / "index.lock").unlink(missing_ok=True)  # left by a killed process: this one holds the lock
+    except OSError as error:
+        raise RetrofitError(f"{root} cannot be written to ({error}); nothing was changed.") from error
     if was == AFTER and not force:
         refuse_edits(root)
     added = [path for path, content in originals(root).items() if content is None]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.commands import CommandParser
-from ragen.errors import RetrofitError
+from ragen.errors import RetrofitError, did_you_mean
 from ragen.retrofit import backup
 from ragen.retrofit.checkout import LIGHT, MANAGER, Adapted, Checkout, adapt, recognise, refuse_remains
 from ragen.retrofit.imports import PACKAGE, needed_modules
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     Returns:
         0; 1 if the rollouts are not equal, or could not be compared; 2 if the checkout was refused; 130 after Ctrl-C.
     """
-    options = parser(prog).parse_args(arguments)
+    options = _parsed(arguments, prog)
     root = options.checkout.expanduser().resolve()
     try:
         if not root.is_dir():
@@ -52,8 +52,25 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print(f"interrupted; {_after_interrupt(root, prog)}", file=sys.stderr)
         return STOPPED
+
+
+def _parsed(arguments: Sequence[str] | None, prog: str) -> argparse.Namespace:
+    commands = parser(prog)
+    options = commands.parse_args(arguments)
+    if options.workers < 1:
+        commands.error(f"--workers {options.workers}: the proof needs 1 or more worker processes")
+    if options.force and not options.undo:
+        commands.error("--force discards edits of installed files when it undoes: use it with --undo")
+    return options
+
+
+def _after_interrupt(root: Path, prog: str) -> str:
+    state = backup.state(root)
+    if state == backup.BEFORE:
+        return f"half of the files are replaced. Bring back every byte with `{_undo_line(root, prog)}`."
+    return "everything is as it was." if state is None else "the retrofit stays in place."
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -94,8 +111,13 @@ def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
         checkout = recognise(root, needed_modules())
         adapted = adapt(checkout, needed_modules())
         is_in_place = state is not None and _is_in_place(root, adapted)
-        _describe(checkout, adapted)
+        if state is not None and not is_in_place:
+            backup.refuse_edits(root)
+        _describe(checkout, adapted, is_in_place)
+    _check_configurations(root, options.config_name or ())
     if options.check:
+        if state is not None:
+            print("  in place already" if is_in_place else "  in place already, of another version: it is replaced")
         print("Nothing was changed.")
         return DONE
     if is_in_place:
@@ -106,6 +128,14 @@ def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
         backup.place(root, adapted.files)
         print(f"Done. Git keeps the originals in {root / backup.FOLDER}.")
     return DONE if options.no_suite else _prove(root, options, _undo_line(root, prog), is_in_place)
+
+
+def _check_configurations(root: Path, names: Sequence[str]) -> None:
+    known = sorted(path.stem for path in (root / "config").glob("*.yaml"))
+    for name in names:
+        if name not in known:
+            advice = did_you_mean(name, known) or f" It has {', '.join(known) or 'none'}."
+            raise RetrofitError(f"{root / 'config'} has no configuration {name!r}.{advice} Nothing was changed.")
 
 
 def _undo(root: Path, force: bool) -> int:
@@ -125,11 +155,12 @@ def _undo_line(root: Path, prog: str) -> str:
     return f"(cd / && PYTHONPATH={path} {python} -m ragen.retrofit {arguments})"
 
 
-def _describe(checkout: Checkout, adapted: Adapted) -> None:
-    replaced = [path for path in adapted.files if checkout.read(path) is not None]
+def _describe(checkout: Checkout, adapted: Adapted, is_in_place: bool) -> None:
     print(f"{checkout.root}: RAGEN of {'September 2025' if checkout.generation == 2025 else 'April 2026'}.")
-    print(f"  replaced, with a copy kept: {', '.join(replaced)}")
-    print(f"  added: {len(adapted.files) - len(replaced)} files, of them {_folders(adapted, replaced)}")
+    if not is_in_place:
+        replaced = [path for path in adapted.files if checkout.read(path) is not None]
+        print(f"  replaced, with a copy kept: {', '.join(replaced)}")
+        print(f"  added: {len(adapted.files) - len(replaced)} files, of them {_folders(adapted, replaced)}")
     print(f"  environments, all the checkout's own: {', '.join(adapted.envs)}")
     for note in adapted.notes:
         print(f"  {note}")

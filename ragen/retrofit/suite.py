@@ -77,13 +77,10 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
         names: The configurations; None for all with environments.
 
     Raises:
-        ConfigError: A named configuration does not exist, or cannot be read.
+        ConfigError: A configuration does not exist, or cannot be read.
     """
-    known = sorted(path.stem for path in folder.glob("*.yaml"))
-    if unknown := [name for name in names or () if name not in known]:
-        raise ConfigError(f"{folder} has no configuration {', '.join(unknown)}; it has {', '.join(known) or 'none'}.")
     found: dict[str, Played] = {}
-    for name in names or known:
+    for name in names or sorted(path.stem for path in folder.glob("*.yaml")):
         for played in _tags(composed(folder, name)):
             found.setdefault(json.dumps([played.tag, played.entry], sort_keys=True, default=str), played)
     return list(found.values())

@@ -149,6 +149,64 @@ def test_undo_refuses_to_lose_an_edit(checkout, capsys):
 
 
 @of_one
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--workers", "0"], "the proof needs 1 or more worker processes"),
+        (["--force"], "use it with --undo"),
+        (["--config-name", "bass"], "has no configuration 'bass'. Did you mean 'base'?"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_installed(checkout, options, advice):
+    before = bytes_of(checkout)
+    ran = retrofit(checkout, *options)
+    assert ran.returncode == 2 and advice in " ".join(ran.stderr.split())
+    assert bytes_of(checkout) == before
+
+
+@of_one
+def test_a_check_of_a_retrofitted_checkout_says_what_would_be_done(checkout, capsys):
+    put(checkout)
+    capsys.readouterr()
+    assert command.main([str(checkout), "--check"]) == 0
+    told = capsys.readouterr().out
+    assert "in place already" in told and "replaced" not in told and "added" not in told
+    (checkout / "ragen/env/__init__.py").write_text("# mine\n")
+    for option in ("--check", "--no-suite"):
+        assert command.main([str(checkout), option]) == 2
+        assert "discard the edits with --undo --force" in capsys.readouterr().err
+
+
+@of_one
+def test_an_undo_that_cannot_write_is_refused_in_a_sentence(checkout, capsys):
+    put(checkout)
+    (checkout / backup.FOLDER / "index.lock").mkdir()
+    before = bytes_of(checkout)
+    assert command.main([str(checkout), "--undo"]) == 2
+    assert "cannot be written to" in capsys.readouterr().err
+    assert bytes_of(checkout) == before
+
+
+@of_one
+@pytest.mark.parametrize("was_in_place", [False, True])
+def test_an_interrupted_proof_says_what_became_of_the_checkout(checkout, capsys, monkeypatch, was_in_place):
+    if was_in_place:
+        put(checkout)
+    before, run = bytes_of(checkout), subprocess.run
+
+    def interrupted(line, **options):
+        if "ragen.retrofit.suite" in line:
+            raise KeyboardInterrupt
+        return run(line, **options)
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    assert command.main([str(checkout)]) == 130
+    told = "the retrofit stays in place." if was_in_place else "everything is as it was."
+    assert capsys.readouterr().err == f"interrupted; {told}\n"
+    assert bytes_of(checkout) == before
+
+
+@of_one
 def test_undo_leaves_alone_what_others_put_beside_ours(checkout):
     put(checkout)
     (checkout / "ragen/parallel/notes.txt").write_text("mine")

@@ -299,7 +299,10 @@ class Examination:
             return Finding("note", text)
         if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._plan):
             if difference.phase == "save":
-                fix = "save must return a value that can be pickled: no lock, open file, socket, thread or generator."
+                fix = (
+                    "save must not raise, and must return a value that can be pickled: no lock, open file, socket, "
+                    "thread or generator object."
+                )
                 return _unlike(difference, fix, "no snapshot can be taken: it ")
             fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
             return _unlike(difference, fix, "a snapshot is not faithful: ")

@@ -13,6 +13,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -150,10 +151,12 @@ def clean(root: Path) -> None:
         shutil.rmtree(root / name, ignore_errors=True)
 
 
-def _git(root: Path, *arguments: str, stdin: bytes = b"", folder: str = FOLDER) -> bytes:
+def _git(root: Path, *arguments: str, stdin: bytes = b"", folder: str = FOLDER, index: str = "") -> bytes:
     tree = [f"--work-tree={root}", "-c", "core.bare=false"] if folder == FOLDER else []
     command = ["git", f"--git-dir={root / folder}", *tree, *arguments]
     environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _SETTINGS
+    if index:
+        environ["GIT_INDEX_FILE"] = index
     try:
         done = subprocess.run(command, cwd=root, env=environ, input=stdin, capture_output=True, check=False)
     except FileNotFoundError as error:
@@ -177,9 +180,12 @@ def _paths(root: Path, branch: str) -> list[str]:
 
 
 def _different(root: Path, branch: str) -> set[str]:
-    """Files that differ from a commit's, and files that it lacks."""
-    _git(root, "read-tree", branch)
-    changed = _git(root, "diff", "--no-ext-diff", "--diff-filter=d", "-z", "--name-only").decode().split("\0")[:-1]
+    """Files that differ from a commit's, and files that it lacks. Writes nothing in the checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = os.path.join(folder, "index")
+        _git(root, "read-tree", branch, index=index)
+        diff = _git(root, "diff", "--no-ext-diff", "--diff-filter=d", "-z", "--name-only", index=index)
+    changed = diff.decode().split("\0")[:-1]
     absent = set(_paths(root, AFTER)) - set(_paths(root, branch))
     return {*changed, *(path for path in absent if (root / path).exists())}
 

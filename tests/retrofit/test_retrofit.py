@@ -172,9 +172,11 @@ def test_a_check_of_a_retrofitted_checkout_says_what_would_be_done(checkout, cap
     told = capsys.readouterr().out
     assert "in place already" in told and "replaced" not in told and "added" not in told
     (checkout / "ragen/env/__init__.py").write_text("# mine\n")
+    before = bytes_of(checkout)
     for option in ("--check", "--no-suite"):
         assert command.main([str(checkout), option]) == 2
         assert "discard the edits with --undo --force" in capsys.readouterr().err
+    assert bytes_of(checkout) == before
 
 
 @of_one

@@ -70,7 +70,7 @@ def _after_interrupt(root: Path, prog: str) -> str:
     state = backup.state(root)
     if state == backup.BEFORE:
         return f"half of the files are replaced. Bring back every byte with `{_undo_line(root, prog)}`."
-    return "everything is as it was." if state is None else "the retrofit stays in place."
+    return "everything is as it was before the retrofit." if state is None else "the retrofit stays in place."
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:

@@ -203,7 +203,7 @@ def test_an_interrupted_proof_says_what_became_of_the_checkout(checkout, capsys,
 
     monkeypatch.setattr(subprocess, "run", interrupted)
     assert command.main([str(checkout)]) == 130
-    told = "the retrofit stays in place." if was_in_place else "everything is as it was."
+    told = "the retrofit stays in place." if was_in_place else "everything is as it was before the retrofit."
     assert capsys.readouterr().err == f"interrupted; {told}\n"
     assert bytes_of(checkout) == before
 

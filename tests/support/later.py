@@ -42,11 +42,11 @@ group_sampler: Any = Later("ragen.agent_loop.group_sampler")
 v1_trainer: Any = Later("ragen.agent_loop.v1_trainer")
 transfer_queue: Any = Later("transfer_queue")
 training: Any = Later(
-    *("ragen.training.trainer", "ragen.training.player", "ragen.training.tiny_model", "ragen.training.log_probs"),
-    *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up", "ragen.training.curves"),
-    *("ragen.training.run_report", "ragen.checkpoints"),
+    *("ragen.training.curves", "ragen.training.player", "ragen.training.tiny_model", "ragen.training.log_probs"),
+    *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up", "ragen.training.run_report"),
+    *("ragen.checkpoints", "ragen.training.trainer"),  # it imports names of the others, which tests replace there
 )
-meta: Any = Later("ragen.meta", "ragen.meta.rl2.trainer", "ragen.meta.rl2.ppo", "ragen.meta.rl2.bars", "ragen.ppo")
+meta: Any = Later("ragen.meta", "ragen.meta.rl2.bars", "ragen.meta.rl2.ppo", "ragen.ppo", "ragen.meta.rl2.trainer")
 
 
 @cache

@@ -60,7 +60,8 @@ def test_a_flawless_environment_passes_everything():
             *(
                 check_cases.LeavesFiles,
                 "leaves nothing behind",
-                "5 child processes and 5 temporary files and 5 temporary folders and 5 unreleased leases on resources",
+                # one that is about to start another is seen as two, or as none
+                "child processes and 5 temporary files and 5 temporary folders and 5 unreleased leases on resources",
             ),
             marks=pytest.mark.cold,
         ),

@@ -359,7 +359,8 @@ def test_progress_tells_the_slowest_shard_s_turn():
     told = []
     played(config_of(), on_turn=lambda turn, active: told.append((turn, active)))
     turns = [turn for turn, _ in told]
-    assert turns == sorted(turns) and told[0] == (0, 18) and told[-1] == (turns[-2] + 1, 0)
+    assert turns == sorted(turns) and told[0] == (0, 18)
+    assert told[-1][1] == 0 and turns[-1] > turns[-2]  # the last to end may have begun alone
 
 
 def test_environments_to_skip_are_left_alone():

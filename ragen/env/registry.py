@@ -176,18 +176,16 @@ def registered_names() -> list[str]:
 
 def staying_in_main(env_types: Iterable[str]) -> list[str]:
     """The types that must stay in the main process for equal rollouts, sorted; the reason of each is logged once."""
-    salted = _in_main_unless_hash_seed
-    staying = {env_type for env_type in env_types if env_type in _in_main or env_type in salted}
-    if not staying <= {*_in_main} and _hashes_as_new_processes(os.environ.get(HASH_SEED, "")):
-        staying &= {*_in_main}
-    for env_type in sorted(staying):
-        if env_type not in _logged:
-            _logged.add(env_type)
-            why = (
-                _in_main.get(env_type) or f"{salted[env_type]}: start Python with {HASH_SEED}=0 to let workers play it"
-            )
-            log.warning("environments of type %r stay in the main process: %s.", env_type, why)
-    return sorted(staying)
+    used = set(env_types)
+    why = {env_type: _in_main[env_type] for env_type in used & _in_main.keys()}
+    salted = (used & _in_main_unless_hash_seed.keys()) - why.keys()
+    if salted and not _hashes_as_new_processes(os.environ.get(HASH_SEED, "")):
+        advice = f"start Python with {HASH_SEED}=0 to let workers play it"
+        why |= {env_type: f"{_in_main_unless_hash_seed[env_type]}: {advice}" for env_type in salted}
+    for env_type in sorted(why.keys() - _logged):
+        _logged.add(env_type)
+        log.warning("environments of type %r stay in the main process: %s.", env_type, why[env_type])
+    return sorted(why)
 
 
 @cache

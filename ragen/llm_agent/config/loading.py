@@ -193,6 +193,11 @@ def config_keys(config: Any) -> list[str]:
 
 def settings_of_base() -> dict[str, Any]:
     """The keys that commands can set: the dotted keys of the package's base configuration, with their defaults."""
+    return settings_as_written(_own_base_unresolved())
+
+
+def settings_as_written(config: Any) -> dict[str, Any]:
+    """The dotted keys of a configuration and their values, of which nothing is resolved; sections are left out."""
 
     def below(section: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in section.items():
@@ -201,7 +206,7 @@ def settings_of_base() -> dict[str, Any]:
             else:
                 yield f"{prefix}{name}", value
 
-    return dict(below(_own_base_unresolved(), ""))
+    return dict(below(_unresolved(config), ""))
 
 
 def _unresolved(config: Any) -> Any:

@@ -19,7 +19,7 @@ from ragen.llm_agent.config.command_line import (
     add_sweep_argument,
     main_of,
 )
-from ragen.llm_agent.config.loading import load_config, settings_of_base
+from ragen.llm_agent.config.loading import load_config, settings_as_written, settings_of_base
 from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, run
 
 PROG = "ragen eval"
@@ -64,12 +64,11 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
     from omegaconf import OmegaConf
 
     config, base = load_config(name, overrides, directory, further), settings_of_base()
-    said: Any = OmegaConf.to_container(config, resolve=False)
+    written = settings_as_written(config)
     folder = f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"
     given = {override.lstrip("+~").partition("=")[0] for override in overrides}
     for key, value in {"actor.backend": "openai", "resume": True, "output_dir": folder}.items():
-        section, _, last = key.rpartition(".")
-        if key not in given and (said.get(section) or {} if section else said).get(last) == base[key]:
+        if key not in given and written.get(key) == base[key]:
             OmegaConf.update(config, key, value)
     return config
 

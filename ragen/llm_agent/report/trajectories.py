@@ -212,9 +212,12 @@ def _executed(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
 def chips_of(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
     """The names of actions, each in a frame; empty without any."""
     known = names or {}
-    texts = [str(known.get(action, action)) for action in actions]
-    frames = ['<span class="lines">' if _has_lines(text) else "<span>" for text in texts]
-    return "".join(f"{frame}{shown(text, 500)}</span>" for frame, text in zip(frames, texts, strict=True))
+    return "".join(_chip(str(known.get(action, action))) for action in actions)
+
+
+def _chip(text: str) -> str:
+    frame = '<span class="lines">' if _has_lines(text) else "<span>"
+    return f"{frame}{shown(text, 500)}</span>"
 
 
 def _facts(facts: Mapping[str, Any]) -> str:

@@ -312,9 +312,8 @@ class EnvHost:
             return ResetResult(observation, game.digest(observation), None)
         start = perf_counter()
         observation = replicas.reset(replica, seed, order.options)
-        is_dear = perf_counter() - start > replicas.DEAR_RESET_S
-        is_saved = is_dear and replica.has_snapshots and replica.saves_midway
-        if is_saved and (saved := replicas.saved_or_none(replica, observation)):
+        is_dear = replica.saves_midway and perf_counter() - start > replicas.DEAR_RESET_S
+        if is_dear and (saved := replicas.saved_or_none(replica, observation)):
             first[group] = saved
         return ResetResult(observation, game.digest(observation), None)
 

@@ -191,12 +191,12 @@ def save(replica: Replica, shown: Any) -> bytes:
 
 
 def saved_or_none(replica: Replica, shown: Any) -> bytes | None:
-    """The same where a snapshot only saves time; None if it failed, which is logged."""
+    """The same where a snapshot only saves time; None if it failed, which is logged, and is not tried again."""
     try:
         return save(replica, shown)
     except Exception:
         log.warning("%s could not be saved, and is replayed where it is lost", replica.spec.describe(), exc_info=True)
-        replica.has_snapshots = False
+        replica.has_snapshots = replica.saves_midway = False
         return None
 
 
@@ -240,7 +240,7 @@ def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: b
     if not (is_needed or is_save_due(replica.unsaved_s, usual_s, replica.save_s)):
         return
     start = perf_counter()
-    replica.saved = saved_or_none(replica, shown) or replica.saved
+    replica.saved = saved_or_none(replica, shown)
     took, before = perf_counter() - start, replica.save_s
     replica.save_s, replica.unsaved_s = min(took, 2 * before or took), 0.0  # a busy machine may delay one by far
 

@@ -58,6 +58,28 @@ def test_the_success_so_far_is_told_as_a_count_and_the_time_left_at_the_pace_so_
     assert progress.words().startswith("4 of 8 trajectories, 1 of 2 succeeded, 0:02:00 left, 0 replies")
 
 
+def test_a_narrow_terminal_omits_whole_parts_and_keeps_those_that_count_most():
+    activity = Activity()
+    usage = {"prompt_tokens": 1200, "completion_tokens": 34, "cost": 0.5, "retries": 3}
+    progress = progress_of(activity, 128, (64, 64, 32), **usage)
+    activity.answered({})
+    activity.failure = "HTTP 503:\n busy"
+    everything = "64 of 128 trajectories, 32 of 64 succeeded, 1 reply, 1,234 tokens, $0.5000, 0 pending, 3 retries, "
+    assert progress.words() == progress.words(len(everything) + 100) == everything + "last failure: HTTP 503: busy"
+    assert progress.words(80) == "64 of 128 trajectories, 32 of 64 succeeded, last failure: HTTP 503: busy"
+    assert progress.words(10) == progress.words(80), "what cannot be omitted is cut by the terminal"
+
+
+def test_a_failure_is_told_until_the_next_reply():
+    activity = Activity()
+    activity.failure = "HTTP 503"
+    activity.answered({}, is_reply=False)
+    activity.answered({}, is_kept=True)
+    assert activity.failure, "neither says that the server answers again"
+    activity.answered({})
+    assert not activity.failure
+
+
 def test_a_log_gets_a_line_now_and_then_though_nothing_happens():
     log = Log(lines=3)
     with progress_of(Activity()).shown(log, every=0.01):

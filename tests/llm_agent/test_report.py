@@ -388,6 +388,17 @@ def test_the_timeline_has_a_row_per_track_in_order_and_marks_restarts():
     assert html.count('<rect class="restart"') == 1
 
 
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_the_times_of_a_resumed_run_say_for_how_many_trajectories_they_are(earlier):
+    episodes = [episode(turn(), env_id=n) for n in range(3)]
+    timeline = Timeline()
+    timeline.add(Span("worker 0", "environments", timeline.start, timeline.start + 7.5))
+    page = Page(render(Report("r", episodes=episodes, timeline=timeline, earlier=earlier))).text
+    assert ("seconds since the last start, for 1 of 3 trajectories" in page) == bool(earlier)
+    assert ("Since the last start" in page) == bool(earlier)
+    assert "7.5seconds" in page
+
+
 def test_a_timeline_of_very_many_spans_stays_small():
     timeline = Timeline()
     for n in range(50_000):

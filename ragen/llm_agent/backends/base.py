@@ -119,12 +119,14 @@ class Activity:
         replies: Number of replies received.
         kept: Number of them that an earlier run had received.
         usage: The total usage of this run's replies; see :class:`Reply`.
+        failure: Why the latest attempt failed, if no reply was received since; otherwise empty.
     """
 
     def __init__(self) -> None:
         """Begin with zero counts."""
         self._lock = Lock()
         self.under_way = self.replies = self.kept = 0
+        self.failure = ""
         self.usage: Counter[str] = Counter()
 
     @contextmanager
@@ -149,6 +151,8 @@ class Activity:
         with self._lock:
             self.replies += is_reply
             self.kept += is_kept
+            if is_reply and not is_kept:
+                self.failure = ""
             if not is_kept:
                 self.usage.update(usage)
 

@@ -347,11 +347,12 @@ class OpenAIBackend(StreamingBackend):
 
     def _note_failure(self, call: Call, attempts: Attempts, number: int) -> None:
         failure = attempts.failure
+        reason = self.shown(failure.reason)
+        self.activity.failure = reason
         if failure.is_refusal:
             self._slots.pace.refused()
         if self.journal is not None:
             is_last = not failure.passing or attempts.count > self.settings.max_retries
-            reason = self.shown(failure.reason)
             self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_left)
 
     async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:

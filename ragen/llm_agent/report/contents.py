@@ -233,6 +233,7 @@ class Report:
         timeline: Activities by process and time.
         lanes: The manager's ``LaneStats``.
         seconds: Seconds by activity; activities may overlap.
+        earlier: How many of the episodes an earlier start of the run played; timeline and seconds are without them.
         history: The metrics of each training step, ``<tag>/<metric>``.
         notes: Further sentences.
         about: Facts about the run.
@@ -246,6 +247,7 @@ class Report:
     timeline: Timeline | None = None
     lanes: Sequence[Any] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    earlier: int = 0
     history: Sequence[Mapping[str, float]] = ()
     notes: Sequence[str] = ()
     about: About = field(default_factory=About)
@@ -350,7 +352,8 @@ def report_of(
     """
     es_manager, _ = proxy.prepare(val=mode == "val")
     played = [episode_of_state(proxy, mode, state) for state in proxy.rollout_states]
-    episodes = sorted([*map(episode_of, earlier), *played], key=lambda episode: episode.state["env_id"])
+    before = list(map(episode_of, earlier))
+    episodes = sorted([*before, *played], key=lambda episode: episode.state["env_id"])
     about = About.of_config(proxy.config, mode, [episode.seed for episode in episodes])
     return Report(
         title=title or about.title or f"a model ({mode})",
@@ -359,6 +362,7 @@ def report_of(
         timeline=proxy.timeline,
         lanes=es_manager.lane_stats(),
         seconds=proxy.seconds,
+        earlier=len(before),
         history=history,
         notes=notes,
         about=about,

@@ -244,7 +244,14 @@ def _time(report: Report) -> str:
     total = report.timeline.end - report.timeline.start
     items = {**report.seconds, "total": total}
     facts = "".join(f"<div><dt>{shown(name, 100)}</dt><dd>{spent:.2f} s</dd></div>" for name, spent in items.items())
-    return f"<h2>Where the time went</h2><dl>{facts}</dl>{swimlanes(report.timeline)}"
+    what = f"<p>{since[0].upper()}{since[1:]}.</p>" if (since := _since(report)) else ""
+    return f"<h2>Where the time went</h2>{what}<dl>{facts}</dl>{swimlanes(report.timeline)}"
+
+
+def _since(report: Report) -> str:
+    """Which trajectories the times of a resumed run are about; empty if about all."""
+    played = len(report.episodes) - report.earlier
+    return f"since the last start, for {played:,} of {len(report.episodes):,} trajectories" if report.earlier else ""
 
 
 def _named(lane: Any) -> str:
@@ -283,14 +290,9 @@ def table_of(title: str, rows: str, kind: str = "") -> str:
 _TOKENS = ("prompt_tokens", "completion_tokens")
 
 
-def totals_of(episodes: Sequence[Episode], usage: Mapping[str, float], seconds: float = 0.0) -> dict[str, str]:
-    """The totals to show as cards: number by label.
-
-    Args:
-        episodes: All episodes.
-        usage: The run's usage; if empty, the replies' tokens and cost are added up.
-        seconds: Duration in seconds; 0 if unknown.
-    """
+def totals_of(report: Report) -> dict[str, str]:
+    """The totals to show as cards: number by label. Without usage, the replies' tokens and cost are added up."""
+    episodes, usage, timeline = report.episodes, report.usage, report.timeline
     judged = [episode for episode in episodes if episode.outcome == JUDGED]
     replies = sum(len(episode.turns) for episode in episodes)
     used = dict(usage) if any(name in usage for name in _TOKENS) else {**usage, **_reply_usage(episodes)}
@@ -303,8 +305,8 @@ def totals_of(episodes: Sequence[Episode], usage: Mapping[str, float], seconds: 
             totals[name.replace("_", " ")] = f"{used[name]:,.0f}"
     if "cost" in used:
         totals["cost"] = f"${used['cost']:,.4f}"
-    if seconds:
-        totals["seconds"] = f"{seconds:,.1f}"
+    if timeline is not None and timeline.spans:
+        totals[" ".join(("seconds", _since(report))).strip()] = f"{timeline.end - timeline.start:,.1f}"
     return totals
 
 
@@ -321,9 +323,7 @@ def _reply_usage(episodes: Sequence[Episode]) -> dict[str, float]:
 
 def cards_of(report: Report) -> str:
     """The totals as cards, and a line about the replies."""
-    timeline = report.timeline
-    seconds = timeline.end - timeline.start if timeline is not None and timeline.spans else 0.0
-    totals = totals_of(report.episodes, report.usage, seconds)
+    totals = totals_of(report)
     if not totals:
         return ""
     cards = "".join(f"<div><b>{number}</b><span>{shown(label)}</span></div>" for label, number in totals.items())

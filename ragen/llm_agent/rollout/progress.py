@@ -19,6 +19,8 @@ from ragen.llm_agent.backends.base import Activity
 
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
+_BAR = 10  # columns
+_SPARE = ("tokens", "replies", "cost", "pending", "left", "retries")  # what a narrow terminal omits, in this order
 
 
 class Progress:
@@ -66,20 +68,36 @@ class Progress:
         """The number of replies."""
         return self._activity.replies
 
-    def words(self) -> str:
-        """The progress in one line."""
+    def words(self, width: int | None = None) -> str:
+        """The progress in one line.
+
+        Args:
+            width: Maximum number of characters, for which the least important parts are omitted; None for no maximum.
+        """
+        parts = self._parts()
+        for spare in _SPARE:
+            if width is None or len(", ".join(parts.values())) <= width:
+                break
+            parts.pop(spare, None)
+        return ", ".join(parts.values())
+
+    def _parts(self) -> dict[str, str]:
         usage, doing = self._used(), self._activity
         tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
-        parts = [f"{self.finished} of {self._trajectories} trajectories"]
-        parts += [f"{self._succeeded} of {self._judged} succeeded"] if self._judged else []
-        parts += [f"{clock(left)} left"] if (left := self._left_s()) else []
-        parts.append(counted(doing.replies, "reply", "replies") + (f" ({doing.kept} kept)" if doing.kept else ""))
-        parts += [f"{tokens:,.0f} tokens"] if tokens else []
-        parts += [f"${usage['cost']:,.4f}"] if "cost" in usage else []
-        parts.append(f"{doing.under_way} pending")
-        if retries := usage.get("retries", 0):
-            parts.append(counted(int(retries), "retry", "retries"))
-        return ", ".join(parts)
+        kept = f" ({doing.kept} kept)" if doing.kept else ""
+        left, failure = self._left_s(), " ".join(doing.failure.split())
+        parts = {
+            "finished": f"{self.finished} of {self._trajectories} trajectories",
+            "succeeded": f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
+            "left": f"{clock(left)} left" if left else "",
+            "replies": counted(doing.replies, "reply", "replies") + kept,
+            "tokens": f"{tokens:,.0f} tokens" if tokens else "",
+            "cost": f"${usage['cost']:,.4f}" if "cost" in usage else "",
+            "pending": f"{doing.under_way} pending",
+            "retries": counted(int(retries), "retry", "retries") if (retries := usage.get("retries", 0)) else "",
+            "failure": f"last failure: {failure}" if failure else "",
+        }
+        return {name: part for name, part in parts.items() if part}
 
     def _left_s(self) -> int:
         """Seconds until all are finished, at the pace so far; 0 where that is not known."""
@@ -109,10 +127,12 @@ class Progress:
         class Words(ProgressColumn):
             def render(_, task: Task) -> Text:
                 bar.update(task.id, completed=self.finished)
-                return Text(f"{clock(task.elapsed or 0.0)} {self.words()}")
+                elapsed = clock(task.elapsed or 0.0)
+                return Text(f"{elapsed} {self.words(console.width - _BAR - len(elapsed) - 2)}")
 
+        console = Console(file=stream)
         words = Words(Column(no_wrap=True, overflow="ellipsis"))
-        bar = Bar(BarColumn(10), words, console=Console(file=stream), refresh_per_second=4)
+        bar = Bar(BarColumn(_BAR), words, console=console, refresh_per_second=4)
         with bar:
             task = bar.add_task("rollout", total=self._trajectories, completed=self.finished)
             yield

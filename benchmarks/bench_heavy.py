@@ -9,10 +9,11 @@ other, as RAGEN's manager does; ``RAGEN, threads`` steps them in a pool of 32 th
 configuration gives one. Neither checks, records or recovers. Afterwards a worker of ``true`` is killed before each of
 three turns, on purpose; recovery is the time of such a turn, in usual turns. At the end all rollouts must be equal.
 
-``attainable`` is the highest possible speed-up with as many processors as workers, all busy without a pause with the
-work of a sequential turn. It is lower than their number if a turn already uses several processors, as a browser's
-processes do, and higher if a turn waits. ``processor time`` is that of all processes per turn, relative to sequential:
-it shows what workers add to the work.
+``attainable`` is the highest possible speed-up: as many processes as workers, all busy without a pause with the work of
+a sequential turn. How much faster that many processes compute together than one does is measured beside every turn, and
+printed: processors that share a core, a cache, or a machine with others give less than their number. ``attainable`` is
+lower if a turn already uses several processors, as a browser's processes do, and higher if a turn waits. ``processor
+time`` is that of all processes per turn, relative to sequential: it shows what workers add to the work.
 
 If the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers get larger shares of a
 busy machine, so run this on an idle one. It prints the table of docs/how_much_faster.md and the rows of the README's,
@@ -30,7 +31,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +40,7 @@ from typing import Any
 
 import psutil
 
+from ragen.commands import counted
 from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS
 from ragen.errors import RagenError, did_you_mean
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -47,6 +49,7 @@ from ragen.llm_agent.testing.equivalence import Recording
 KNOWN, WARM_UP, KILLS, MOST = 2, 3, 3, 10_000  # episodes before the measured one, and their turns; kills; max turns
 WORKERS = 2
 THREADS = 32  # of RAGEN's pool
+COUNTED = 1_000_000  # numbers that a process adds up, in about 20 ms, to show how fast it computes
 GROUP = 4
 
 
@@ -213,6 +216,29 @@ class Bare:
 # Measuring
 
 
+class Processors:
+    """Processes that only compute, to measure how much faster than one several of them are on this machine."""
+
+    def __init__(self, number: int) -> None:
+        """Start them."""
+        self._each = [ProcessPoolExecutor(1) for _ in range(number)]
+        self.measure()
+
+    def measure(self) -> float:
+        """How many times as fast as one after the other they compute together."""
+        start = time.perf_counter()
+        for _ in self._each:
+            self._each[0].submit(sum, range(COUNTED)).result()
+        alone, start = time.perf_counter() - start, time.perf_counter()
+        wait([each.submit(sum, range(COUNTED)) for each in self._each])
+        return alone / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """End them."""
+        for each in self._each:
+            each.shutdown()
+
+
 @dataclass
 class Result:
     """The measurements of one environment.
@@ -225,6 +251,7 @@ class Result:
         computed: Processor time of the same turns in seconds, of this process and all its descendants.
         kills: Seconds of the turns with a kill.
         equal: Whether all contenders produced equal rollouts.
+        processors: How much faster as many processes as workers compute than one, beside each turn.
     """
 
     name: str
@@ -234,6 +261,7 @@ class Result:
     computed: dict[str, list[float]]
     kills: list[float]
     equal: bool
+    processors: list[float]
 
     def median(self, contender: str) -> float:
         """Median seconds of a turn."""
@@ -246,8 +274,7 @@ class Result:
 
     def attainable(self) -> float:
         """The speed-up of processors that are never idle and do only the work of sequential turns."""
-        processors = min(self.workers, self.envs, len(os.sched_getaffinity(0)))
-        return processors * sum(self.turns["sequential"]) / sum(self.computed["sequential"])
+        return statistics.median(self.processors) * sum(self.turns["sequential"]) / sum(self.computed["sequential"])
 
     def work(self, contender: str) -> float:
         """Processor time relative to sequential."""
@@ -258,9 +285,15 @@ class Result:
         return statistics.median(self.kills) / self.median("true") if self.kills else None
 
 
+def workers_of(heavy: Heavy) -> int:
+    """How many workers can compute at the same time."""
+    return min(heavy.workers, heavy.envs, len(os.sched_getaffinity(0)))
+
+
 def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
     """Measure all contenders in one episode, then in turns with kills."""
     contenders: dict[str, Any] = {}
+    machine = Processors(workers_of(heavy))
     try:
         for mode_name, mode in (("sequential", False), ("true", True), ("auto", "auto")):
             contenders[mode_name] = Ours(heavy, mode)
@@ -270,6 +303,7 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
             contenders["RAGEN, threads"] = Bare(heavy, seeds, THREADS)
         taken: dict[str, list[float]] = {each: [] for each in contenders}
         computed: dict[str, list[float]] = {each: [] for each in contenders}
+        processors: list[float] = []
         rng, number = Random(name), 0
         for _ in range(KNOWN):
             for first in range(WARM_UP):
@@ -281,6 +315,7 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
             for each, (seconds_taken, processor_time) in play(contenders, leader, heavy, rng, number).items():
                 taken[each].append(seconds_taken)
                 computed[each].append(processor_time)
+            processors.append(machine.measure())
             number += 1
         kills = []
         if leader.alive:
@@ -288,8 +323,9 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
         for kill in range(KILLS):
             if leader.alive and contenders["true"].kill(kill):
                 kills.append(play(contenders, leader, heavy, rng, number + kill)["true"][0])
-        return Result(name, heavy.envs, heavy.workers, taken, computed, kills, all_equal(contenders))
+        return Result(name, heavy.envs, heavy.workers, taken, computed, kills, all_equal(contenders), processors)
     finally:
+        machine.close()
         for contender in contenders.values():
             contender.close()
 
@@ -459,7 +495,11 @@ def main() -> int:
         results.append(result)
         work = ", ".join(f"{each} {result.work(each):.2f}" for each in result.turns)
         verdict = "all rollouts are equal" if result.equal else "ROLLOUTS DIFFER"
-        print(f"{name}: {verdict}; processor time: {work}; measured in {time.perf_counter() - start:.0f} s", flush=True)
+        seconds = time.perf_counter() - start
+        print(f"{name}: {verdict}; processor time: {work}; measured in {seconds:.0f} s", flush=True)
+        together = statistics.median(result.processors)
+        busy = counted(workers_of(heavy), "process", "processes")
+        print(f"{name}: beside it, {busy} computed {together:.2f} times as fast as one", flush=True)
     if results:
         print(f"\n{table(results)}\n\n{rows_of_readme(results)}")
     if results and given.png:

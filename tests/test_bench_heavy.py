@@ -1,5 +1,6 @@
 """``benchmarks/bench_heavy.py``, as the README calls it."""
 
+import re
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -35,6 +36,7 @@ def test_it_measures_and_prints_tables_without_matplotlib_and_says_that_its_kill
     assert "search: measured; now a worker is killed on purpose before each of 3 turns" in out
     assert "search: all rollouts are equal" in out
     assert out.count("| `search` | 4 |") == 1
+    assert re.search(r"search: beside it, (1 process|2 processes) computed \d\.\d\d times as fast as one", out)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
 from ragen.commands import LogLines
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.report.trajectories import unpacked
 from ragen.output import output_watched
 
@@ -298,3 +300,36 @@ def test_ctrl_c_while_a_command_starts_is_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr("ragen.cli.main._run", interrupted)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+SWALLOWS = """
+import signal
+
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    pass
+
+def main(words, prog):
+    return 0
+"""
+
+
+def test_an_import_that_swallows_ctrl_c_does_not_lose_it(monkeypatch, tmp_path, capsys):
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "list", COMMANDS["list"]._replace(module="swallows"))
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_ctrl_c_while_a_configuration_is_composed_is_no_error_of_the_configuration(monkeypatch, capsys):
+    def swallowed(*_):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ValueError("Hydra failed") from error
+
+    monkeypatch.setattr("ragen.llm_agent.config.loading._composed", swallowed)
+    with pytest.raises(KeyboardInterrupt):
+        load_config("base")

@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from ragen.errors import ConfigError, did_you_mean, in_short, nearest, suggestion
 from ragen.output import shown_override
+from ragen.parallel.interrupts import holds_interrupts
 from ragen.settings import config_directory, count, one_line, plain, refused, setting
 
 if TYPE_CHECKING:
@@ -53,13 +54,14 @@ NEEDED_SECTIONS = ("actor", "agent_proxy", "custom_envs", "es_manager")
 """Sections that cannot be null."""
 
 
+@holds_interrupts  # Hydra makes errors of its own of one
 def load_config(
     name: str,
     overrides: Sequence[str] = (),
     directory: str | Path | None = None,
     further: str | Path | None = None,
 ) -> DictConfig:
-    """Compose a configuration.
+    """Compose a configuration; Ctrl-C takes effect afterwards.
 
     Args:
         name: A file in the folder, with or without ``.yaml``; or a path, such as ``./mine.yaml``.

@@ -98,6 +98,20 @@ def test_rows_of_every_generation_are_played_again(tmp_path, overrides):
     assert (run / "scored/rollouts.jsonl").read_bytes() == (run / "rollouts.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("words", [["--tags", "Countdown,Bandit"], ["--tags", "FrozenLake", "--limit", "3"]])
+def test_a_part_of_an_evaluation_is_played_again_with_the_seeds_of_the_whole(tmp_path, words):
+    run = play(tmp_path / "run", *words)
+    scored(run)
+    assert (run / "scored/rollouts.jsonl").read_bytes() == (run / "rollouts.jsonl").read_bytes()
+
+
+def test_fewer_turns_give_the_rows_of_a_rollout_with_fewer_turns(run, tmp_path):
+    shorter = play(tmp_path / "shorter", "agent_proxy.max_turn=2")
+    scored(run, "agent_proxy.max_turn=2")
+    assert (run / "scored/rollouts.jsonl").read_bytes() == (shorter / "rollouts.jsonl").read_bytes()
+    assert (run / "scored/rollouts.jsonl").read_bytes() != (run / "rollouts.jsonl").read_bytes()
+
+
 def test_another_reward_changes_rewards_success_and_results_and_no_reply(run):
     before, after = read_records(run / "rollouts.jsonl"), scored(run, "--reward", "test_score:shorter_is_better")
     for old, new in zip(before, after, strict=True):

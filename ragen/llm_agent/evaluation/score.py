@@ -254,6 +254,7 @@ def played_again(records: Sequence[Record], config: Any, parse: Parser | None = 
         ConfigError: The records lack replies, are of other environments than the configuration's, or branch.
     """
     from ragen.llm_agent.backends.factory import create_tokenizer
+    from ragen.llm_agent.config.environments import read_config
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
     from ragen.llm_agent.trees.lineage import is_branch
@@ -266,8 +267,9 @@ def played_again(records: Sequence[Record], config: Any, parse: Parser | None = 
     ctx_manager = ContextManager(config, create_tokenizer(config, light=True), mode=mode)
     es_manager = EnvStateManager(config, mode=mode)
     try:
-        game = _Game(records, mode, es_manager, ctx_manager, parse, int(config["agent_proxy"]["max_turn"]))
-        counts = {record["env_id"]: len(record["raw_replies"]) for record in records}
+        max_turn, numbers = int(config["agent_proxy"]["max_turn"]), read_config(config, mode).group_numbers
+        game = _Game(records, mode, es_manager, ctx_manager, parse, max_turn, numbers)
+        counts = {record["env_id"]: min(len(record["raw_replies"]), max_turn) for record in records}
         played = game.play(counts)
         apart = dict(game.differences(played))
         return game.play(counts | apart) if apart else played
@@ -286,11 +288,12 @@ class _Game:
         ctx_manager: Any,
         parse: Parser | None,
         max_turn: int,
+        group_numbers: Sequence[int],
     ) -> None:
         """Take the parts; see :func:`played_again`."""
         self._records = {record["env_id"]: record for record in records}
         self._mode, self._es_manager, self._ctx_manager = mode, es_manager, ctx_manager
-        self._parse, self._max_turn = parse, max_turn
+        self._parse, self._max_turn, self._group_numbers = parse, max_turn, group_numbers
 
     def play(self, counts: Mapping[int, int]) -> list[Record]:
         """Play from the reset on.
@@ -302,7 +305,7 @@ class _Game:
             The new records, in the order of the old ones.
         """
         first = next(iter(self._records.values()))
-        caches = self._es_manager.reset(None if first["seed"] is None else first["seed"] - first["group_id"])
+        caches = self._es_manager.reset(None if first["seed"] is None else self._seed_of_group_0(first))
         self._check(caches)
         active = [cache for cache in caches if cache["env_id"] in self._records]
         ended: dict[int, str] = {}
@@ -315,6 +318,12 @@ class _Game:
             active = self._es_manager.step(self._inputs(going_on)) if going_on else []
         states = {state["env_id"]: state for state in self._es_manager.get_rollout_states()}
         return [self._record(states[env_id], ended.get(env_id)) for env_id in self._records]
+
+    def _seed_of_group_0(self, record: Record) -> int:
+        group = record["group_id"]
+        if group >= len(self._group_numbers):
+            raise ConfigError(f"env {record['env_id']} of the rows is of group {group}, which the configuration lacks.")
+        return max(0, record["seed"] - self._group_numbers[group])
 
     def _check(self, caches: Sequence[Mapping[str, Any]]) -> None:
         entries = {entry["env_id"]: (entry["tag"], entry["status"].seed) for entry in self._es_manager.envs}

@@ -26,6 +26,7 @@ QUARANTINE = "quarantine"
 
 LATELY = 5  # episodes that show what is usual: of five, two that were disturbed decide nothing
 REMEMBERED = 300  # calls of an episode
+NOTICED = 0.2  # share of the time: a longer wait for processors is told
 NO_FASTER = 0.05  # a smaller difference is no gain, and no loss
 LONG_TURN = 1e-3  # seconds: what takes longer pays in workers, if there is enough of it
 BUSY = 0.9  # of a processor: what keeps it less busy than this is said to wait
@@ -201,13 +202,13 @@ class LaneStats:
 class Gain:
     """The time that workers have saved: elapsed time compared with the estimated time of sequential stepping.
 
-    Sequential time is estimated as the sum of the time that each reset and turn took where it was played. If more
-    processes played than there are processors, the time in which a turn waited for a processor is excluded, since it
-    would not occur without workers.
+    Sequential time is estimated as the sum of the time that each reset and turn took where it was played, without the
+    time that they waited for a processor because of each other; see :func:`queued_alone`.
 
     Attributes:
         seconds: Elapsed time of calls that reset environments or played turns, including moves to workers.
-        sequential_s: Seconds that the same resets and turns took, one by one.
+        sequential_s: Estimated seconds of the same resets and turns, one by one.
+        queued_s: The part of them that they would wait for a processor of a busy machine.
         turns: Turns of single environments.
         turn_s: Seconds of a typical turn: the mean without the most expensive one of each tag, which may have imported
             modules.
@@ -227,6 +228,7 @@ class Gain:
     mode: Mode = "auto"
     held: str = ""
     failures: int = 0
+    queued_s: float = 0.0
 
     def __add__(self, other: Gain) -> Gain:
         """Of two sets of environments that were played one after the other, such as for training and validation."""
@@ -241,6 +243,7 @@ class Gain:
             self.mode,
             self.held if self.held == other.held else "",
             self.failures + other.failures,
+            self.queued_s + other.queued_s,
         )
 
     def describe(self) -> str:
@@ -248,9 +251,11 @@ class Gain:
         failed = f"{self.failures} failure{'s' * (self.failures > 1)}"
         if not self.turns:
             return f"no turn was played to its end: {failed}" if self.failures else "no turn was played"
+        is_busy = self.queued_s > NOTICED * self.sequential_s
+        busy = f" ({duration(self.queued_s)} of it waiting for a processor of this busy machine)" if is_busy else ""
         if not self.workers:
             turn = duration(self.turn_s)
-            spent = f"{duration(self.seconds)} in environments, {turn} a turn"
+            spent = f"{duration(self.seconds)} in environments{busy}, {turn} a turn"
             if self.mode is False:
                 return f"kept in the main process, since use_multiprocessing is false: {spent}"
             if self.held:
@@ -271,7 +276,24 @@ class Gain:
             verdict = f"{1 / ratio:.1f} x slower, the start of workers included"
             verdict += "; use_multiprocessing=auto measures what pays off" * (self.mode is True)
         spent = f"{duration(self.seconds)} in environments; one after the other about {duration(self.sequential_s)}"
-        return f"{who}: {spent}: {verdict}"
+        return f"{who}: {spent}{busy}: {verdict}"
+
+
+def queued_alone(computed_s: float, queued_s: float, passed_s: float, cpus: int) -> float:
+    """How long work that was done side by side would wait for processors if it was done one after the other.
+
+    A machine divides its processors evenly: where r processes want to compute, a second of computing takes r / cpus
+    seconds, at least one. So each process of ours that computes beside a turn adds 1 / cpus of the turn's computing to
+    its wait; the rest of the wait is due to other programs, and would occur without workers, too.
+
+    Args:
+        computed_s: Processor seconds of the work.
+        queued_s: Seconds for which it waited for a processor.
+        passed_s: The time that passed.
+        cpus: Number of processors.
+    """
+    at_once = (computed_s + queued_s) / passed_s if passed_s else 1.0
+    return max(0.0, queued_s - computed_s * max(0.0, at_once - 1.0) / cpus)
 
 
 def duration(seconds: float) -> str:
@@ -376,12 +398,22 @@ class Stats:
         turns, resets = self._seen()
         number = sum(max(1, seen.number - 1) for seen in turns.values())
         usual = sum(seen.own_s - seen.dearest_own if seen.number > 1 else seen.own_s for seen in turns.values())
-        turn_s = usual / number if number else 0.0
-        is_crowded = workers + ("main" in played) > usable_cpus()
         every = [*turns.values(), *resets.values()]
-        sequential_s = sum(seen.own_s if is_crowded else seen.seconds for seen in every)
-        count = sum(seen.number for seen in turns.values())
-        return Gain(self._passed_s, sequential_s, count, turn_s, workers, "main" in played, mode, held, self._failures)
+        own_s = sum(seen.own_s for seen in every)
+        computed_s, queued_s = own_s - sum(seen.waited_s for seen in every), sum(seen.seconds for seen in every) - own_s
+        queued_s = queued_alone(computed_s, queued_s, self._passed_s, usable_cpus())
+        return Gain(
+            seconds=self._passed_s,
+            sequential_s=own_s + queued_s,
+            turns=sum(seen.number for seen in turns.values()),
+            turn_s=usual / number if number else 0.0,
+            workers=workers,
+            main_took_part="main" in played,
+            mode=mode,
+            held=held,
+            failures=self._failures,
+            queued_s=queued_s,
+        )
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

@@ -13,7 +13,7 @@ from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Usage, spent_on
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Play
-from ragen.parallel.stats import Gain, Stats, duration
+from ragen.parallel.stats import Gain, Stats, duration, queued_alone
 from support.faulty_envs import Clock
 
 
@@ -60,6 +60,12 @@ LINES = [
      "kept in the main process, since use_multiprocessing is false: 100 ms in environments, 13 us a turn"),
     (Gain(0.1, 0.1, 40, 13e-6, held="workers do not start"),
      "kept in the main process, since workers do not start: 100 ms in environments, 13 us a turn"),
+    (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True, queued_s=5.0),
+     "2 workers: 6.5 s in environments; one after the other about 11.3 s (5.0 s of it waiting for a processor of this "
+     "busy machine): 1.7 x faster"),
+    (Gain(4.6, 4.6, 211, 5.7e-3, mode=False, queued_s=3.4),
+     "kept in the main process, since use_multiprocessing is false: 4.6 s in environments (3.4 s of it waiting for a "
+     "processor of this busy machine), 5.7 ms a turn"),
     (Gain(), "no turn was played"),
 ]  # fmt: skip
 
@@ -120,16 +126,40 @@ def test_calls_that_overlap_in_two_threads_count_once(monkeypatch):
     assert stats.gain(True).seconds == 4.0
 
 
-@pytest.mark.parametrize(("cpus", "sequential_s"), [(1, 3.0), (2, 4.0)])
-def test_standing_in_line_for_a_processor_counts_unless_workers_made_the_line(monkeypatch, cpus, sequential_s):
-    monkeypatch.setattr("ragen.parallel.stats.usable_cpus", lambda: cpus)
+@pytest.mark.parametrize(
+    ("computed_s", "queued_s", "passed_s", "cpus", "alone_s"),
+    [
+        (4.0, 0.0, 2.0, 2, 0.0),  # two workers on two idle processors
+        (4.0, 4.0, 2.0, 2, 0.0),  # four workers: they only wait for each other
+        (4.0, 2.0, 2.0, 2, 0.0),  # three
+        (4.0, 8.0, 6.0, 2, 6.0),  # two workers beside four other programs: three want each processor, 2.5 without one of ours
+        (4.0, 12.0, 4.0, 2, 6.0),  # four workers beside four others
+        (4.0, 6.0, 10.0, 2, 6.0),  # one after the other
+        (0.0, 0.0, 2.0, 2, 0.0),  # they only waited for something else
+        (4.0, 1.0, 0.0, 2, 1.0),
+    ],
+)  # fmt: skip
+def test_waiting_for_a_processor_counts_as_far_as_other_programs_are_the_cause(
+    computed_s, queued_s, passed_s, cpus, alone_s
+):
+    assert queued_alone(computed_s, queued_s, passed_s, cpus) == pytest.approx(alone_s)
+
+
+@pytest.mark.parametrize(("passed", "sequential_s"), [(2.0, 3.5), (1.0, 3.0)])
+def test_what_turns_waited_for_a_processor_is_taken_apart(monkeypatch, passed, sequential_s):
+    clock = [0.0]
+    monkeypatch.setattr("ragen.parallel.stats.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("ragen.parallel.stats.usable_cpus", lambda: 6)
     environments = Environments()
     environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
     stats = Stats(environments)
+    with stats.in_call():
+        clock[0] = passed
     for name in ("worker 0", "worker 1"):
         lane = type("Lane", (), {"name": name})()
         stats.count(lane, Play([(0, None)]), {"Walk": spent_on([2.0], Usage(computed=1.5, waited=0.0), 2.0)}, 2.0)
-    assert stats.gain(True).sequential_s == sequential_s
+    gain = stats.gain(True)
+    assert (gain.sequential_s, gain.queued_s) == pytest.approx((sequential_s, sequential_s - 3.0))
 
 
 class Moody(Clock):

@@ -2,14 +2,16 @@
 
 TextWorld translates a problem for the planner four times per reset, which takes seconds. Here a problem is translated
 once per machine, by :func:`translated`, and the grammar is parsed once per process. No planning takes place.
+TextWorld also writes every admissible command anew in every turn. Here each is written once per game.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
@@ -92,6 +94,34 @@ def _story_class() -> Any:
             library.load_sas(sas.encode("utf-8"))
             self.add_facts(list(self._initial()))
             self.applied: list[tuple[int, int]] = []
+            self._written: dict[Any, str] = {}
+            self._read_by: dict[str, list[Any] | None] = {}
+
+        def command(self, action: Any, derive: Callable[[Any], str]) -> str:
+            """An action's command; derived once for the same objects, unless the state may change it."""
+            if action.name not in self._read_by:
+                self._read_by[action.name] = self._placeholders(action)
+            read = self._read_by[action.name]
+            if read is None:
+                return derive(action)
+            key = action.command_template, *(action.mapping[placeholder].name for placeholder in read)
+            if key not in self._written:
+                self._written[key] = derive(action)
+            return self._written[key]
+
+        def _placeholders(self, action: Any) -> list[Any] | None:
+            """The placeholders that decide an action's command; None where other rules or changing facts do."""
+            template = action.command_template
+            fixed = {predicate.name for predicate in self.task.predicates}
+            fixed -= {effect.literal.predicate for each in self.task.actions for effect in each.effects}
+            fixed -= {axiom.name for axiom in self.task.axioms}
+            bound = {(placeholder.name, placeholder.type) for placeholder in action.mapping}
+            if "#" in template or not fixed.issuperset(re.findall(r"(\w+)\s*\(", template)):
+                return None
+            if not bound.issuperset(re.findall(r"(\w+)\s*:\s*(\w+)", template)):
+                return None
+            words = set(re.findall(r"\w+", template))
+            return [placeholder for placeholder in action.mapping if placeholder.name in words]
 
         def _initial(self) -> Iterator[Any]:
             for fact in self.task.init:
@@ -150,6 +180,27 @@ def _story_class() -> Any:
             self._gather_infos()
             return str(words).replace(GOAL, self._task)
 
+        def _gather_infos(self) -> None:
+            """Look at the state: whether the game is won, and what can be done."""
+            self.state["won"], self.state["lost"] = self._pddl_state.check_goal(), False
+            actions = list(self._pddl_state.all_applicable_actions())
+            self._offer(actions, [self._pddl_state.command(action, self._derived) for action in actions])
+
+        def _offer(self, actions: list[Any], commands: list[str]) -> None:
+            self.state["_valid_actions"], self.state["_valid_commands"] = actions, commands
+            self.state["admissible_commands"] = sorted(set(commands))
+
+        def _derived(self, action: Any) -> str:
+            context = {
+                "state": self._pddl_state,
+                "facts": list(self._pddl_state.facts),
+                "variables": {each.name: self._entity_infos[to.name] for each, to in action.mapping.items()},
+                "mapping": action.mapping,
+                "entity_infos": self._entity_infos,
+            }
+            action.command_template = self._logic.grammar.derive(action.command_template, context)
+            return str(action.format_command({key: info.name for key, info in self._entity_infos.items()}))
+
         def go_to(self, applied: list[tuple[int, int]], commands: dict[int, str]) -> None:
             """Apply operators to the loaded game without deriving any text.
 
@@ -160,9 +211,7 @@ def _story_class() -> Any:
             for number, count in applied:
                 self._pddl_state.apply_operator(number, count)
             actions = list(self._pddl_state.all_applicable_actions())
-            self.state["_valid_actions"] = actions
-            self.state["_valid_commands"] = [commands[action.id] for action in actions]
-            self.state["admissible_commands"] = sorted(set(self.state["_valid_commands"]))
+            self._offer(actions, [commands[action.id] for action in actions])
 
         @property
         def commands(self) -> dict[int, str]:

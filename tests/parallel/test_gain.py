@@ -132,7 +132,7 @@ def test_calls_that_overlap_in_two_threads_count_once(monkeypatch):
         (4.0, 0.0, 2.0, 2, 0.0),  # two workers on two idle processors
         (4.0, 4.0, 2.0, 2, 0.0),  # four workers: they only wait for each other
         (4.0, 2.0, 2.0, 2, 0.0),  # three
-        (4.0, 8.0, 6.0, 2, 6.0),  # two workers beside four other programs: three want each processor, 2.5 without one of ours
+        (4.0, 8.0, 6.0, 2, 6.0),  # two workers beside four other programs
         (4.0, 12.0, 4.0, 2, 6.0),  # four workers beside four others
         (4.0, 6.0, 10.0, 2, 6.0),  # one after the other
         (0.0, 0.0, 2.0, 2, 0.0),  # they only waited for something else

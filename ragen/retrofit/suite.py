@@ -1,8 +1,9 @@
 """Tests a retrofitted checkout: run in it by ``ragen retrofit CHECKOUT``.
 
-Every tag of the checkout's configurations is played four times with the same seeds and replies: in the main process, in
-workers, in workers of which one is killed before each turn, and by the checkout's original ``EnvStateManager``. Caches,
-statuses and renderings are compared as by ``ragen suite``.
+Every tag of the checkout's configurations is played in the modes in which they use it (``train``, ``val``), four times
+each with the same seeds and replies: in the main process, in workers, in workers of which one is killed before each
+turn, and by the checkout's original ``EnvStateManager``. Caches, statuses and renderings are compared as by
+``ragen suite``.
 
 Configurations are composed without Hydra and verl: a file's ``defaults`` are followed within the folder, and those
 outside of it, such as verl's ``ppo_trainer``, do not concern environments.
@@ -46,16 +47,20 @@ _PATIENCE = 30  # seconds that an episode of one tag may take; what takes longer
 
 @dataclass(frozen=True)
 class Played:
-    """A tag with its settings.
+    """A tag with its settings, in one mode.
 
     Attributes:
         tag: The tag.
+        mode: ``"train"`` or ``"val"``.
         entry: Its entry in ``custom_envs``.
+        seed: The mode's seed; None if the configuration has none (only ``"val"``).
         format_penalty: The penalty of the first configuration that uses the tag.
     """
 
     tag: str
+    mode: str
     entry: dict[str, Any]
+    seed: int | None
     format_penalty: float
 
     def config(self, **settings: Any) -> Any:
@@ -65,12 +70,12 @@ class Played:
         settings = {"format_penalty": self.format_penalty, "crash_report_dir": None, **settings}
         entries = {self.tag: {"env_config": None, **self.entry}}
         return OmegaConf.create(
-            {"seed": {"train": SEED}, "custom_envs": entries, "es_manager": {"train": part, **settings}}
+            {"seed": {self.mode: self.seed}, "custom_envs": entries, "es_manager": {self.mode: part, **settings}}
         )
 
 
 def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
-    """Every tag with which a folder's configurations train or validate, once per combination of settings.
+    """Every tag with which a folder's configurations train or validate, once per mode and combination of settings.
 
     Args:
         folder: The folder.
@@ -82,7 +87,8 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
     found: dict[str, Played] = {}
     for name in names or sorted(path.stem for path in folder.glob("*.yaml")):
         for played in _tags(composed(folder, name)):
-            found.setdefault(json.dumps([played.tag, played.entry], sort_keys=True, default=str), played)
+            key = [played.tag, played.mode, played.entry, played.seed]
+            found.setdefault(json.dumps(key, sort_keys=True, default=str), played)
     return list(found.values())
 
 
@@ -121,9 +127,12 @@ def _tags(config: Mapping[str, Any]) -> Iterator[Played]:
     penalty = config["es_manager"].get("format_penalty")
     for mode in ("train", "val"):
         part = config["es_manager"].get(mode) or {}
+        seed = config["seed"].get(mode)
+        if seed is None and mode == "train":  # RAGEN draws one
+            seed = SEED
         for tag in (part.get("env_configs") or {}).get("tags") or ():
             if tag in config["custom_envs"]:
-                yield Played(tag, config["custom_envs"][tag], -0.1 if penalty is None else penalty)
+                yield Played(tag, mode, config["custom_envs"][tag], seed, -0.1 if penalty is None else penalty)
 
 
 # Playing
@@ -131,7 +140,7 @@ def _tags(config: Mapping[str, Any]) -> Iterator[Played]:
 
 @dataclass
 class Verdict:
-    """The result for a tag.
+    """The result for a tag in one mode.
 
     Attributes:
         played: The tag.
@@ -148,7 +157,7 @@ class Verdict:
     own: bool = False
 
     def __str__(self) -> str:
-        name = f"  {self.played.tag:24}"
+        name = f"  {self.played.tag:24} {self.played.mode:5}"
         if self.skipped:
             return f"{name} not played: {self.skipped}"
         if self.differences:
@@ -179,14 +188,15 @@ class ClassCounters:
 
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:
-    """Play a tag in all four ways, and compare."""
+    """Play a tag in one mode in all four ways, and compare."""
     verdict, counters = Verdict(played, own=own is not None), ClassCounters(played.entry["env_type"])
-    in_main = played.config(use_multiprocessing=False)
+    in_main, mode = played.config(use_multiprocessing=False), played.mode
     try:
-        with _alarm(_PATIENCE), EnvStateManager(played.config(use_multiprocessing=False, on_env_failure="raise")) as m:
-            record(m, 1)
+        strict = played.config(use_multiprocessing=False, on_env_failure="raise")
+        with _alarm(_PATIENCE), EnvStateManager(strict, mode) as manager:
+            record(manager, 1)
         counters.restore()
-        with EnvStateManager(in_main) as manager:
+        with EnvStateManager(in_main, mode) as manager:
             expected = record(manager)
     except Exception as error:
         verdict.skipped = first_line(error)
@@ -194,7 +204,7 @@ def examine(played: Played, workers: int, own: Any) -> Verdict:
     for name, disturb in (("in workers", None), ("with workers killed", kill_a_worker)):
         counters.restore()
         try:
-            with EnvStateManager(played.config(use_multiprocessing=True, max_workers=workers)) as manager:
+            with EnvStateManager(played.config(use_multiprocessing=True, max_workers=workers), mode) as manager:
                 got = record(manager, before_turn=disturb)
                 verdict.stays = manager.home(0) == "main"
         except Exception as error:
@@ -204,11 +214,11 @@ def examine(played: Played, workers: int, own: Any) -> Verdict:
             verdict.differences.append(f"{name}: {difference}")
     if own is not None:
         counters.restore()
-        with EnvStateManager(in_main) as manager:
+        with EnvStateManager(in_main, mode) as manager:
             ours = record(manager, as_numbers=True)
         counters.restore()
         try:
-            with contextlib.closing(own(in_main)) as manager:
+            with contextlib.closing(own(in_main, mode=mode)) as manager:
                 theirs = record(manager, as_numbers=True)
             if difference := theirs.first_difference(ours):
                 verdict.differences.append(f"from its own EnvStateManager's: {difference}")
@@ -222,6 +232,8 @@ def record(
 ) -> Recording:
     """Record everything that a manager, RAGEN's or ours, shows after each call of some episodes.
 
+    Two resets follow, one with a seed and one without.
+
     Args:
         manager: The manager.
         episodes: Number of episodes.
@@ -230,10 +242,14 @@ def record(
             keys does not matter.
     """
     seen, shown = Recording(), _loose if as_numbers else lambda value: value
+
+    def note(place: str, caches: Any) -> None:
+        seen.note(place, shown([caches, [vars(entry["status"]) for entry in manager.envs]]))
+
     for episode in range(episodes):
         seen.begin_episode()
         active = manager.reset()
-        seen.note("reset", shown(active))
+        note("reset", active)
         for turn in range(TURNS):
             if not active:
                 break
@@ -241,8 +257,10 @@ def record(
             if before_turn is not None:
                 before_turn(manager, turn)
             active = manager.step(inputs)
-            seen.note(f"turn {turn}", shown([active, [vars(entry["status"]) for entry in manager.envs]]))
+            note(f"turn {turn}", active)
         seen.note("end", shown([manager.render(), manager.get_rollout_states()]))
+    note("reset with a seed", manager.reset(seed=SEED))
+    note("reset after it", manager.reset())
     return seen
 
 

@@ -510,25 +510,46 @@ def test_the_suite_proves_it(checkout):
     ran = retrofit(checkout)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ") and line.split()}
-    assert "equal, also to its own manager's" in lines["Walk"]
+    assert "val   equal, also to its own manager's" in lines["Walk"]
     assert "stays in the main process" in lines["Counted"] and "not played: ModuleNotFoundError" in lines["Absent"]
-    assert "2 equal, 0 different, 1 not played." in ran.stdout
+    assert "3 equal, 0 different, 1 not played." in ran.stdout
     assert backup.state(checkout) == backup.AFTER
     assert retrofit(checkout, "--undo").returncode == 0
     assert bytes_of(checkout) == before
 
 
+EDITS = {  # of a manager, each for the tag of its name
+    "mode=self.mode": "mode='train' if entry['tag'] == 'Moded' else self.mode",
+    "entry['env'].reset(seed=seed": "entry['env'].reset(seed=seed + 5 * (entry['tag'] == 'Shifted')",
+    "given - base + 1": "given * (self.config.env_configs.tags[0] != 'Rewound') - base + 1",
+    "reward + gained": "(reward + gained) * (1 + (entry['tag'] == 'Doubled'))",
+}
+
+
 @pytest.mark.processes
-def test_rollouts_that_differ_bring_everything_back(tmp_path):
+def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tmp_path):
     checkout = write_checkout(tmp_path / "RAGEN", 2025)
-    walk = checkout / "ragen/env/walk/env.py"
-    walk.write_text(walk.read_text().replace("self.place = random", "self.place = id(type(self)) % 2 + random"))
     manager = checkout / "ragen/llm_agent/es_manager.py"
-    manager.write_text(manager.read_text().replace("reward + gained", "2 * (reward + gained)"))
+    text = manager.read_text().replace('entry["env"]', "entry['env']")
+    for old, new in EDITS.items():
+        assert old in text
+        text = text.replace(old, new)
+    manager.write_text(text)
+    walk = checkout / "ragen/env/walk/env.py"
+    walk.write_text(walk.read_text().replace("Random(seed)", "Random(seed + 50 * (mode == 'val'))"))
+    tags = "Moded", "Shifted", "Rewound", "Doubled", "Walk"
+    config = (checkout / "config/base.yaml").read_text().replace("[Walk, Counted]", "[Rewound, Doubled]")
+    (checkout / "config/base.yaml").write_text(config.replace("[Walk, Absent]", "[Moded, Shifted, Walk]"))
+    entry = "{env_type: walk, max_actions_per_traj: 6, env_config: {length: 9}}\n"
+    (checkout / "config/envs.yaml").write_text("custom_envs:\n" + "".join(f"  {tag}: {entry}" for tag in tags))
     before = bytes_of(checkout)
     ran = retrofit(checkout)
-    assert ran.returncode == 1 and "from its own EnvStateManager's: " in ran.stdout, ran.stdout + ran.stderr
-    assert "Everything was restored: rollouts differ." in ran.stdout
+    told = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
+    for tag, mode in zip(tags, ("val", "val", "train", "train"), strict=False):
+        assert f" {mode:5} DIFFERS from its own EnvStateManager's: " in told[tag], ran.stdout + ran.stderr
+    assert told["Walk"].endswith("val   equal, also to its own manager's")
+    assert "1 equal, 4 different, 0 not played." in ran.stdout
+    assert ran.returncode == 1 and "Everything was restored: rollouts differ." in ran.stdout
     assert bytes_of(checkout) == before
 
 
@@ -543,7 +564,7 @@ def test_the_whole_proof_is_repeated_by_the_checkout_itself(tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
     assert lines["Walk"].endswith("equal, also to its own manager's")
-    assert "2 equal, 0 different, 1 not played." in ran.stdout
+    assert "3 equal, 0 different, 1 not played." in ran.stdout
 
 
 @of_one

@@ -141,8 +141,10 @@ class EnvStateManager:
                 })
 
     def reset(self, seed=None):
-        seed = self.sys_config.seed.train + self.counter
-        self.counter += self.config.env_groups
+        base, given = self.sys_config.seed[self.mode], seed
+        seed = base + self.counter if given is None else given
+        if self.mode == "train":
+            self.counter = self.counter + self.config.env_groups if given is None else given - base + 1
         self.rollout_cache = []
         for entry in self.envs:
             entry["status"] = EnvStatus(seed=seed + entry["group_id"])

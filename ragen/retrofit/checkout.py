@@ -12,6 +12,7 @@ At most three files are replaced:
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,13 +87,19 @@ def recognise(folder: Path, needed: Needed) -> Checkout:
     root = checkout.root
     if checkout.read("ragen/parallel/engine.py") is not None:
         raise RetrofitError(f"{root} has the engine already, as a part of its own (ragen/parallel/engine.py).")
-    missing = [path for path in NEEDED if checkout.read(path) is None]
-    if missing:
-        raise RetrofitError(f"{root} is not a checkout of RAGEN that is known: it lacks {', '.join(missing)}.")
-    trouble = [*_unreadable(checkout), *_in_the_way(checkout, needed)]
-    if not trouble:
-        checkout.generation, trouble = _generation(checkout)
-        trouble += _lacking(checkout, needed)
+    trouble = [*_in_the_way(checkout, needed)]
+    absent = [path for path in NEEDED if checkout.read(path) is None]
+    if absent:
+        trouble.append(f"it lacks {', '.join(absent)}, which every known RAGEN has")
+    unreadable = dict(_unreadable(checkout))
+    trouble += unreadable.values()
+    unknown = {*absent, *unreadable}
+    if MANAGER not in unknown:
+        checkout.generation, more = _generation(checkout)
+        trouble += more
+    if ENVS not in unknown and not names_defined(checkout.tree(ENVS)).issuperset(TABLES):
+        trouble.append(f"{ENVS} assigns no {' and no '.join(TABLES)}, so that its environments cannot be found")
+    trouble += _lacking(checkout, needed, unknown)
     if trouble:
         raise RetrofitError(f"{root} cannot be retrofitted: {'; '.join(trouble)}.")
     return checkout
@@ -120,24 +127,23 @@ def refuse_remains(root: Path) -> None:
         )
 
 
-def _unreadable(checkout: Checkout) -> Iterator[str]:
+def _unreadable(checkout: Checkout) -> Iterator[tuple[str, str]]:
     for path in (*NEEDED, PACKAGE):
         try:
             checkout.tree(path)
         except (SyntaxError, ValueError) as error:
-            yield f"{path} is not Python that this interpreter reads ({error})"
+            yield path, f"{path} is not Python that this interpreter reads ({error})"
 
 
 def _in_the_way(checkout: Checkout, needed: Needed) -> Iterator[str]:
-    """The checkout's own files at the paths of ours, and paths outside of it or not writable."""
-    for path in sorted({*needed.files, *NEEDED}):
-        place = checkout.root / path
-        if path in needed.files and path != MANAGER and checkout.read(path) is not None:
-            yield f"it has a {path} of its own"
-        if place.is_symlink():
-            yield f"{path} is a link"
-        elif checkout.root not in place.resolve().parents:
-            yield f"{path} leads out of it, to {place.resolve()}"
+    """The checkout's own files at the paths of ours, and links, which git would replace."""
+    added = [*(needed.files.keys() - {MANAGER}), OWN_PACKAGE]
+    if own := sorted(path for path in added if checkout.read(path) is not None):
+        yield f"it has files of its own where this package's go: {', '.join(own)}"
+    paths = {each for path in (*added, *NEEDED, PACKAGE) for each in (Path(path), *Path(path).parents)}
+    for path in sorted(paths):
+        if (checkout.root / path).is_symlink():
+            yield f"{path} is a link, to {os.readlink(checkout.root / path)}"
 
 
 def _generation(checkout: Checkout) -> tuple[int, list[str]]:
@@ -155,10 +161,12 @@ def _generation(checkout: Checkout) -> tuple[int, list[str]]:
     return generation, []
 
 
-def _lacking(checkout: Checkout, needed: Needed) -> Iterator[str]:
-    """Names that our modules import from the checkout's modules, but that these lack."""
+def _lacking(checkout: Checkout, needed: Needed, unknown: set[str]) -> Iterator[str]:
+    """Names that our modules import from the checkout's modules, but that these lack; those of unknown files aside."""
     for module, names in needed.wanted.items():
         path = checkout.module_path(module)
+        if {path, module.replace(".", "/") + ".py"} & unknown:
+            continue
         if path is None:
             yield f"it lacks the module {module}, which {next(iter(names.values()))} imports"
             continue
@@ -235,11 +243,7 @@ class _Table:
 
 
 def adapt(checkout: Checkout, needed: Needed) -> Adapted:
-    """All files to install in a checkout, by path.
-
-    Raises:
-        RetrofitError: A file of the checkout has an unknown structure.
-    """
+    """All files to install in a checkout, by path."""
     adapted = Adapted({path: source.read_bytes() for path, source in needed.files.items()})
     adapted.files[MANAGER] += _MANAGER.format(generation=checkout.generation).encode()
     if b"register_resolvers" in (checkout.read(MANAGER) or b"") and "register_resolvers" in names_defined(
@@ -254,8 +258,6 @@ def adapt(checkout: Checkout, needed: Needed) -> Adapted:
 def _adapt_envs(checkout: Checkout, adapted: Adapted) -> None:
     tree = checkout.tree(ENVS)
     table = _read_table(tree)
-    if not names_defined(tree).issuperset(TABLES):
-        raise RetrofitError(f"{ENVS} assigns no {' and no '.join(TABLES)}; the environments cannot be found.")
     adapted.envs = sorted(table.entries[CLASSES])
     for env_type, name in table.entries[CLASSES].items():
         _examine(checkout, adapted, env_type, name, table.imports.get(name, ""))
@@ -283,8 +285,6 @@ def _adapt_package(checkout: Checkout, adapted: Adapted) -> None:
         isinstance(each, ast.Import | ast.ImportFrom) for each in ast.walk(checkout.tree(PACKAGE))
     ):
         return
-    if checkout.read(OWN_PACKAGE) is not None:
-        raise RetrofitError(f"{checkout.root} has a {OWN_PACKAGE} of its own, where {PACKAGE} was to go.")
     adapted.files[OWN_PACKAGE] = source
     adapted.files[PACKAGE] = _PACKAGE.format(light=LIGHT).encode()
     adapted.notes.append(f"what stands in {PACKAGE} moves to {OWN_PACKAGE}; workers leave it out, all else imports it.")

@@ -371,14 +371,37 @@ def test_a_manager_with_methods_of_its_own_is_refused(checkout):
 
 
 @of_one
-def test_everything_in_the_way_is_told_at_once(checkout):
+def test_everything_that_is_wrong_is_told_at_once_and_a_link_once(checkout, tmp_path):
     (checkout / "ragen/errors.py").write_text("")
     (checkout / "ragen/tools").mkdir()
     (checkout / "ragen/tools/replay.py").write_text("")
+    (checkout / "ragen/parallel").symlink_to(tmp_path)
     (checkout / "ragen/env/base.py").unlink()
     (checkout / "ragen/env/base.py").symlink_to("walk/env.py")
-    told = refused(checkout)
-    assert all(each in told for each in ("ragen/errors.py of its own", "ragen/tools/replay.py of", "base.py is a link"))
+    (checkout / "ragen/env/__init__.py").write_text("")
+    (checkout / "ragen/utils.py").unlink()
+    (checkout / "ragen/llm_agent/ctx_manager.py").write_text("print 'mine'")
+    manager = checkout / "ragen/llm_agent/es_manager.py"
+    manager.write_text(manager.read_text() + "\n    def curriculum(self):\n        pass\n")
+    _, _, told = refused(checkout).partition("cannot be retrofitted: ")
+    reasons = [
+        "it has files of its own where this package's go: ragen/errors.py, ragen/tools/replay.py",
+        "ragen/env/base.py is a link, to walk/env.py",
+        f"ragen/parallel is a link, to {tmp_path}",
+        "it lacks ragen/utils.py, which every known RAGEN has",
+        "ragen/llm_agent/ctx_manager.py is not Python",
+        "its EnvStateManager has methods that RAGEN's has not, and that would be lost: curriculum (line",
+        "ragen/env/__init__.py assigns no REGISTERED_ENVS",
+        "ragen/env/base.py lacks BaseEnv",
+    ]
+    assert [one for one, reason in zip(told.split("; "), reasons, strict=True) if not one.startswith(reason)] == []
+
+
+@of_one
+def test_a_linked_folder_is_refused_since_git_would_replace_the_link(checkout):
+    os.rename(checkout / "ragen/env", checkout / "envs")
+    (checkout / "ragen/env").symlink_to("../envs")
+    assert "ragen/env is a link, to ../envs" in refused(checkout)
 
 
 def test_a_clone_of_this_package_is_no_checkout_of_ragen(capsys):

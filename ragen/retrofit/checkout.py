@@ -12,6 +12,7 @@ At most three files are replaced:
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,14 +29,43 @@ NEEDED = (MANAGER, ENVS, "ragen/env/base.py", "ragen/utils.py", "ragen/llm_agent
 
 _MARK = b"`ragen retrofit`"  # in every replaced file
 
+MONTHS = {2025: "September 2025", 2026: "April 2026"}
+
 _ASKED = frozenset({"reset", "step", "get_rollout_states", "render", "close"})
-_HIDDEN = "_update_cache_history", "_extract_map_valid_actions", "_handle_mm_state"
-_IN_BOTH = _ASKED | {"__init__", "_init_envs", "_init_env_instances", *_HIDDEN}
-METHODS = {
-    2025: _IN_BOTH,
-    2026: _IN_BOTH | {"_register_parallel_executors", "_shutdown_executors", "__del__"},
+REST = "the rest of the file"
+_IN_BOTH = {
+    "_init_envs": "21f52074",
+    "_update_cache_history": "ca09c34a",
+    "_extract_map_valid_actions": "2108d1cb",
+    "_handle_mm_state": "154cc428",
+    "render": "9bb01dd9",
 }
-"""The methods of ``EnvStateManager``, by generation."""
+METHODS = {
+    2025: {
+        **_IN_BOTH,
+        "__init__": "0b092579",
+        "_init_env_instances": "679e9523",
+        "reset": "4d96f46b",
+        "step": "a0247f59",
+        "get_rollout_states": "d0efe1c5",
+        "close": "074ec7ea",
+        REST: "62c09e5e",
+    },
+    2026: {
+        **_IN_BOTH,
+        "__init__": "694ec461",
+        "_init_env_instances": "0bead31f",
+        "_register_parallel_executors": "1ce38b07",
+        "reset": "41d22184",
+        "step": "d1e101a2",
+        "get_rollout_states": "a16286d0",
+        "close": "e2745f9e",
+        "_shutdown_executors": "2ce4ebf2",
+        "__del__": "0eb66352",
+        REST: "35c12a8a",
+    },
+}
+"""The methods of RAGEN's ``EnvStateManager`` with their digests (see :func:`digests`), by generation."""
 
 
 class Checkout:
@@ -151,14 +181,39 @@ def _generation(checkout: Checkout) -> tuple[int, list[str]]:
     if methods is None or not methods.keys() >= _ASKED:
         lacking = sorted(_ASKED - (methods or {}).keys())
         return 0, [f"{MANAGER} has no class EnvStateManager with {', '.join(lacking)}"]
-    generation = 2026 if methods.keys() & (METHODS[2026] - METHODS[2025]) else 2025
+    generation = 2026 if methods.keys() & (METHODS[2026].keys() - METHODS[2025].keys()) else 2025
     if (checkout.root / "ragen" / "llm_agent" / "memory").is_dir():
         generation = 2026
-    more = sorted(methods.keys() - METHODS[generation])
+    more = sorted(methods.keys() - METHODS[generation].keys())
     if more:
         lines = ", ".join(f"{name} (line {methods[name].lineno})" for name in more)
         return generation, [f"its EnvStateManager has methods that RAGEN's has not, and that would be lost: {lines}"]
     return generation, []
+
+
+def digests(source: bytes) -> dict[str, str]:
+    """Digests of the methods of a file's ``EnvStateManager`` and of the rest; blanks at line ends do not matter."""
+    lines = source.removeprefix(b"\xef\xbb\xbf").splitlines()
+    parts = {REST: lines}
+    for name, method in (methods_of(ast.parse(source), "EnvStateManager") or {}).items():
+        first, last = method.lineno - 1, method.end_lineno or method.lineno
+        parts[name] = lines[first:last]
+        lines[first:last] = [b""] * (last - first)
+    texts = {name: b"\n".join(filter(None, map(bytes.rstrip, part))) for name, part in parts.items()}
+    return {name: hashlib.sha256(text).hexdigest()[:8] for name, text in texts.items()}
+
+
+def edits_of_manager(checkout: Checkout) -> str:
+    """A sentence about the edits of a checkout's manager, which is replaced; empty if it is RAGEN's own."""
+    generation, _ = _generation(checkout)
+    found = digests(checkout.read(MANAGER) or b"")
+    edited = [name for name, digest in METHODS[generation].items() if found.get(name) != digest]
+    if not edited:
+        return ""
+    return (
+        f"{MANAGER} differs from RAGEN's of {MONTHS[generation]} in {', '.join(edited)}: its changes have no effect "
+        "while the retrofit is installed; --undo brings them back"
+    )
 
 
 def _lacking(checkout: Checkout, needed: Needed, unknown: set[str]) -> Iterator[str]:

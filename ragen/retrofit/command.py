@@ -18,7 +18,17 @@ from pathlib import Path
 from ragen.commands import CommandParser
 from ragen.errors import RetrofitError, did_you_mean
 from ragen.retrofit import backup
-from ragen.retrofit.checkout import LIGHT, MANAGER, Adapted, Checkout, adapt, recognise, refuse_remains
+from ragen.retrofit.checkout import (
+    LIGHT,
+    MANAGER,
+    MONTHS,
+    Adapted,
+    Checkout,
+    adapt,
+    edits_of_manager,
+    recognise,
+    refuse_remains,
+)
 from ragen.retrofit.imports import PACKAGE, needed_modules
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
@@ -156,13 +166,13 @@ def _undo_line(root: Path, prog: str) -> str:
 
 
 def _describe(checkout: Checkout, adapted: Adapted, is_in_place: bool) -> None:
-    print(f"{checkout.root}: RAGEN of {'September 2025' if checkout.generation == 2025 else 'April 2026'}.")
+    print(f"{checkout.root}: RAGEN of {MONTHS[checkout.generation]}.")
     if not is_in_place:
         replaced = [path for path in adapted.files if checkout.read(path) is not None]
         print(f"  replaced, with a copy kept: {', '.join(replaced)}")
         print(f"  added: {len(adapted.files) - len(replaced)} files, of them {_folders(adapted, replaced)}")
     print(f"  environments, all the checkout's own: {', '.join(adapted.envs)}")
-    for note in adapted.notes:
+    for note in (*adapted.notes, *filter(None, [edits_of_manager(checkout)])):
         print(f"  {note}")
     for env_type, why in adapted.in_main.items():
         print(f"  {env_type} stays in the main process: {why}")
@@ -217,6 +227,8 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
             errors = stream.read()
     sys.stderr.write(errors)
     if code == _PROVEN:
+        if edits := edits_of_manager(Checkout(root)):
+            print(f"Note: {edits}.")
         print(f"To undo: {undo_line}")
         return DONE
     if code == _DIFFERENT:

@@ -13,7 +13,7 @@ import pytest
 
 from ragen.errors import RetrofitError
 from ragen.retrofit import backup, command
-from ragen.retrofit.checkout import adapt, recognise
+from ragen.retrofit.checkout import METHODS, adapt, digests, edits_of_manager, recognise
 from ragen.retrofit.imports import KEPT, LEFT_OUT, modules, needed_modules, references
 from support.checkouts import ROOT, bytes_of, python, retrofit, write_checkout
 
@@ -370,6 +370,21 @@ def test_a_manager_with_methods_of_its_own_is_refused(checkout):
     assert "curriculum (line" in refused(checkout)
 
 
+def test_edits_of_the_manager_are_told_since_they_have_no_effect(checkout, generation, capsys, monkeypatch):
+    manager = checkout / "ragen/llm_agent/es_manager.py"
+    monkeypatch.setitem(METHODS, generation, digests(manager.read_bytes()))
+    manager.write_bytes(b"\xef\xbb\xbf" + manager.read_bytes().replace(b"\n", b" \r\n"))
+    for old, told in (
+        ("", None),
+        ("base + self.counter if", " in reset: "),
+        ("truncated: bool", " in the rest of the file, reset: "),
+    ):
+        manager.write_bytes(manager.read_bytes().replace(old.encode(), f"{old} ".encode() if old else b""))
+        assert command.main([str(checkout), "--check"]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if "es_manager.py differs" in line]
+        assert [told in line and "have no effect" in line for line in lines] == [True] * (told is not None)
+
+
 @of_one
 def test_everything_that_is_wrong_is_told_at_once_and_a_link_once(checkout, tmp_path):
     (checkout / "ragen/errors.py").write_text("")
@@ -535,7 +550,7 @@ def test_the_suite_proves_it(checkout):
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ") and line.split()}
     assert "val   equal, also to its own manager's" in lines["Walk"]
     assert "stays in the main process" in lines["Counted"] and "not played: ModuleNotFoundError" in lines["Absent"]
-    assert "3 equal, 0 different, 1 not played." in ran.stdout
+    assert "3 equal, 0 different, 1 not played.\nNote: ragen/llm_agent/es_manager.py differs from" in ran.stdout
     assert backup.state(checkout) == backup.AFTER
     assert retrofit(checkout, "--undo").returncode == 0
     assert bytes_of(checkout) == before
@@ -620,6 +635,7 @@ def test_real_checkouts_are_known_and_come_back(tmp_path, name, generation):
     known = recognise(checkout, needed_modules())
     assert known.generation == generation
     adapted = adapt(known, needed_modules())
+    assert edits_of_manager(known) == ""
     assert {"sokoban", "frozen_lake"} <= adapted.salted.keys()
     assert adapted.in_main.keys() == ({"bandit"} if generation == 2026 else set())
     assert put(checkout) == 0

@@ -464,6 +464,20 @@ def test_a_report_of_rows_names_actions_as_the_run_did(tmp_path):
     assert {episode.names[1] for episode in report.episodes} == {"Up"}
 
 
+@pytest.mark.models
+@pytest.mark.parametrize("raw", ["true", "false"])
+def test_the_run_and_its_rows_have_the_same_kinds_of_failures(raw, tmp_path):
+    short = ["custom_envs.SimpleSokoban.max_actions_per_traj=1", "actor.scripted.malformed=0.3", f"raw={raw}"]
+    options = ["--config-name", "_2_sokoban", "--limit", "2", "report=true", f"output_dir={tmp_path}", *short]
+    assert command.main(options) == 0
+    written = (tmp_path / "report.html").read_text("utf-8")
+    kinds = [
+        re.findall(r'<td class="name">([\w ]+) <button', html)
+        for html in (written, render(report_of_rows(tmp_path / "rollouts.jsonl")))
+    ]
+    assert kinds[0] == kinds[1] and "it did not reach the goal" in kinds[0]
+
+
 @pytest.mark.parametrize("config", [{"report": True}, {"output": {"report": True}}])
 def test_a_report_is_asked_for_by_either_key(config):
     assert wants_report(config) and not wants_report({})

@@ -407,9 +407,6 @@ def _kinds_of_judged(episode: Episode) -> Iterator[str]:
         yield "some replies could not be parsed"
     if turns and episode.state["penalty"]:
         yield "some actions were invalid"
-    last = episode.state["history"][-1] if episode.state["history"] else {}
-    if "actions" not in last and last.get("actions_left", 1) <= 0:
-        yield "it used up its actions"
     yield "it did not reach the goal"
 
 

@@ -163,10 +163,11 @@ def facts_of(
         seeds: Seeds of its episodes.
     """
     last, backend = runs[-1] if runs else {}, settings.get("actor.backend")
+    servers = dict.fromkeys(str(run["server"]) for run in runs if run.get("server"))
     facts = {
         "model": settings.get("actor.model") or (_local_model(settings) if backend in _LOCAL else None),
         "backend": backend,
-        "server": last.get("server") or settings.get("actor.base_url"),
+        "server": ", ".join(servers) or settings.get("actor.base_url"),
         "mode": settings.get("mode"),
         "seeds": _span(seeds),
         "date": _dates(runs),

@@ -180,7 +180,9 @@ def _check_trees(config: Any, mode: str) -> None:
 
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
     """Play the missing episodes; returns the seconds taken. Replies under way are kept however it ends."""
-    file.begin(describe_run(proxy.config))
+    file.begin()
+    if file.kept_roots < len(proxy.prepare(val=mode == "val")[0].envs):
+        file.add_run(describe_run(proxy.config))
     if isinstance(proxy.actor.backend, StreamingBackend):
         proxy.actor.backend.journal = file.open_journal()
     _report_plan(proxy, mode, file)
@@ -200,9 +202,10 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
     named = ", ".join([*tags][:_NAMED]) + (", .." if len(tags) > _NAMED else "")
     who = proxy.actor.title or setting(proxy.config, "actor.backend", str)
+    answered = f", answered by {who}" if kept < count else ""
     lines = [
         f"{counted(count, 'trajectory', 'trajectories')} of {named}, up to {counted(proxy.max_turn, 'turn', 'turns')} "
-        f"each, answered by {who}; rows go to {file.path}"
+        f"each{answered}; rows go to {file.path}"
     ]
     if file.set_aside is not None:
         lines.append(f"the files of the previous run are now in {file.set_aside}")

@@ -125,12 +125,8 @@ class RolloutFile(Closing):
         """The number of kept records that are not branches: the configured environments that are finished."""
         return sum(not is_branch(record) for record in self.kept.values())
 
-    def begin(self, run: Mapping[str, Any] | None = None) -> None:
+    def begin(self) -> None:
         """Make the folder and the files; they are this run's until ``close``.
-
-        Args:
-            run: What is to be kept of this run, beside those that went before; see
-                :func:`~ragen.llm_agent.rollout.rollout_file.describe_run`.
 
         Raises:
             ConfigError: They cannot be made, or another run is writing them.
@@ -144,15 +140,17 @@ class RolloutFile(Closing):
             about = json.dumps(self._about, indent=1, ensure_ascii=False) + "\n"
             write_whole(self.path.with_name(ABOUT), about, durable=True)
             write_jsonl(self.kept.values(), self.path)
-            if run is not None:
-                with self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
-                    runs.write(json.dumps(dict(run), ensure_ascii=False) + "\n")
             self.count({})
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:
             folder = self.path.parent
             why = why_no_folder(folder, error)
             raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {why}.") from error
+
+    def add_run(self, run: Mapping[str, Any]) -> None:
+        """Write the description of a run that plays something; see :func:`describe_run`."""
+        with self._storing(), self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
+            runs.write(json.dumps(dict(run), ensure_ascii=False) + "\n")
 
     def _put_aside(self) -> None:
         """Move the files of another run into a separate folder."""

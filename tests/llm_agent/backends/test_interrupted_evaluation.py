@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen.llm_agent.report import About
 from ragen.llm_agent.rollout import command, proxy
 from ragen.llm_agent.rollout.schedules import Lockstep
 from support.chat_server import chat_server, fail, raw, say
@@ -257,7 +258,18 @@ def test_a_finished_run_says_so_and_asks_nothing(whole, capsys):
     with chat_server(fail(500)) as server:
         assert run(server, folder) == 0
     assert server.bodies == [] and (folder / "rollouts.jsonl").read_bytes() == before
-    assert "all of them are finished, so no request is sent; resume=false starts over" in capsys.readouterr().err
+    told, server_of = capsys.readouterr().err, About.of_folder(folder / "rollouts.jsonl").facts["server"]
+    assert "all of them are finished, so no request is sent; resume=false starts over" in told
+    assert "answered by" not in told and server.url not in told + server_of, "this server has answered nothing"
+
+
+def test_a_report_names_every_server_that_was_asked(tmp_path):
+    asked = []
+    for limit in ("limit.tokens=1000", "limit.tokens=null"):
+        with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+            run(server, tmp_path, limit, "actor.openai.max_concurrency=1")
+            asked.append(server.url)
+    assert About.of_folder(tmp_path / "rollouts.jsonl").facts["server"] == ", ".join(asked)
 
 
 def test_another_runs_files_are_put_aside_and_not_overwritten(tmp_path, capsys):

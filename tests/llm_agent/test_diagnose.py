@@ -122,6 +122,18 @@ def test_the_command_prints_rates_and_scanners_without_a_scorer(tmp_path, capsys
     assert "100.0%" in out and "--scorer MODEL" in out and "refusals: none" in out
 
 
+def test_findings_and_trajectories_are_counted_apart_and_scanners_without_texts_say_so(tmp_path, capsys):
+    refused = [record(at, ["up", "down"]) | {"replies": [{"filtered": True}] * 2} for at in range(3)]
+    assert main([write(tmp_path / "run", refused)]) == 0
+    out = capsys.readouterr().out
+    assert "refusals: 6 findings in 3 trajectories\n" in out and "  and 3 more" in out
+    bare = [{name: value for name, value in each.items() if name not in ("messages", "infos")} for each in refused]
+    assert main([write(tmp_path / "bare", bare)]) == 0
+    out = capsys.readouterr().out
+    assert "refusals: 6 findings in 3 trajectories, no texts to look at\n" in out
+    assert "repeated text: none, no texts to look at\n" in out and "odd rewards: none\n" in out
+
+
 def test_the_command_scores_with_a_model_of_a_folder(tmp_path, capsys):
     tiny_model().save_pretrained(tmp_path / "tiny")
     tokenizer().save_pretrained(tmp_path / "tiny")

@@ -132,8 +132,10 @@ def test_records_without_texts_are_looked_through_as_far_as_they_go():
         {name: value for name, value in each.items() if name not in ("messages", "infos")} for each in rollouts()
     ]
     records[PLANTED]["rewards"] = [math.inf] * TURNS
-    found = scan(records).found
-    assert [name for name, findings in found.items() if findings] == ["odd rewards"]
+    scanned = scan(records)
+    assert [name for name, findings in scanned.found.items() if findings] == ["odd rewards"]
+    unread = "refusals, broken environments, repeated text, never valid, suspicious successes had no texts to look at"
+    assert scanned.lines()[0].endswith(f"ragen diagnose RUN; {unread}") and not scan(rollouts()).blind
 
 
 def test_scanners_leave_records_as_they_were():

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragen.commands import counted
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent.backends.prompt import text_of
@@ -201,12 +202,8 @@ def run(options: argparse.Namespace, prog: str) -> int:
     notes += _notes(tags, _wants_scorer(options), prog) if has_chats else []
     if options.json:
         about = {"run": str(path), "scorer": scorer.name if scorer else None, "seed": options.seed}
-        print(
-            json.dumps(
-                about | {"tags": tags, "notes": notes, "scanners": found.as_json, "failed_scanners": found.failed},
-                indent=1,
-            )
-        )
+        scanned = {"scanners": found.as_json, "failed_scanners": found.failed, "without_texts": list(found.blind)}
+        print(json.dumps(about | {"tags": tags, "notes": notes} | scanned, indent=1))
         return 0
     _print(tags, scorer, notes, found, len(records))
     return 0
@@ -373,10 +370,12 @@ def _print(
         _print_collapse(console, tags, scorer)
     for note in notes:
         console.print(note, soft_wrap=True)
-    console.print(f"\nScanners, over {count} {'trajectory' if count == 1 else 'trajectories'}")
+    console.print(f"\nScanners, over {counted(count, 'trajectory', 'trajectories')}")
     for name, findings in scanned.found.items():
-        ids = {each.env_id for each in findings}
-        console.print(f"{name}: {len(ids) or 'none'}", soft_wrap=True)
+        among = counted(len({each.env_id for each in findings}), "trajectory", "trajectories")
+        told = f"{counted(len(findings), 'finding')} in {among}" if findings else "none"
+        blind = ", no texts to look at" if name in scanned.blind else ""
+        console.print(f"{name}: {told}{blind}", soft_wrap=True)
         for each in findings[:_SHOWN]:
             console.print(f"  {finding_line(each)}", soft_wrap=True)
         if len(findings) > _SHOWN:

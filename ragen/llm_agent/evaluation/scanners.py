@@ -186,6 +186,8 @@ SCANNERS: dict[str, Scanner] = {
 }
 """By name, in the order in which they are printed."""
 _OWN = frozenset(SCANNERS.values())
+_READ_TEXTS = ("refusals", "broken environments", "repeated text", "never valid", "suspicious successes")
+"""The scanners that see less in rows of ``raw: false``, which have neither chats nor infos."""
 
 
 @dataclass(frozen=True)
@@ -195,10 +197,12 @@ class Scan:
     Attributes:
         found: Name to findings, of every scanner that worked, also of those that found nothing.
         failed: A sentence for each scanner that did not work.
+        blind: The scanners that read texts, if the run has none.
     """
 
     found: Mapping[str, Sequence[Finding]]
     failed: Sequence[str] = ()
+    blind: Sequence[str] = ()
 
     def lines(self, run: str = "RUN") -> list[str]:
         """All of it in a line, and one more for each scanner that did not work.
@@ -210,7 +214,8 @@ class Scan:
         words = ", ".join(f"{name} {count}" for name, count in counts.items())
         nothing = f"scanners: none of {len(self.found)} found anything"
         told = f"scanners: trajectories found: {words}; to see them: ragen diagnose {run}" if counts else nothing
-        return [told, *self.failed]
+        blind = f"; {', '.join(self.blind)} had no texts to look at" if self.blind else ""
+        return [told + blind, *self.failed]
 
     @property
     def as_json(self) -> dict[str, list[dict[str, Any]]]:
@@ -237,7 +242,8 @@ def scan(records: Sequence[Record], scanners: Mapping[str, Scanner] | None = Non
         except Exception as error:  # whatever a plug-in does, and a bug of our own
             what = described_with_place(error)
             failed.append(f"scanner {name!r} failed, so its findings are missing: {what}")
-    return Scan(found, failed)
+    has_texts = all("messages" in record for record in records)
+    return Scan(found, failed, () if has_texts else [name for name in _READ_TEXTS if name in found])
 
 
 def scanners_of(names: Iterable[str], where: str) -> dict[str, Scanner]:

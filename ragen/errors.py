@@ -252,6 +252,11 @@ class BackendError(RagenError, RuntimeError):
 class LimitReachedError(RagenError):
     """A rollout has reached a ``limit``; its replies are kept, and it can be resumed with a higher limit."""
 
+    def __init__(self, message: str, key: str = "") -> None:
+        """Store the configuration key to raise, such as ``limit.tokens``."""
+        super().__init__(message)
+        self.key = key
+
 
 class StorageError(RagenError, OSError):
     """A run's folder cannot be written, such as on a full disk; replies are kept, and the run can be resumed."""

@@ -28,8 +28,12 @@ class Log(StringIO):
         return written
 
 
-def progress_of(activity, trajectories=8, earlier=(0, 0, 0), **usage):
-    return Progress(activity, lambda: usage, trajectories, earlier)
+def progress_of(activity, trajectories=8, earlier=(0, 0, 0), before=None, **usage):
+    """The progress of a run that has used so much; of one that began with ``before``, if that is given."""
+    told = [before or {}]
+    progress = Progress(activity, lambda: told[0], trajectories, earlier)
+    told[0] = usage
+    return progress
 
 
 def test_what_earlier_runs_have_finished_counts_with_its_successes():
@@ -44,9 +48,16 @@ def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
     activity.answered({})
     progress.over(1)
     with activity.asking(5):
-        assert progress.words() == "3 of 8 trajectories, 1 reply, 1,234 tokens, $0.5000, 5 pending"
+        assert progress.words() == "3 of 8 trajectories, 1 reply, 5 pending, 1,234 tokens, $0.5000"
     activity.answered({}, is_kept=True)
-    assert progress.words() == "3 of 8 trajectories, 2 replies (1 kept), 1,234 tokens, $0.5000, 0 pending"
+    assert progress.words() == "3 of 8 trajectories, 2 replies (1 kept), 0 pending, 1,234 tokens, $0.5000"
+
+
+def test_a_resumed_run_says_which_numbers_are_of_all_runs():
+    usage = {"prompt_tokens": 1200, "completion_tokens": 34, "retries": 3}
+    progress = progress_of(Activity(), before={"prompt_tokens": 9}, **usage)
+    assert progress.words() == "0 of 8 trajectories, 0 replies, 0 pending, all runs: 1,234 tokens, 3 retries"
+    assert progress.words(60) == "0 of 8 trajectories, 0 pending, all runs: 3 retries"
 
 
 def test_the_success_so_far_is_told_as_a_count_and_the_time_left_at_the_pace_so_far(monkeypatch):
@@ -64,7 +75,7 @@ def test_a_narrow_terminal_omits_whole_parts_and_keeps_those_that_count_most():
     progress = progress_of(activity, 128, (64, 64, 32), **usage)
     activity.answered({})
     activity.failure = "HTTP 503:\n busy"
-    everything = "64 of 128 trajectories, 32 of 64 succeeded, 1 reply, 1,234 tokens, $0.5000, 0 pending, 3 retries, "
+    everything = "64 of 128 trajectories, 32 of 64 succeeded, 1 reply, 0 pending, 1,234 tokens, $0.5000, 3 retries, "
     assert progress.words() == progress.words(len(everything) + 100) == everything + "last failure: HTTP 503: busy"
     assert progress.words(80) == "64 of 128 trajectories, 32 of 64 succeeded, last failure: HTTP 503: busy"
     assert progress.words(10) == progress.words(80), "what cannot be omitted is cut by the terminal"

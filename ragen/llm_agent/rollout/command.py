@@ -26,7 +26,7 @@ from ragen.llm_agent.config.loading import check_whole, read_max_turn, unread_se
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.rollout.actor import read_sampling
 from ragen.llm_agent.rollout.player import MODES
-from ragen.llm_agent.rollout.progress import Progress
+from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import live_report, write_report_of
 from ragen.llm_agent.rollout.rollout_file import describe_run
@@ -220,13 +220,16 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
 
 def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
     """Print why the run ends, what is saved, and how to resume."""
-    word = "terminated" if stop.is_terminated else "interrupted"
-    reason = printable(str(why)).removesuffix(".") if isinstance(why, LimitReachedError | StorageError) else word
+    reason, further = "terminated" if stop.is_terminated else "interrupted", ""
+    if isinstance(why, LimitReachedError | StorageError):
+        reason = printable(str(why)).removesuffix(".")
+    if isinstance(why, LimitReachedError):  # replies that were pending count too
+        used, further = ", ".join(spent(file.used(usage_of(proxy))).values()), f", raise {why.key}"
+        reason += f": {used} so far" if used else ""
     finished = counted(file.written, "finished trajectory", "finished trajectories")
     replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
     print(f"{reason}; saved in {file.path.parent}: {finished}{replies}", file=sys.stderr)
     if command := command_that_goes_on(proxy.config):
-        further = ", with a higher limit" if isinstance(why, LimitReachedError) else ""
         print(f"to resume{further}: {command}", file=sys.stderr)
 
 

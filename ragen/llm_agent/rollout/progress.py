@@ -21,6 +21,14 @@ EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
 _BAR = 10  # columns
 _SPARE = ("tokens", "replies", "cost", "pending", "left", "retries")  # what a narrow terminal omits, in this order
+_OF_ALL_RUNS = ("tokens", "cost", "retries")
+
+
+def spent(usage: Mapping[str, float]) -> dict[str, str]:
+    """The tokens and the cost of some usage in words; nothing of what is 0 or unknown."""
+    tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+    cost = {"cost": f"${usage['cost']:,.4f}"} if "cost" in usage else {}
+    return ({"tokens": f"{tokens:,.0f} tokens"} if tokens else {}) | cost
 
 
 class Progress:
@@ -41,13 +49,14 @@ class Progress:
 
         Args:
             activity: The requests under way and the replies.
-            used: Returns tokens and cost of all runs.
+            used: Returns tokens, cost and retries of all runs.
             trajectories: Total number of trajectories.
             earlier: Number finished by earlier runs, how many of these can be judged, and how many of those succeeded.
         """
         self.finished, self._judged, self._succeeded = earlier
         self._before = self.finished
         self._activity, self._used, self._trajectories = activity, used, trajectories
+        self._has_earlier = any(used().values())
         self._reported = self._milestone()
         self._said = ""
         self._start = time.monotonic()
@@ -76,14 +85,18 @@ class Progress:
         """
         parts = self._parts()
         for spare in _SPARE:
-            if width is None or len(", ".join(parts.values())) <= width:
+            if width is None or len(self._joined(parts)) <= width:
                 break
             parts.pop(spare, None)
-        return ", ".join(parts.values())
+        return self._joined(parts)
+
+    def _joined(self, parts: Mapping[str, str]) -> str:
+        first = next((name for name in parts if name in _OF_ALL_RUNS), None)
+        said = {first: f"all runs: {parts[first]}"} if first and self._has_earlier else {}
+        return ", ".join({**parts, **said}.values())
 
     def _parts(self) -> dict[str, str]:
         usage, doing = self._used(), self._activity
-        tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
         kept = f" ({doing.kept} kept)" if doing.kept else ""
         left, failure = self._left_s(), " ".join(doing.failure.split())
         parts = {
@@ -91,9 +104,8 @@ class Progress:
             "succeeded": f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
             "left": f"{clock(left)} left" if left else "",
             "replies": counted(doing.replies, "reply", "replies") + kept,
-            "tokens": f"{tokens:,.0f} tokens" if tokens else "",
-            "cost": f"${usage['cost']:,.4f}" if "cost" in usage else "",
             "pending": f"{doing.under_way} pending",
+            **spent(usage),
             "retries": counted(int(retries), "retry", "retries") if (retries := usage.get("retries", 0)) else "",
             "failure": f"last failure: {failure}" if failure else "",
         }

@@ -140,7 +140,7 @@ class Limits:
         return limits
 
     def reached(self, usage: Mapping[str, float], seconds: float) -> str | None:
-        """Which limit is reached, in words; None if none is.
+        """The name of a limit that is reached; None if none is.
 
         Args:
             usage: What all runs have used.
@@ -148,11 +148,11 @@ class Limits:
         """
         tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
         if self.cost is not None and usage.get("cost", 0) >= self.cost:
-            return f"limit.cost={self.cost:g}: ${usage['cost']:,.4f} spent"
+            return "cost"
         if self.tokens is not None and tokens >= self.tokens:
-            return f"limit.tokens={self.tokens:g}: {tokens:,.0f} tokens used"
+            return "tokens"
         if self.minutes is not None and seconds >= 60 * self.minutes:
-            return f"limit.minutes={self.minutes:g}: time is up"
+            return "minutes"
         return None
 
     def watch(self, used: Callable[[], Mapping[str, float]]) -> Callable[[], None]:
@@ -169,6 +169,6 @@ class Limits:
 
         def check() -> None:
             if has_any and (reached := self.reached(used(), time.monotonic() - start)):
-                raise LimitReachedError(reached)
+                raise LimitReachedError(f"limit.{reached}={getattr(self, reached):g} is reached", f"limit.{reached}")
 
         return check

@@ -235,9 +235,12 @@ def test_a_trajectory_that_lacked_a_reply_goes_on_from_there(tmp_path):
 def test_a_limit_ends_a_run_in_order_and_a_higher_one_lets_it_go_on(whole, tmp_path, capsys):
     folder, requests = whole
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path, "limit.tokens=1000", "actor.openai.max_concurrency=1") == 4
+        assert run(server, tmp_path, "limit.tokens=1000", "actor.openai.max_concurrency=4") == 4
         told = capsys.readouterr().err
-        assert "limit.tokens=1000: 1," in told and "to resume, with a higher limit: " in told
+        tokens = used(tmp_path)["prompt_tokens"] + used(tmp_path)["completion_tokens"]
+        assert (
+            f"limit.tokens=1000 is reached: {tokens:,} tokens, $" in told and "to resume, raise limit.tokens: " in told
+        )
         assert 0 < len(server.bodies) < requests
         assert run(server, tmp_path, "limit.tokens=1000") == 4
         first = len(server.bodies)

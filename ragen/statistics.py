@@ -120,16 +120,17 @@ def solved_in_group(groups: Iterable[Sequence[float]]) -> float:
 def paired_interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The confidence interval of the mean difference between two models that played the same seeds.
 
-    One seed in favor of each side is added first, since the interval would be too narrow if few seeds differ (for
-    single episodes, this is the interval of D. G. Bonett and R. M. Price, 2012).
+    One seed in favor of each side is added first, since the interval would be too narrow if few seeds differ. Their
+    difference is the largest one seen (1 if there is none); for single episodes, this is the interval of D. G. Bonett
+    and R. M. Price (2012).
 
     Args:
         differences: The difference for each seed, from -1 to 1.
         confidence: The confidence level.
     """
-    count = len(differences) + 2
+    count, largest = len(differences) + 2, max(map(abs, differences), default=0.0) or 1.0
     mean = sum(differences) / count
-    variance = (sum(value * value for value in differences) + 2) / count - mean * mean
+    variance = (sum(value * value for value in differences) + 2 * largest * largest) / count - mean * mean
     half = z_value(confidence) * sqrt(variance / count)
     return max(-1.0, mean - half), min(1.0, mean + half)
 

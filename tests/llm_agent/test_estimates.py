@@ -3,6 +3,7 @@
 from itertools import combinations
 from math import sqrt
 from random import Random
+from statistics import fmean
 
 import pytest
 
@@ -102,6 +103,28 @@ def test_the_paired_interval_of_single_episodes_is_that_of_bonett_and_price():
 def test_few_seeds_without_a_difference_prove_nothing():
     low, high = paired_interval([0.0] * 3)
     assert low < -0.3 and high > 0.3
+
+
+def test_an_interval_over_seeds_of_several_samples_covers_the_difference_as_often_as_it_says():
+    random, covered, gain = Random(0), [], 0.2
+
+    def wins(chance, samples):
+        return sum(random.random() < chance for _ in range(samples))
+
+    for seeds, samples in ((8, 4), (8, 8), (32, 4), (32, 8)):
+        hits = 0
+        for _ in range(200):
+            chances = [random.random() for _ in range(seeds)]
+            better = [(wins(c + gain * (1 - c), samples) - wins(c, samples)) / samples for c in chances]
+            low, high = paired_interval(better)
+            hits += low <= gain / 2 <= high
+        covered.append(hits / 200)
+    assert min(covered) >= 0.92 and fmean(covered) <= 0.98, covered
+
+
+def test_seeds_that_differ_little_have_a_narrow_interval():
+    low, high = paired_interval([0.125, -0.125] * 8)
+    assert -0.07 < low < 0 < high < 0.07
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def comparison_tables(results: Sequence[Comparison], names: Sequence[str], width
 
 
 _CAPTION = (
-    "95% interval: of B - A over seeds; drawn towards 0 where they are few, so B - A need not be its middle. "
+    "95% interval: of B - A over seeds. With few seeds, its middle is closer to 0 than B - A. "
     "seeds A:B: on how many either did better. p: how likely so uneven a split is if neither is better."
 )
 

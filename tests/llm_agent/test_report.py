@@ -24,6 +24,7 @@ from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
 from ragen.parallel.stats import LaneStats
+from ragen.statistics import mean
 
 EVIL = [
     "</script><script>alert(1)</script>",
@@ -239,6 +240,12 @@ def test_rewards_are_those_of_episodes_that_can_be_judged():
     page = html_of(episode(turn(reward=2.0)), cut, episode(turn(reward=5.0), tag="Cut", env_id=2, error="503"))
     assert re.findall(r'data-label="reward">([^<]*)<', page) == ["2.000", "-", "2.000"]
     assert "Cut: reward" not in page and "Cut: turns" in page
+
+
+def test_a_mean_reward_is_rounded_as_on_the_terminal():
+    rewards = [0.9, 0.3, -0.1, 1.0, -0.1, 0.5, 0.5, 0.5]  # added up one by one, their mean is below 0.4375
+    page = html_of(*(episode(turn(reward=reward), env_id=n) for n, reward in enumerate(rewards)))
+    assert re.findall(r'data-label="reward">([^<]*)<', page) == ["0.438"] == [f"{mean(rewards):.3f}"]
 
 
 def test_a_last_board_is_drawn_in_the_colours_of_the_earlier_ones():

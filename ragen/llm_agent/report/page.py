@@ -25,7 +25,7 @@ from ragen.llm_agent.report.trajectories import MOST_IMAGES, TrajectoryWriter, b
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment, is_branch
 from ragen.parallel.stats import gathered
-from ragen.statistics import effective_episodes, wilson_interval
+from ragen.statistics import effective_episodes, mean, wilson_interval
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")
@@ -203,7 +203,7 @@ def _tag_row(tag: str, episodes: Sequence[Episode]) -> str:
         "failures": str(sum(not episode.success for episode in judged)),
         "env errors": str(kinds[ENV_ERROR]),
         "no reply": str(kinds[MISSING_REPLY]),
-        "reward": f"{sum(episode.reward for episode in judged) / len(judged):.3f}" if judged else "-",
+        "reward": f"{mean([episode.reward for episode in judged]):.3f}" if judged else "-",
         "turns": f"{turns / count:.1f}",
         "with invalid replies": f"{sum(episode.invalid for episode in episodes) / count:.0%}",
     }

@@ -24,6 +24,10 @@ def record(env_id, success, tag="A", seed=None, group_id=None, **more):
     } | more  # fmt: skip
 
 
+SHOWN = {"penalty": 0, "metrics": {}, "actions": [[1]], "infos": [{}], "messages": []}
+"""What a page needs of a record, beside what a comparison does."""
+
+
 def records(outcomes, **more):
     return [record(env_id, int(success), **more) for env_id, success in enumerate(outcomes)]
 
@@ -150,6 +154,14 @@ def test_several_models_are_a_board_with_pass_at_k_and_pass_hat_k(tmp_path, caps
     assert [*pairs] == ["A: a, B: b", "A: a, B: c", "A: b, B: c"]
     assert main([*runs, "report=true"]) == 2
     assert "3 are named; name two" in capsys.readouterr().err
+
+
+def test_no_p_is_shown_as_zero(tmp_path, capsys):
+    a = write(tmp_path / "a.jsonl", [each | SHOWN for each in records("0" * 12)])
+    b = write(tmp_path / "b.jsonl", [each | SHOWN for each in records("1" * 12)])
+    assert main([a, b, "-o", str(tmp_path / "page.html")]) == 0
+    assert "<0.001" in capsys.readouterr().out
+    assert 'data-label="p">&lt;0.001<' in (tmp_path / "page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("columns", [None, "40"])

@@ -24,7 +24,7 @@ from ragen.commands import CommandParser, command, counted
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, evaluate, independent
-from ragen.llm_agent.evaluation.tables import tables_of
+from ragen.llm_agent.evaluation.tables import shown_p, tables_of
 from ragen.llm_agent.rollout.rollout_file import check_output, name_of, read_records, rows_of
 from ragen.output import new_console, print_table
 from ragen.statistics import holm, mean, paired_interval, sign_test
@@ -193,7 +193,7 @@ def comparison_tables(results: Sequence[Comparison], names: Sequence[str], width
         "B - A": [f"{one.b - one.a:+.1%}" for one in results],
         "95% interval": [f"{one.low:+.1%} .. {one.high:+.1%}" for one in results],
         "seeds A:B": [f"{one.only_a}:{one.only_b}" for one in results],
-        "p": [f"{one.p:.3f}" for one in results],
+        "p": [shown_p(one.p) for one in results],
     }
     return tables_of(f"A: {names[0]}, B: {names[1]}", [one.tag for one in results], columns, width)
 
@@ -247,8 +247,8 @@ def tables_of_twos(runs: Sequence[Sequence[Record]], names: Sequence[str], width
         "B - A": [f"{one.b - one.a:+.1%}" for _, _, one, _ in twos],
         "95% interval": [f"{one.low:+.1%} .. {one.high:+.1%}" for _, _, one, _ in twos],
         "seeds A:B": [f"{one.only_a}:{one.only_b}" for _, _, one, _ in twos],
-        "p": [f"{one.p:.3f}" for _, _, one, _ in twos],
-        "p of all": [f"{p:.3f}" for _, _, _, p in twos],
+        "p": [shown_p(one.p) for _, _, one, _ in twos],
+        "p of all": [shown_p(p) for _, _, _, p in twos],
     }
     pairs = [f"A: {names[a]}, B: {names[b]}" for a, b, _, _ in twos]
     return tables_of("Pairs of runs", pairs, columns, width, "runs")

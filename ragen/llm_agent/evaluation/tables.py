@@ -89,6 +89,11 @@ def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:
     return sum(not turn["actions"] for turn in played_turns(state))
 
 
+def shown_p(p: float) -> str:
+    """A p-value with three decimals; never ``0.000``."""
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
+
+
 def print_summary(
     console: Console,
     seconds: Mapping[str, float],

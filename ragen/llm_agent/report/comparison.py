@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ragen.llm_agent.evaluation.tables import shown_p
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.page import about_of, cards_of, framed, table_of
 from ragen.llm_agent.report.plots import difference_bar, two_bars
@@ -97,7 +98,7 @@ def _tag_row(one: Any) -> str:
         ("B - A", f"{difference:+.1%}"),
         ("", difference_bar(one.low, difference, one.high, interval)),
         ("seeds A:B", f"{one.only_a}:{one.only_b}"),
-        ("p", f"{one.p:.3f}"),
+        ("p", shown(shown_p(one.p))),
     )
     told = "".join(
         f'<td class="number" data-label="{label}">{value}</td>' if label else f'<td class="bar half">{value}</td>'

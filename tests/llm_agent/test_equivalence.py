@@ -175,6 +175,14 @@ def test_the_command_checks_an_environment_of_ones_own(tmp_path: Path) -> None:
     assert "\nWalk " in ended.stdout and "All 7 are equal." in ended.stdout
 
 
+def test_a_configuration_is_checked_with_its_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[Any] = []
+    monkeypatch.setattr("ragen.llm_agent.testing.suite._run_all", lambda checks, size: played.extend(checks) or 0)
+    override = "custom_envs.SimpleSokoban.env_config.dim_x=8"
+    assert main((override, "--config-name", "_2_sokoban", "--seeds", "1")) == 0
+    assert {check.custom_envs["SimpleSokoban"]["env_config"]["dim_x"] for check in played} == {8}
+
+
 @pytest.fixture
 def walking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The environment's module in the current folder."""
@@ -216,6 +224,9 @@ def test_a_mistake_in_a_configuration_is_not_passed_over_and_a_missing_package_i
         (("--env-type", "walking:Walk", "--env-config", "speed=3"), "It has shows_pid, step_size"),
         (("--env-type", "walking:Walk", "--env-config", "speed"), "expected KEY=VALUE"),
         (("--config-name", "nowhere"), "no configuration 'nowhere'"),
+        (("--config-name", "_2_sokoban", "es_manager.max_wrokers=2"), "Did you mean 'es_manager.max_workers"),
+        (("es_manager.max_workers=2", "--seeds", "1"), "'es_manager.max_workers=2' changes a configuration; name one"),
+        (("seeds=1",), "Did you mean '--seeds 1'?"),
         (("--seeds", "0"), "expected a number of at least 1"),
     ],
 )

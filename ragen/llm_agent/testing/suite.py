@@ -4,7 +4,7 @@
     ragen suite --backend executor                  the same with another kind of workers
     ragen suite --backend ray --remove-nodes        with workers on a local Ray cluster of several nodes, some of which
                                                     are lost
-    ragen suite --config-name my_config             the tags of a configuration
+    ragen suite --config-name my_config key=value   the tags of a configuration
     ragen suite --env-type my_package.my_module:MyEnv --env-config size=8 level=hard
 
 Each check plays the same seeds and replies twice: in the main process, undisturbed, and in workers. Everything that the
@@ -28,14 +28,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ragen.commands import CommandParser
+from ragen.commands import CommandParser, check_no_option
 from ragen.env import resolve_env
 from ragen.env.base import BaseEnv
 from ragen.env.registry import registered_names
 from ragen.errors import ConfigError, RagenError, without_values
 from ragen.extras import check_installed
 from ragen.llm_agent.config.environments import check_extras, read_config
-from ragen.llm_agent.config.loading import load_config
+from ragen.llm_agent.config.loading import load_config, settings_of_base
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.output import new_console, print_table
@@ -404,9 +404,13 @@ def shipped_checks() -> list[Check]:
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run checks, print a table, and return the exit status: 0 if all rollouts are equal, else 1."""
-    options = parser(prog).parse_args(arguments)
+    top = parser(prog)
+    options = top.parse_intermixed_args(arguments)
     sys.path.append(os.getcwd())  # environments of one's own are looked for where the command is given
     try:
+        check_no_option(top, options.overrides, lambda name, _: name in settings_of_base())
+        if options.overrides and options.config_name is None:
+            raise ConfigError(f"{options.overrides[0]!r} changes a configuration; name one with --config-name.")
         if options.backend != "ray" and (options.remove_nodes or options.nodes):
             raise ConfigError("--nodes and --remove-nodes are for --backend ray.")
         if options.backend == "ray":
@@ -438,7 +442,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         examples=(
             f"{prog}",
             f"{prog} --backend executor",
-            f"{prog} --config-name _2_sokoban",
+            f"{prog} --config-name _2_sokoban custom_envs.SimpleSokoban.env_config.dim_x=8",
             f"{prog} --env-type my_package.my_game:MyGame --env-config size=4",
         ),
     )
@@ -457,6 +461,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="where it lies (default: the package's own folder)",
     )
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides of that configuration")
+    parser.settings = settings_of_base
     default = Size()
     parser.add_argument("--seeds", type=_positive, default=default.seeds, help=f"episodes (default {default.seeds})")
     parser.add_argument("--turns", type=_positive, default=default.turns, help=f"of each (default {default.turns})")
@@ -480,7 +486,7 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
     if options.env_type is None and options.config_name is None:
         return shipped_checks()
     if options.config_name is not None:
-        given = load_config(options.config_name, directory=options.config_path)
+        given = load_config(options.config_name, options.overrides, options.config_path)
         read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
         chosen = tags_of(given, used=True)
     else:

@@ -1,6 +1,6 @@
 """The equivalence suite as a script and for pytest: ``python test_multiprocessing_es_manager.py`` is ``ragen suite``.
 
-pytest collects the same checks, a test for each.
+pytest collects the same checks, a test for each; but the tags of a type share one, in one manager.
 """
 
 import sys
@@ -14,32 +14,42 @@ from ragen.llm_agent.testing.suite import (
     Check,
     Size,
     checks_of_disturbances,
+    checks_of_the_engine,
     main,
+    playable,
     run,
-    shipped_checks,
     shipped_envs,
 )
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
-    """Give pytest every check as a test of its own: all of them for one kind of workers, disturbances for the other."""
+    """Give pytest the checks: all of them for one kind of workers, disturbances for the other."""
     if "check" in metafunc.fixturenames:
         disturbed = checks_of_disturbances({tag: shipped_envs()[tag] for tag in MIXED})
-        kinds = [("process", shipped_checks()), ("executor", disturbed)]
-        cases = {f"{backend}-{check}": (check, backend) for backend, checks in kinds for check in checks}
+        checks = [*checks_of_types(), *disturbed, *checks_of_the_engine()]
+        cases = {f"process-{check}": (check, "process") for check in checks}
+        cases |= {f"executor-{check}": (check, "executor") for check in disturbed}
         metafunc.parametrize(("check", "backend"), cases.values(), ids=cases)
+
+
+def checks_of_types() -> list[Check]:
+    """One check for each type of environment, with all its tags: starting workers costs more than playing most."""
+    types: dict[str, dict[str, Any]] = {}
+    for tag, entry in playable(shipped_envs()).items():
+        types.setdefault(entry["env_type"], {})[tag] = entry
+    return [Check(" ".join(tags), tags) for tags in types.values()]
 
 
 def test_workers_give_the_rollouts_of_the_main_process(check: Check, backend: str) -> None:
     """The check, under pytest."""
     before = _children()
-    size = Size(backend=backend, seeds=1, groups=1) if _is_heavy(check) else Size(backend=backend)
+    size = Size(backend=backend, seeds=1, groups=1, workers=1) if _is_heavy(check) else Size(backend=backend)
     assert run(check, size).difference == ""
     assert _children() <= before
 
 
 def _is_heavy(check: Check) -> bool:
-    """Whether environments have programs of their own, a browser or a sandbox: half as many say as much."""
+    """Whether environments have programs of their own, a browser or a sandbox: fewer say as much."""
     return all(resolve_env(entry["env_type"])[0].cost_hint == "heavy" for entry in check.custom_envs.values())
 
 

@@ -26,9 +26,24 @@ from ragen.parallel.lanes.handle import Ending
 from support import leftovers
 
 TESTS = Path(__file__).resolve().parents[1]
-PRELOADED = (  # what modules of tests import; none of them starts a thread or changes the process
+PRELOADED = (  # what tests and most environments import; none of them starts a thread or changes the process
     "gymnasium",
+    "numpy",
     "pytest",
+    "ragen.env.bandit.env",
+    "ragen.env.base",
+    "ragen.env.countdown.env",
+    "ragen.env.frozen_lake.env",
+    "ragen.env.game_2048.env",
+    "ragen.env.grid",
+    "ragen.env.metamathqa.env",
+    "ragen.env.rubikscube.env",
+    "ragen.env.sokoban.env",
+    "ragen.env.sudoku.env",
+    "ragen.env.text",
+    "ragen.env.webshop.env",
+    "ragen.games.gym_game",
+    "ragen.meta.making",
     "ragen.vector.lane_vector_env",
     "support.check_cases",
     "support.episodes",
@@ -37,9 +52,9 @@ PRELOADED = (  # what modules of tests import; none of them starts a thread or c
     "support.gym_envs",
     "support.meta_envs",
 )
-MOST = 3  # that wait for a test that needs one like them
+MOST = 6  # that wait for a test that needs one like them; the checker alone takes four kinds
 ALONE = frozenset({"support.bare_worker"})  # where this is imported, workers are others
-CHANGES = ("PYTEST_CURRENT_TEST", "RAGEN_TESTS_BACKEND")  # change between tests, and mean workers nothing
+CHANGES = ("PYTEST_CURRENT_TEST", "RAGEN_TESTS_BACKEND", "COLUMNS")  # change between tests, and mean workers nothing
 
 
 @dataclass(eq=False)

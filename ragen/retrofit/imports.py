@@ -7,7 +7,6 @@ keeps its own modules, which must provide the names that are imported *from* the
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,7 +53,7 @@ def needed_modules(roots: tuple[str, ...] = ROOTS) -> Needed:
         seen.add(module)
         waiting += filter(None, [module.rpartition(".")[0]])
         files[known[module].relative_to(PACKAGE.parent).as_posix()] = known[module]
-        for target, name in references(known[module], known):
+        for target, name in references(known[module]):
             if f"{target}.{name}" in known:
                 waiting.append(f"{target}.{name}")
             elif target not in known:
@@ -76,17 +75,20 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def references(path: Path, known: dict[str, Path]) -> Iterator[tuple[str, str | None]]:
+@cache
+def references(path: Path) -> tuple[tuple[str, str | None], ...]:
     """The modules and names that a file imports at run time, and the modules that it names in strings."""
-    tree = ast.parse(path.read_bytes(), str(path))
-    for_types = [each for each in ast.walk(tree) if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test)]
-    never_run = {id(inner) for each in for_types for inner in ast.walk(each)}
-    for node in (each for each in ast.walk(tree) if id(each) not in never_run):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
+    known, found = modules(), list[tuple[str, str | None]]()
+    waiting: list[ast.AST] = [ast.parse(path.read_bytes(), str(path))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and (module := node.value.partition(":")[0]) in known and "." in module:
+                found.append((module, None))
+        elif isinstance(node, ast.Import):
+            found += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from ((str(node.module), alias.name) for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
-            module = node.value.partition(":")[0]
-            if module in known:
-                yield module, None
+            found += [(str(node.module), alias.name) for alias in node.names]
+        elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+            waiting += ast.iter_child_nodes(node)
+    return tuple(found)

@@ -46,7 +46,7 @@ def test_modules_that_a_checkout_needs_import_no_others():
     known = modules()
     names = {name for name, path in known.items() if path in files.values()}
     for name in names:
-        for target, inner in references(known[name], known):
+        for target, inner in references(known[name]):
             wanted = f"{target}.{inner}" if f"{target}.{inner}" in known else target
             assert (
                 wanted in names or wanted.startswith((*LEFT_OUT,)) or wanted in KEPT or not wanted.startswith("ragen")
@@ -75,7 +75,7 @@ NEWER = {
 def test_modules_that_a_checkout_needs_are_python_3_10():
     for path in needed_modules().files.values():
         tree = ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
-        used = {f"{target}.{name}" if name else target for target, name in references(path, modules())}
+        used = {f"{target}.{name}" if name else target for target, name in references(path)}
         used |= {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         assert not used & NEWER, path
         noted = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "add_note"]

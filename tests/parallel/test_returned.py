@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,7 @@ STEPS = {
     "<object object> (object); expected a tuple " + FOUR: object(),
     "'1.0' (str) as reward; expected a number": ("seen", "1.0", True, {}),
     "array([1., 2.]) (ndarray) as reward; expected a number": ("seen", np.array([1.0, 2.0]), True, {}),
+    "1j (complex) as reward; expected a number": ("seen", 1j, True, {}),
     "None as done; expected True or False": ("seen", 1.0, None, {}),
     "array([ True, False]) (ndarray) as done; expected True or False": ("seen", 1.0, np.array([True, False]), {}),
     "'no' (str) as done; expected True or False": ("seen", 1.0, "no", {}),
@@ -78,6 +81,14 @@ def test_what_stands_for_numbers_and_flags_is_taken(given: Any) -> None:
     env.step_gives = given
     result = RAGEN.play(env, Turn(("go",), 1))
     assert result.reward == given[1] and result.done is True
+
+
+@pytest.mark.parametrize("reward", [np.array([0.5]), np.array([[0.5]], np.float32), Fraction(1, 2), Decimal("0.5")])
+def test_what_holds_one_number_is_that_number(reward: Any) -> None:
+    env = Given()
+    env.step_gives = ("seen", reward, True, {})
+    result = RAGEN.play(env, Turn(("go",), 1))
+    assert type(result.reward) is float and f"{result.reward:g}" == "0.5"
 
 
 @pytest.mark.parametrize("given", [5, None, {}, [[[1], [2, 3]]], np.zeros((2, 2))])

@@ -4,8 +4,10 @@
 
 A sandbox, a browser or a Java virtual machine computes in its own processes, so child processes count: those that have
 ended by ``RUSAGE_CHILDREN``, live ones by the clock that the kernel keeps for each process. A thread in the run queue
-of a busy machine neither computes nor waits: Linux counts that time for each thread (``schedstat``) and, for children,
-for the whole machine (``/proc/pressure/cpu``). Time that the system does not account for counts as waiting.
+of a busy machine neither computes nor waits: Linux counts that time for each thread (``schedstat``). For children it
+is estimated, as the longer the more they computed and the more programs wanted a processor (``/proc/loadavg``), and at
+most the time in which anything on the machine was queued (``/proc/pressure/cpu``). Time that the system does not
+account for counts as waiting.
 
 A process whose own parent ended before it was first seen is not counted.
 """
@@ -30,6 +32,7 @@ except ImportError:  # on Windows
 SLOW = 3e-4  # seconds of work from which it pays to measure how they were spent
 UNEXPLAINED = 0.1  # share of apparent waiting from which child processes are searched for
 SEARCHING = 0.05  # share of the time that searching for child processes may take
+_PROCESSORS = os.cpu_count() or 1
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -117,6 +120,7 @@ class Reading(NamedTuple):
         children: Processor time of child processes.
         pressure: Time in which any process of the machine stood in a run queue; 0 where there are no children.
         at: When this was read, on ``time.perf_counter()``.
+        crowd: For each processor, how many programs wanted it beyond the first one; 0 where there are no children.
     """
 
     own: float
@@ -124,6 +128,7 @@ class Reading(NamedTuple):
     children: float
     pressure: float
     at: float = 0.0
+    crowd: float = 0.0
 
 
 class UsageClock:
@@ -144,6 +149,7 @@ class UsageClock:
         self._search_s = 0.0
         self._queued_ns = _Counter("/proc/thread-self/schedstat", 1)
         self._pressure_us = _Counter("/proc/pressure/cpu", 4)
+        self._running = _Counter("/proc/loadavg", 3)
 
     def begin(self) -> Reading:
         """A reading before some work."""
@@ -159,10 +165,13 @@ class UsageClock:
                 children += _of_process(pid)
             except OSError:  # it has ended, and is among those
                 self._children.discard(pid)
-        pressure = self._pressure_us.read() * 1e-6 if children else 0.0
+        pressure, crowd = 0.0, 0.0
+        if children:
+            pressure = self._pressure_us.read() * 1e-6
+            crowd = max(0.0, self._running.read() / _PROCESSORS - 1.0)
         queued, at = self._queued_ns.read() * 1e-9, time.perf_counter()
         # Last, since the kernel likes to let others run after it was asked for this: which is part of what comes next.
-        return Reading(self._own(), queued, children, pressure, at)
+        return Reading(self._own(), queued, children, pressure, at, crowd)
 
     def usage(self, before: Reading) -> tuple[Usage, Reading]:
         """How the time since a reading was spent; and a reading now."""
@@ -178,8 +187,8 @@ class UsageClock:
 
     def close(self) -> None:
         """Close the descriptors; a later reading reopens them."""
-        self._queued_ns.close()
-        self._pressure_us.close()
+        for counter in (self._queued_ns, self._pressure_us, self._running):
+            counter.close()
 
     def _may_search(self, seconds: float) -> bool:
         since = time.perf_counter() - self._searched
@@ -208,25 +217,25 @@ def spent(before: Reading, now: Reading) -> Usage:
     computed = max(0.0, now.own - before.own) + by_children
     waited = now.at - before.at - computed - max(0.0, now.queued - before.queued)
     if by_children and before.pressure:
-        waited -= now.pressure - before.pressure  # an upper bound of the time that children were queued
+        waited -= min(now.pressure - before.pressure, by_children * now.crowd)
     return Usage(computed, max(0.0, waited))
 
 
 class _Counter:
-    """A number in a file of the operating system; each thread opens the file once."""
+    """A number in a file of the operating system, such as 7, ``total=7`` or 7/200; each thread opens the file once."""
 
     def __init__(self, path: str, field: int) -> None:
         self._path, self._field = path, field
         self._opened: tuple[int, int] | None = None  # by which thread, and the descriptor
 
     def read(self) -> int:
-        """The number, 0 if the system does not count it; a name and "=" may precede it."""
+        """The number, 0 if the system does not count it."""
         thread = threading.get_native_id()
         try:
             if self._opened is None or self._opened[0] != thread:
                 self.close()
                 self._opened = thread, os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._opened[1], 256, 0).split()[self._field].rpartition(b"=")[2])
+            return int(os.pread(self._opened[1], 256, 0).split()[self._field].rpartition(b"=")[2].partition(b"/")[0])
         except (OSError, IndexError, ValueError):
             return 0
 

@@ -17,6 +17,7 @@ from ragen.returned import SHOWN, checked_done, is_reward, wrong, wrong_step
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
+_NUMBERS = frozenset({int, float, bool})
 RAW_REWARD = ("raw_reward",)  # summed by the 2026 version of RAGEN
 
 named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
@@ -102,7 +103,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
             break
     if totals is not None:
         info.update(totals)
-    if type(reward) not in IMMUTABLE:
+    if type(reward) not in _NUMBERS:
         reward = _own_reward(env, reward)
     if done is not True and done is not False:
         done = checked_done(env, done)
@@ -201,10 +202,12 @@ def _as_image(env: Any, image: Any) -> Any:
 
 
 def _own_reward(env: Any, reward: Any) -> Any:
-    """A reward of another type than Python's own numbers, detached."""
+    """A reward of another type than Python's own numbers, detached; a scalar of NumPy or torch remains one."""
     if not is_reward(reward):
         raise wrong(env, "step", reward, "a number", "reward")
-    return copied(reward)
+    if getattr(reward, "shape", None) == ():
+        return copied(reward)
+    return float(reward.item() if hasattr(reward, "item") else reward)
 
 
 def digest_observation(observation: Observation) -> Any:

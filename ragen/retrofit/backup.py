@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from ragen.errors import RetrofitError
 
@@ -110,15 +111,26 @@ def refuse_edits(root: Path) -> None:
         )
 
 
-def undo(root: Path, force: bool = False) -> tuple[int, int]:
+class Undone(NamedTuple):
+    """What an undo did.
+
+    Attributes:
+        restored: Number of restored files.
+        removed: Number of removed ones.
+        left: Files of others beside removed ones, in folders that no restored file is in.
+    """
+
+    restored: int
+    removed: int
+    left: list[str]
+
+
+def undo(root: Path, force: bool = False) -> Undone:
     """Restore all files.
 
     Args:
         root: The checkout.
         force: Discard later edits of installed files.
-
-    Returns:
-        The number of restored files, and of removed ones.
 
     Raises:
         RetrofitError: There is no retrofit, or installed files were edited.
@@ -134,7 +146,7 @@ def undo(root: Path, force: bool = False) -> tuple[int, int]:
     if was == AFTER and not force:
         refuse_edits(root)
     added = [path for path, content in originals(root).items() if content is None]
-    brought_back = len(_paths(root, BEFORE))
+    restored = _paths(root, BEFORE)
     _git(root, "symbolic-ref", "HEAD", f"refs/heads/{BEFORE}")
     _git(root, "read-tree", AFTER)
     _git(root, "reset", "--quiet", "--hard", BEFORE)
@@ -142,7 +154,10 @@ def undo(root: Path, force: bool = False) -> tuple[int, int]:
         _remove_traces(root, Path(path))
     os.replace(root / FOLDER, root / _OLD)
     clean(root)
-    return brought_back, len(added)
+    own = {parent for path in restored for parent in Path(path).parents}
+    folders = {root / parent for path in added for parent in Path(path).parents if parent not in own}
+    left = {path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    return Undone(len(restored), len(added), sorted(path.relative_to(root).as_posix() for path in left))
 
 
 def clean(root: Path) -> None:

@@ -408,9 +408,7 @@ def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, mod
         for line in _counters(tree, name):
             adapted.in_main.setdefault(env_type, f"{name} keeps state in its class ({where}:{line})")
         for line in _hashes(tree):
-            adapted.salted.setdefault(
-                env_type, f"{where}:{line} takes Python's hash of a text, of another salt each time"
-            )
+            adapted.salted.setdefault(env_type, f"{where}:{line} hashes a text, which Python salts in each process")
 
 
 def _counters(tree: ast.Module, name: str) -> Iterator[int]:

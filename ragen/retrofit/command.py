@@ -150,8 +150,10 @@ def _check_configurations(root: Path, names: Sequence[str]) -> None:
 
 def _undo(root: Path, force: bool) -> int:
     refuse_remains(root)
-    brought_back, removed = backup.undo(root, force)
-    print(f"{root} is as it was: {brought_back} files brought back, {removed} removed.")
+    undone = backup.undo(root, force)
+    print(f"{root} is as it was: {undone.restored} files brought back, {undone.removed} removed.")
+    if undone.left:
+        print(f"Left in folders of the retrofit, since they are not its own: {', '.join(undone.left)}.")
     return DONE
 
 
@@ -177,7 +179,7 @@ def _describe(checkout: Checkout, adapted: Adapted, is_in_place: bool) -> None:
     for env_type, why in adapted.in_main.items():
         print(f"  {env_type} stays in the main process: {why}")
     for env_type, why in adapted.salted.items():
-        print(f"  {env_type} stays in the main process unless Python is started with PYTHONHASHSEED=0: {why}")
+        print(f"  workers play {env_type} only where Python is started with PYTHONHASHSEED=0, as for the proof: {why}")
     outside = sorted(needed_modules().outside - set(sys.stdlib_module_names))
     print(
         f"  needs {', '.join(_NEEDED[name] for name in outside if name in _NEEDED)}, and uses others if they are there"
@@ -234,7 +236,7 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
     if code == _DIFFERENT:
         reason = "rollouts differ"
     elif code == _NOTHING_PLAYED:
-        reason = "none of its environments can be played here (run this where you train, or add --no-suite)"
+        reason = "none of its environments could be compared here (run this where you train, or add --no-suite)"
     else:
         why = (errors.strip().splitlines() or [f"exit code {code}"])[-1].removeprefix("error: ").rstrip(".")
         reason = f"the proof could not be run ({why}). Use the Python that you train with, or add --no-suite"

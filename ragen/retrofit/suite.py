@@ -39,7 +39,7 @@ EQUAL, REFUSED, NOTHING, DIFFERENT = 0, 2, 3, 4  # not 1, with which Python exit
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
 ODD = ("", "fly", "Up Down", "<answer>Up</answer>", "search[lamp]", "1 + 1", "\u2191")
 _SECTIONS = ("es_manager", "custom_envs", "seed")
-_PATIENCE = 30  # seconds that an episode of one tag may take; what takes longer waits for something that is not here
+_PATIENCE = 120  # seconds that a tag may take; what takes longer waits for something that is not here
 
 
 # What configurations play
@@ -144,7 +144,7 @@ class Verdict:
 
     Attributes:
         played: The tag.
-        skipped: Why it was not played; empty if it was.
+        skipped: Why it was not played or not compared in workers; empty if it was.
         differences: The differences, one sentence each.
         stays: Whether its environments stay in the main process.
         own: Whether it was compared with the checkout's own manager.
@@ -158,10 +158,10 @@ class Verdict:
 
     def __str__(self) -> str:
         name = f"  {self.played.tag:24} {self.played.mode:5}"
-        if self.skipped:
-            return f"{name} not played: {self.skipped}"
         if self.differences:
             return f"{name} DIFFERS {'; '.join(self.differences)}"
+        if self.skipped:
+            return f"{name} {self.skipped}"
         equal = "equal, also to its own manager's" if self.own else "equal"
         return f"{name} {equal}; stays in the main process" if self.stays else f"{name} {equal}"
 
@@ -191,44 +191,68 @@ def examine(played: Played, workers: int, own: Any) -> Verdict:
     """Play a tag in one mode in all four ways, and compare."""
     verdict, counters = Verdict(played, own=own is not None), ClassCounters(played.entry["env_type"])
     in_main, mode = played.config(use_multiprocessing=False), played.mode
-    try:
-        strict = played.config(use_multiprocessing=False, on_env_failure="raise")
-        with _alarm(_PATIENCE), EnvStateManager(strict, mode) as manager:
-            record(manager, 1)
+    strict = played.config(use_multiprocessing=False, on_env_failure="raise")
+    ours, error = attempt(EnvStateManager, strict, mode, _PATIENCE)
+    if error is not None:
+        when = f"not compared in workers: raises in episode {ours.episodes}:" if ours.notes else "not played:"
+        verdict.skipped = f"{when} {first_line(error)}"
+    if own is not None and not isinstance(error, TimeoutError):
         counters.restore()
-        with EnvStateManager(in_main, mode) as manager:
-            expected = record(manager)
-    except Exception as error:
-        verdict.skipped = first_line(error)
+        theirs, their_error = attempt(own, in_main, mode)
+        if error is None and their_error is not None:
+            verdict.differences.append(f"its own EnvStateManager raised: {first_line(their_error)}")
+        elif error is not None and their_error is None:
+            verdict.differences.append(f"its own EnvStateManager did not raise {first_line(error)}")
+        elif difference := theirs.first_difference(ours):
+            verdict.differences.append(f"from its own EnvStateManager's: {difference}")
+        elif ours.notes and their_error is not None and error is not None:
+            is_same = first_line(their_error) == first_line(error)
+            verdict.skipped += f"; its own manager {'does so too' if is_same else f'raises {first_line(their_error)}'}"
+    if error is not None:
         return verdict
+    counters.restore()
+    with EnvStateManager(in_main, mode) as manager:
+        expected = record(manager)
     for name, disturb in (("in workers", None), ("with workers killed", kill_a_worker)):
         counters.restore()
         try:
             with EnvStateManager(played.config(use_multiprocessing=True, max_workers=workers), mode) as manager:
                 got = record(manager, before_turn=disturb)
                 verdict.stays = manager.home(0) == "main"
-        except Exception as error:
-            verdict.differences.append(f"{name}: {first_line(error)}")
+        except Exception as failure:
+            verdict.differences.append(f"{name}: {first_line(failure)}")
             continue
         if difference := expected.first_difference(got):
             verdict.differences.append(f"{name}: {difference}")
-    if own is not None:
-        counters.restore()
-        with EnvStateManager(in_main, mode) as manager:
-            ours = record(manager, as_numbers=True)
-        counters.restore()
-        try:
-            with contextlib.closing(own(in_main, mode=mode)) as manager:
-                theirs = record(manager, as_numbers=True)
-            if difference := theirs.first_difference(ours):
-                verdict.differences.append(f"from its own EnvStateManager's: {difference}")
-        except Exception as error:
-            verdict.differences.append(f"its own EnvStateManager raised: {first_line(error)}")
     return verdict
 
 
+def attempt(kind: Any, config: Any, mode: str, seconds: int = 0) -> tuple[Recording, Exception | None]:
+    """Record a new manager as far as it comes.
+
+    Args:
+        kind: Its class.
+        config: The configuration.
+        mode: The mode.
+        seconds: How long it may take; 0 for any time.
+
+    Returns:
+        The recording, with numbers alike, and the exception that ended it early.
+    """
+    seen = Recording()
+    try:
+        with _alarm(seconds), contextlib.closing(kind(config, mode=mode)) as manager:
+            record(manager, as_numbers=True, seen=seen)
+    except Exception as error:
+        return seen, error
+    return seen, None
+
+
 def record(
-    manager: Any, episodes: int = EPISODES, before_turn: BeforeTurn | None = None, as_numbers: bool = False
+    manager: Any,
+    before_turn: BeforeTurn | None = None,
+    as_numbers: bool = False,
+    seen: Recording | None = None,
 ) -> Recording:
     """Record everything that a manager, RAGEN's or ours, shows after each call of some episodes.
 
@@ -236,17 +260,18 @@ def record(
 
     Args:
         manager: The manager.
-        episodes: Number of episodes.
         before_turn: Called with the manager and the turn's index before each turn, to disturb it.
         as_numbers: Whether ``1``, ``1.0`` and ``numpy.float64(1)`` are equal, a list and a tuple too, and the order of
             keys does not matter.
+        seen: The recording to add to; None for a new one.
     """
-    seen, shown = Recording(), _loose if as_numbers else lambda value: value
+    seen = Recording() if seen is None else seen
+    shown = _loose if as_numbers else lambda value: value
 
     def note(place: str, caches: Any) -> None:
         seen.note(place, shown([caches, [vars(entry["status"]) for entry in manager.envs]]))
 
-    for episode in range(episodes):
+    for episode in range(EPISODES):
         seen.begin_episode()
         active = manager.reset()
         note("reset", active)
@@ -365,9 +390,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             verdict = examine(played, options.workers, own)
         verdicts.append(verdict)
         print(verdict, flush=True)
-    skipped, different = sum(bool(v.skipped) for v in verdicts), sum(bool(v.differences) for v in verdicts)
+    skipped, different = (
+        sum(bool(v.skipped and not v.differences) for v in verdicts),
+        sum(bool(v.differences) for v in verdicts),
+    )
     equal = len(verdicts) - skipped - different
-    print(f"{equal} equal, {different} different, {skipped} not played.")
+    print(f"{equal} equal, {different} different, {skipped} not compared.")
     if different:
         return DIFFERENT
     return EQUAL if equal else NOTHING

@@ -209,11 +209,12 @@ def test_an_interrupted_proof_says_what_became_of_the_checkout(checkout, capsys,
 
 
 @of_one
-def test_undo_leaves_alone_what_others_put_beside_ours(checkout):
+def test_undo_leaves_alone_what_others_put_beside_ours_and_names_it(checkout, capsys):
     put(checkout)
     (checkout / "ragen/parallel/notes.txt").write_text("mine")
     (checkout / "ragen/parallel/__pycache__").mkdir()
     assert command.main([str(checkout), "--undo"]) == 0
+    assert capsys.readouterr().out.endswith(", since they are not its own: ragen/parallel/notes.txt.\n")
     assert [path.name for path in (checkout / "ragen/parallel").iterdir()] == ["notes.txt"]
 
 
@@ -522,10 +523,11 @@ def test_workers_leave_out_what_the_package_imports(tmp_path):
     assert python("-c", code, cwd=checkout, path=checkout, RAGEN_SUPERVISOR="x").stdout.strip() == "False None"
 
 
-def test_what_depends_on_salted_hashes_stays_in_main_unless_they_are_not_salted(checkout):
+def test_what_depends_on_salted_hashes_stays_in_main_unless_they_are_not_salted(checkout, capsys):
     walk = checkout / "ragen/env/walk/env.py"
     walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random(hash(str(seed)))"))
     put(checkout)
+    assert "workers play walk only where Python is started with PYTHONHASHSEED=0" in capsys.readouterr().out
     code = (
         "import ragen.env; from ragen.env.registry import staying_in_main as s; print(s(['walk', 'counted', 'other']))"
     )
@@ -550,7 +552,7 @@ def test_the_suite_proves_it(checkout):
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ") and line.split()}
     assert "val   equal, also to its own manager's" in lines["Walk"]
     assert "stays in the main process" in lines["Counted"] and "not played: ModuleNotFoundError" in lines["Absent"]
-    assert "3 equal, 0 different, 1 not played.\nNote: ragen/llm_agent/es_manager.py differs from" in ran.stdout
+    assert "3 equal, 0 different, 1 not compared.\nNote: ragen/llm_agent/es_manager.py differs from" in ran.stdout
     assert backup.state(checkout) == backup.AFTER
     assert retrofit(checkout, "--undo").returncode == 0
     assert bytes_of(checkout) == before
@@ -561,7 +563,15 @@ EDITS = {  # of a manager, each for the tag of its name
     "entry['env'].reset(seed=seed": "entry['env'].reset(seed=seed + 5 * (entry['tag'] == 'Shifted')",
     "given - base + 1": "given * (self.config.env_configs.tags[0] != 'Rewound') - base + 1",
     "reward + gained": "(reward + gained) * (1 + (entry['tag'] == 'Doubled'))",
+    "for action in known[": "for action in [] if entry['tag'] == 'Tamed' else known[",
 }
+
+
+BUG = """
+        self.turns = getattr(self, "turns", 0) + 1
+        if self.config.length == 99 and self.turns > 2:
+            raise RuntimeError("bug of mine")
+"""
 
 
 @pytest.mark.processes
@@ -574,19 +584,26 @@ def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tm
         text = text.replace(old, new)
     manager.write_text(text)
     walk = checkout / "ragen/env/walk/env.py"
-    walk.write_text(walk.read_text().replace("Random(seed)", "Random(seed + 50 * (mode == 'val'))"))
-    tags = "Moded", "Shifted", "Rewound", "Doubled", "Walk"
+    text = walk.read_text().replace("Random(seed)", "Random(seed + 50 * (mode == 'val'))")
+    walk.write_text(text.replace("        self.place +=", BUG + "        self.place +="))
+    tags = "Moded", "Shifted", "Rewound", "Doubled", "Walk", "Tamed", "Raising"
     config = (checkout / "config/base.yaml").read_text().replace("[Walk, Counted]", "[Rewound, Doubled]")
-    (checkout / "config/base.yaml").write_text(config.replace("[Walk, Absent]", "[Moded, Shifted, Walk]"))
-    entry = "{env_type: walk, max_actions_per_traj: 6, env_config: {length: 9}}\n"
-    (checkout / "config/envs.yaml").write_text("custom_envs:\n" + "".join(f"  {tag}: {entry}" for tag in tags))
+    (checkout / "config/base.yaml").write_text(
+        config.replace("[Walk, Absent]", "[Moded, Shifted, Walk, Tamed, Raising]")
+    )
+    entry = "  {}: {{env_type: walk, max_actions_per_traj: 6, env_config: {{length: {}}}}}\n".format
+    entries = [entry(tag, 99 if tag in ("Tamed", "Raising") else 9) for tag in tags]
+    (checkout / "config/envs.yaml").write_text("custom_envs:\n" + "".join(entries))
     before = bytes_of(checkout)
     ran = retrofit(checkout)
     told = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
     for tag, mode in zip(tags, ("val", "val", "train", "train"), strict=False):
         assert f" {mode:5} DIFFERS from its own EnvStateManager's: " in told[tag], ran.stdout + ran.stderr
     assert told["Walk"].endswith("val   equal, also to its own manager's")
-    assert "1 equal, 4 different, 0 not played." in ran.stdout
+    assert "DIFFERS its own EnvStateManager did not raise RuntimeError: bug of mine" in told["Tamed"]
+    same = "not compared in workers: raises in episode 1: RuntimeError: bug of mine; its own manager does so too"
+    assert told["Raising"].endswith(same)
+    assert "1 equal, 5 different, 1 not compared." in ran.stdout
     assert ran.returncode == 1 and "Everything was restored: rollouts differ." in ran.stdout
     assert bytes_of(checkout) == before
 
@@ -602,7 +619,7 @@ def test_the_whole_proof_is_repeated_by_the_checkout_itself(tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
     assert lines["Walk"].endswith("equal, also to its own manager's")
-    assert "3 equal, 0 different, 1 not played." in ran.stdout
+    assert "3 equal, 0 different, 1 not compared." in ran.stdout
 
 
 @of_one

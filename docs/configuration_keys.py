@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -76,7 +77,7 @@ def modules() -> dict[str, Module]:
         if "config" not in source and "import key" not in source:
             continue
         module = found[name] = Module(name, ast.parse(source))
-        for node in ast.walk(module.tree):
+        for node in _statements(module.tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 module.imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
         for name_, value in _assigned(module.tree.body):
@@ -88,6 +89,15 @@ def modules() -> dict[str, Module]:
             if other in found and original in found[other].constants:
                 module.constants.setdefault(name, found[other].constants[original])
     return found
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``, without what is inside expressions, which is most of a tree."""
+    waiting = deque([node])
+    while waiting:
+        yield (each := waiting.popleft())
+        inner = ast.iter_child_nodes(each)
+        waiting.extend(child for child in inner if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case))
 
 
 def _assigned(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
@@ -135,7 +145,7 @@ class _Scan(ast.NodeVisitor):
         return self.found
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        inner = [each for each in ast.walk(node) if isinstance(each, ast.Assign)]
+        inner = [each for each in _statements(node) if isinstance(each, ast.Assign)]
         names = dict(self._names[-1])
         for each in inner:
             if isinstance(each.targets[0], ast.Attribute) and (text := resolved(each.value, names)) is not None:
@@ -163,7 +173,7 @@ class _Scan(ast.NodeVisitor):
         self._functions.append(node)
         parameters = [each.arg for each in node.args.args if each.arg not in OPEN]
         names = self._names[-1] | {name: f"{{{name}}}" for name in parameters}
-        for name, value in _assigned(ast.walk(node)):
+        for name, value in _assigned(_statements(node)):
             if (text := resolved(value, names)) is not None:
                 names[name] = text
             self.module.lists.setdefault(name, _elements(value, {}))

@@ -53,25 +53,29 @@ class Played:
         tag: The tag.
         mode: ``"train"`` or ``"val"``.
         entry: Its entry in ``custom_envs``.
-        seed: The mode's seed; None if the configuration has none (only ``"val"``).
+        seeds: The configuration's seeds by mode; ``"train"`` always has one.
         format_penalty: The penalty of the first configuration that uses the tag.
     """
 
     tag: str
     mode: str
     entry: dict[str, Any]
-    seed: int | None
+    seeds: dict[str, int]
     format_penalty: float
 
     def config(self, **settings: Any) -> Any:
-        """A configuration of this tag only, for OmegaConf, since RAGEN's manager reads attributes."""
-        groups = {"tags": [self.tag], "n_groups": [GROUPS]}
-        part = {"env_groups": GROUPS, "group_size": GROUP_SIZE, "env_configs": groups}
+        """A configuration of this tag only, for OmegaConf, since RAGEN's manager reads attributes.
+
+        The other mode has one group of one environment: a manager that reads the wrong part shows.
+        """
+        sizes = {mode: (GROUPS, GROUP_SIZE) if mode == self.mode else (1, 1) for mode in ("train", "val")}
+        parts = {
+            mode: {"env_groups": n, "group_size": size, "env_configs": {"tags": [self.tag], "n_groups": [n]}}
+            for mode, (n, size) in sizes.items()
+        }
         settings = {"format_penalty": self.format_penalty, "crash_report_dir": None, **settings}
         entries = {self.tag: {"env_config": None, **self.entry}}
-        return OmegaConf.create(
-            {"seed": {self.mode: self.seed}, "custom_envs": entries, "es_manager": {self.mode: part, **settings}}
-        )
+        return OmegaConf.create({"seed": self.seeds, "custom_envs": entries, "es_manager": {**parts, **settings}})
 
 
 def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
@@ -87,7 +91,7 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
     found: dict[str, Played] = {}
     for name in names or sorted(path.stem for path in folder.glob("*.yaml")):
         for played in _tags(composed(folder, name)):
-            key = [played.tag, played.mode, played.entry, played.seed]
+            key = [played.tag, played.mode, played.entry, played.seeds]
             found.setdefault(json.dumps(key, sort_keys=True, default=str), played)
     return list(found.values())
 
@@ -125,14 +129,13 @@ def _merged(folder: Path, name: str, seen: tuple[str, ...]) -> Any:
 
 def _tags(config: Mapping[str, Any]) -> Iterator[Played]:
     penalty = config["es_manager"].get("format_penalty")
+    seeds = {mode: seed for mode, seed in config["seed"].items() if seed is not None}
+    seeds.setdefault("train", SEED)  # RAGEN draws one
     for mode in ("train", "val"):
         part = config["es_manager"].get(mode) or {}
-        seed = config["seed"].get(mode)
-        if seed is None and mode == "train":  # RAGEN draws one
-            seed = SEED
         for tag in (part.get("env_configs") or {}).get("tags") or ():
             if tag in config["custom_envs"]:
-                yield Played(tag, mode, config["custom_envs"][tag], seed, -0.1 if penalty is None else penalty)
+                yield Played(tag, mode, config["custom_envs"][tag], seeds, -0.1 if penalty is None else penalty)
 
 
 # Playing
@@ -211,8 +214,12 @@ def examine(played: Played, workers: int, own: Any) -> Verdict:
     if error is not None:
         return verdict
     counters.restore()
-    with EnvStateManager(in_main, mode) as manager:
-        expected = record(manager)
+    try:
+        with EnvStateManager(in_main, mode) as manager:
+            expected = record(manager)
+    except Exception as failure:
+        verdict.skipped = f"not compared in workers: {first_line(failure)}"
+        return verdict
     for name, disturb in (("in workers", None), ("with workers killed", kill_a_worker)):
         counters.restore()
         try:

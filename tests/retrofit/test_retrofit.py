@@ -562,6 +562,7 @@ EDITS = {  # of a manager, each for the tag of its name
     "mode=self.mode": "mode='train' if entry['tag'] == 'Moded' else self.mode",
     "entry['env'].reset(seed=seed": "entry['env'].reset(seed=seed + 5 * (entry['tag'] == 'Shifted')",
     "given - base + 1": "given * (self.config.env_configs.tags[0] != 'Rewound') - base + 1",
+    "seed[self.mode]": "seed.get('train' if self.config.env_configs.tags[0] == 'Seeded' else self.mode, 123)",
     "reward + gained": "(reward + gained) * (1 + (entry['tag'] == 'Doubled'))",
     "for action in known[": "for action in [] if entry['tag'] == 'Tamed' else known[",
 }
@@ -586,10 +587,10 @@ def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tm
     walk = checkout / "ragen/env/walk/env.py"
     text = walk.read_text().replace("Random(seed)", "Random(seed + 50 * (mode == 'val'))")
     walk.write_text(text.replace("        self.place +=", BUG + "        self.place +="))
-    tags = "Moded", "Shifted", "Rewound", "Doubled", "Walk", "Tamed", "Raising"
+    tags = "Moded", "Shifted", "Seeded", "Rewound", "Doubled", "Walk", "Tamed", "Raising"
     config = (checkout / "config/base.yaml").read_text().replace("[Walk, Counted]", "[Rewound, Doubled]")
     (checkout / "config/base.yaml").write_text(
-        config.replace("[Walk, Absent]", "[Moded, Shifted, Walk, Tamed, Raising]")
+        config.replace("[Walk, Absent]", "[Moded, Shifted, Seeded, Walk, Tamed, Raising]")
     )
     entry = "  {}: {{env_type: walk, max_actions_per_traj: 6, env_config: {{length: {}}}}}\n".format
     entries = [entry(tag, 99 if tag in ("Tamed", "Raising") else 9) for tag in tags]
@@ -597,13 +598,13 @@ def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tm
     before = bytes_of(checkout)
     ran = retrofit(checkout)
     told = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
-    for tag, mode in zip(tags, ("val", "val", "train", "train"), strict=False):
+    for tag, mode in zip(tags, ["val"] * 3 + ["train"] * 2, strict=False):
         assert f" {mode:5} DIFFERS from its own EnvStateManager's: " in told[tag], ran.stdout + ran.stderr
     assert told["Walk"].endswith("val   equal, also to its own manager's")
     assert "DIFFERS its own EnvStateManager did not raise RuntimeError: bug of mine" in told["Tamed"]
     same = "not compared in workers: raises in episode 1: RuntimeError: bug of mine; its own manager does so too"
     assert told["Raising"].endswith(same)
-    assert "1 equal, 5 different, 1 not compared." in ran.stdout
+    assert "1 equal, 6 different, 1 not compared." in ran.stdout
     assert ran.returncode == 1 and "Everything was restored: rollouts differ." in ran.stdout
     assert bytes_of(checkout) == before
 

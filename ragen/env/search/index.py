@@ -170,7 +170,7 @@ class TantivyIndex:
         with needs("search", "an index of Tantivy"):
             import tantivy
         self._index: Any = tantivy.Index.open(str(folder))
-        self._searcher = self._index.searcher()
+        self._searcher: Any = self._index.searcher()
 
     def search(self, query: str, count: int) -> list[Hit]:
         """The best passages by BM25; of equal ones the one that stands first in the corpus."""

@@ -74,6 +74,27 @@ def in_short(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
+def in_contrast(one: Any, other: Any, limit: int = 80) -> tuple[str, str]:
+    """Two values for a message: the ``repr`` of each, or the part of each around the first difference."""
+    if isinstance(one, str) and isinstance(other, str):
+        shown = around_difference(one, other, limit)
+        return repr(shown[0]), repr(shown[1])
+    return around_difference(repr(one), repr(other), limit)
+
+
+def around_difference(one: str, other: str, limit: int) -> tuple[str, str]:
+    """Two texts; if one is longer than ``limit``, so many characters of each around the first difference."""
+    pairs = enumerate(zip(one, other, strict=False))
+    same = next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+    start = max(0, same - limit // 2) if max(len(one), len(other)) > limit else 0
+    end = start + limit
+
+    def shown(text: str) -> str:
+        return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
+
+    return shown(one), shown(other)
+
+
 def steady_repr(value: Any, longest: int | None = None) -> str:
     """The ``repr`` of a value without object addresses, which differ between processes; never raises.
 

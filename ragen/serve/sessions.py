@@ -37,6 +37,7 @@ from ragen.errors import (
     RagenError,
     ServiceFullError,
     StateError,
+    in_contrast,
     in_short,
 )
 from ragen.llm_agent.config.environments import read_config
@@ -456,7 +457,8 @@ def _either(data: Mapping[str, Any], ours: str, tasks: str) -> Any:
     """A value that a client may send under our name or under that of OpenEnv's tasks."""
     given = [data[name] for name in (ours, tasks) if data.get(name) is not None]
     if len(given) == 2 and given[0] != given[1]:
-        raise InputError(f"{ours} and {tasks} are the same here, and {in_short(given[0])} is not {in_short(given[1])}.")
+        one, other = in_contrast(*given)
+        raise InputError(f"{ours} and {tasks} are the same here, and {one} is not {other}.")
     return given[0] if given else None
 
 

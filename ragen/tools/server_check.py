@@ -23,7 +23,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from ragen.env.openenv.wire import LOST, REFUSED, TIMEOUT, Actions, Connection, Facts, auth_headers, base_url
-from ragen.errors import OpenEnvError, in_short
+from ragen.errors import OpenEnvError, in_contrast, in_short
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, in_words, to_fix
 
 T = TypeVar("T")
@@ -391,7 +391,8 @@ def difference(first: str, again: str) -> str:
     where, one, other = found[0]
     if all(map(_is_noise, found)):
         return f"{where} was {one!r} and is {other!r}, which is noise of floating point"
-    return f"{where} was {in_short(one)} and is {in_short(other)}"
+    was, is_now = in_contrast(one, other)
+    return f"{where} was {was} and is {is_now}"
 
 
 def _is_noise(found: tuple[str, Any, Any]) -> bool:

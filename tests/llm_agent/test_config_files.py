@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import check_local, check_whole, config_names, load_config
+from ragen.llm_agent.config.loading import changed_settings, check_local, check_whole, config_names, load_config
 from ragen.settings import config_directory, setting
 from support.configurations import composed
 
@@ -232,3 +232,9 @@ def test_a_folder_of_a_model_that_is_not_there_is_no_name_of_the_hub(name):
     with pytest.raises(ConfigError, match=f"^configuration key 'actor.model' is '{name}': no such folder"):
         check_local("actor.model", name)
     check_local("actor.model", "gpt2")
+
+
+def test_a_long_text_that_was_changed_is_shown_where_it_was():
+    rules = "P is you, D is the door, and these are the rules. " * 5
+    ((_, was, is_now),) = changed_settings({"rules": f"{rules}Walk."}, {"rules": f"{rules}Run."})
+    assert (was[-6:], is_now[-5:]) == ("Walk.'", "Run.'")

@@ -40,6 +40,11 @@ def test_a_flawless_environment_passes_everything():
     [
         (check_cases.TellsTheTime, "replays in its process", "the observation was 'at . of 30 at .*' and is now"),
         (check_cases.TellsEntropy, "replays in its process", "the observation was"),
+        (
+            check_cases.TellsEntropyAtLength,
+            "replays in its process",
+            r"was '\.\.\..* (\w{8}) .* is now .* of 30 (?!\1)",
+        ),
         (check_cases.DrawsUndeclared, "global random numbers", "random in step.*declares uses_global_rng = False"),
         (check_cases.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1' and is now"),
         (check_cases.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),

@@ -248,6 +248,11 @@ class TellsEntropy(Walk):
         return f"{super().render()} {os.urandom(4).hex()}"
 
 
+class TellsEntropyAtLength(TellsEntropy):
+    def render(self, mode: str | None = None) -> str:
+        return f"{'The room is large. ' * 20}{super().render()}{' There is a door.' * 20}"
+
+
 class TellsItsProcess(Walk):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} {os.getpid()}"

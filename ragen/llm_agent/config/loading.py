@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ragen.errors import ConfigError, did_you_mean, in_short, nearest, suggestion
+from ragen.errors import ConfigError, did_you_mean, in_contrast, nearest, suggestion
 from ragen.output import shown_override
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.settings import config_directory, count, one_line, plain, refused, setting
@@ -368,7 +368,7 @@ def decisive_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The flat keys whose values differ, sorted, each with its old and new value as short texts."""
     keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    return [(key, in_short(before.get(key), 60), in_short(now.get(key), 60)) for key in keys]
+    return [(key, *in_contrast(before.get(key), now.get(key), 60)) for key in keys]
 
 
 def _flat(key: str, value: Any) -> dict[str, Any]:

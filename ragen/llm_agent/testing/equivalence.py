@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
+from ragen.errors import around_difference
 from ragen.llm_agent.es_manager import EnvStateManager
 
 _SHOWN = 160  # characters of a fact in messages
@@ -64,9 +65,8 @@ class Difference:
     got: str
 
     def __str__(self) -> str:
-        common = next((i for i, (a, b) in enumerate(zip(self.expected, self.got, strict=False)) if a != b), 0)
-        start = max(0, common - _SHOWN // 2) if max(len(self.expected), len(self.got)) > _SHOWN else 0
-        return f"{self.place}: {_excerpt(self.expected, start)} became {_excerpt(self.got, start)}"
+        was, is_now = around_difference(self.expected, self.got, _SHOWN)
+        return f"{self.place}: {was} became {is_now}"
 
 
 class Note:
@@ -278,8 +278,3 @@ def _leaf(value: Any, kind: str) -> str:
 
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _excerpt(text: str, start: int) -> str:
-    shown = text[start : start + _SHOWN]
-    return f"{'...' if start else ''}{shown}{'...' if start + _SHOWN < len(text) else ''}"

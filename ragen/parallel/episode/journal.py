@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ragen.errors import in_short
+from ragen.errors import in_contrast
 from ragen.parallel.episode.values import copied
 
 
@@ -84,8 +84,9 @@ class Divergence(NamedTuple):
         return f"at {where} {self.contrast()}"
 
     def contrast(self) -> str:
-        """The expected and the actual value, as part of a sentence."""
-        return f"the {self.what} was {in_short(self.expected, 200)} and is now {in_short(self.got, 200)}"
+        """The expected and the actual value, or what surrounds their first difference, as part of a sentence."""
+        was, is_now = in_contrast(self.expected, self.got, 200)
+        return f"the {self.what} was {was} and is now {is_now}"
 
 
 MOST_SNAPSHOTS = 4 << 20  # approximate bytes of snapshots per environment; the last one is always kept

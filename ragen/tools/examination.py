@@ -101,6 +101,7 @@ class Examination:
         self._has_examples = False
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
+        self._episode: tuple[int, Turns] = (0, [])  # seed and turns of the longest, the first of equally long ones
 
     def run(self) -> CheckReport:
         """Run all checks; if one of the first fails and nothing can be played, the others are skipped."""
@@ -184,7 +185,7 @@ class Examination:
                 self._plan, self._first = played()
             except Mishap as mishap:
                 return Finding("main", f"what it returns {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
-        self._episode = next(iter(self._plan.items()))
+        self._episode = max(self._plan.items(), key=lambda each: len(each[1]))
         actions = f"{', '.join(list(names)[:8])}{' ...' if len(names) > 8 else ''}"
         if self._has_examples:
             actions = "chosen by its example_action"
@@ -295,9 +296,9 @@ class Examination:
         spec = replace(self._spec, env_id=_LEADER, group_id=_GROUPS[_LEADER])
         count = len(self._episode[1]) - 1
         if not count:
-            text = "declared, but no snapshot was compared: the episode has one turn, and none follows it"
+            text = "declared, but no snapshot was compared: an episode has one turn, and none follows it"
             return Finding("note", text)
-        if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._plan):
+        if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._episode):
             if difference.phase == "save":
                 fix = (
                     "save must not raise, and must return a value that can be pickled: no lock, open file, socket, "
@@ -307,7 +308,7 @@ class Examination:
             fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
             return _unlike(difference, fix, "a snapshot is not faithful: ")
         turns = "the first turn" if count == 1 else f"each of the first {count} turns"
-        return Finding("ok", f"a snapshot after {turns} continues as the episode did")
+        return Finding("ok", f"a snapshot after {turns} of seed {self._episode[0]} continues as the episode did")
 
     # What it gives, leaves and costs
 

@@ -132,14 +132,14 @@ def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int]
 
 
 def difference_of_snapshots(
-    expected: Episodes, sandbox: Sandbox, spec: EnvSpec, other: int, plan: Plan
+    expected: Episodes, sandbox: Sandbox, spec: EnvSpec, other: int, episode: tuple[int, Turns]
 ) -> Difference | None:
     """Where what was loaded from a snapshot of mid-episode first plays otherwise; None if nowhere.
 
-    The environment of ``spec`` plays the episode of the plan's first seed; after each turn ``other`` loads what it
+    The environment of ``spec`` plays the episode of this seed and these turns; after each turn ``other`` loads what it
     saves, and plays the rest.
     """
-    seed, turns = next(iter(plan.items()))
+    seed, turns = episode
     source = spec.env_id
     try:
         sandbox.do(Reset([ResetOrder(source, seed, OPTIONS)]))

@@ -200,6 +200,11 @@ def test_an_episode_of_one_turn_compares_no_snapshot_and_that_is_said():
     assert finding.status == "note" and "no snapshot was compared" in finding.text
 
 
+def test_snapshots_are_compared_in_the_longest_episode():
+    finding = check(check_cases.SavesTooLittleOfLongEpisodes, seeds=3).findings["snapshots"]
+    assert finding.status == "fail" and "of a snapshot after turn 1 of seed 2" in finding.text
+
+
 def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_main(tmp_path, monkeypatch):
     (tmp_path / "shy.py").write_text(
         "from ragen.parallel.lanes import worker\nfrom support.check_cases import Walk\n"
@@ -238,7 +243,7 @@ def test_state_that_an_environment_holds_elsewhere_is_fine():
 @pytest.mark.parametrize(
     ("env", "status", "told"),
     [
-        (check_cases.Saves, "ok", "a snapshot after each of the first 3 turns continues as the episode did"),
+        (check_cases.Saves, "ok", "a snapshot after each of the first 3 turns of seed 1 continues as the episode did"),
         (check_cases.Walk, "ok", "no snapshots: lost environments are replayed"),
         (check_cases.ResetsSlowly, "note", "no snapshots: .*every member of a group is reset, in .*s"),
     ],

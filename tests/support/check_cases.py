@@ -84,6 +84,25 @@ class SavesTooLittle(Walk):
         Saves.load(self, state)  # type: ignore[arg-type]
 
 
+class SavesTooLittleOfLongEpisodes(SavesTooLittle):
+    """The first seed's episode has one turn, which nothing can be loaded for."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        shown = super().reset(seed, mode)
+        self.is_short = seed == 1
+        return shown
+
+    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+        shown, reward, done, info = super().step(action)
+        return shown, reward, done or self.is_short, info
+
+    def load(self, state: Any) -> None:
+        super().load(state)
+        self.is_short = False
+
+    save = SavesTooLittle.save
+
+
 class HasItsLevelElsewhere(Walk):
     """Keeps the one rule, and what its reset sets outside of the object, where only its id leads."""
 

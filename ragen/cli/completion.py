@@ -142,10 +142,11 @@ def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[st
     """The possible positional arguments."""
     command = words[0]
     if command in TYPED:
-        from ragen.env.registry import REGISTERED_ENVS
+        from ragen.env.registry import known_names
 
-        types = [word for word in words[1:] if word in REGISTERED_ENVS]
-        return [f"{key}=" for key in _fields(types[0])] if types else list(REGISTERED_ENVS)
+        names = known_names()
+        types = [word for word in words[1:] if word in names]
+        return [f"{key}=" for key in _fields(types[0])] if types else names
     positional = next((each for each in parser._actions if not each.option_strings and each.choices), None)
     if positional is not None:
         return [str(choice) for choice in positional.choices or ()]

@@ -18,6 +18,7 @@ from ragen.commands import CommandParser, beside, command
 PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
 _TURNS = 24  # timed turns of each environment
+_SECONDS = 1.0  # after which no further turn of it is begun
 _DECLARED = {"heavy": "heavy (declared)", "io": "waits (declared)"}
 
 
@@ -51,12 +52,12 @@ def main(options: argparse.Namespace, prog: str) -> int:
 
 
 def environments() -> Iterator[tuple[str, ...]]:
-    """Each registered type: its name, the cost of a turn, and its description."""
-    from ragen.env.registry import registered_names, resolve_env
+    """Each known type: its name, the cost of a turn, and its description."""
+    from ragen.env.registry import known_names, resolve_env
     from ragen.errors import RagenError, install_command
     from ragen.extras import extra_of, missing
 
-    for name in registered_names():
+    for name in known_names():
         try:
             env_class, config_class = resolve_env(name)
             about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0].replace("`", "")
@@ -83,11 +84,15 @@ def price(env_class: Any, config_class: Any) -> str:
 
 def _median_turn(env: Any) -> float:
     """Seconds of a usual first turn."""
-    took = []
+    from ragen.parallel.episode.turn import action_lookup
+
+    took: list[float] = []
+    end = time.perf_counter() + _SECONDS
     for seed in range(_TURNS):
+        if took and time.perf_counter() > end:
+            break
         env.reset(seed=seed)
-        lookup = getattr(env.config, "action_lookup", None) or {}
-        action, start = next(iter(lookup), "1"), time.perf_counter()
+        action, start = next(iter(action_lookup(env) or {}), "1"), time.perf_counter()
         env.step(action)
         took.append(time.perf_counter() - start)
     env.close()

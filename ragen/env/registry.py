@@ -174,6 +174,11 @@ def registered_names() -> list[str]:
     return [name for name in REGISTERED_ENVS if ":" not in name]
 
 
+def known_names() -> list[str]:
+    """The names of all registered types and of those that other installed packages add by entry points."""
+    return list(dict.fromkeys([*registered_names(), *sorted(_entry_points())]))
+
+
 def staying_in_main(env_types: Iterable[str]) -> list[str]:
     """The types that must stay in the main process for equal rollouts, sorted; the reason of each is logged once."""
     used = set(env_types)
@@ -293,17 +298,21 @@ def _split_path(path: str) -> tuple[str, str]:
     return module_name, class_name
 
 
-def _entry_point(name: str) -> str:
+def _entry_points() -> dict[str, str]:
+    """The paths of the classes that installed packages add, by name."""
     from importlib import metadata  # imported late, since it is a fifth of a worker's imports and rarely needed
 
-    for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == name:
-            return point.value
+    return {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _entry_point(name: str) -> str:
+    if found := _entry_points().get(name):
+        return found
     module, _, class_name = name.removesuffix(".py").rpartition(".")
     classes = _classes_of(class_name) if not module else nearest(class_name, _classes_of(module))
     meant = suggestion(f"{module or class_name}:{each}" for each in classes[:_SUGGESTED])
     hint = (
-        f" Registered: {', '.join(sorted(REGISTERED_ENVS))}. Add others with register_env, a 'package.module:Class' "
+        f" Known: {', '.join(sorted(known_names()))}. Add others with register_env, a 'package.module:Class' "
         f"path or an entry point in {ENTRY_POINT_GROUP!r}."
     )
-    raise UnknownEnvError(f"unknown environment type {name!r}.{did_you_mean(name, REGISTERED_ENVS) or meant or hint}")
+    raise UnknownEnvError(f"unknown environment type {name!r}.{did_you_mean(name, known_names()) or meant or hint}")

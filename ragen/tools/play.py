@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from ragen.commands import CommandParser, check_no_option, refusing
 from ragen.env.fields import build_env, field_types
 from ragen.env.keys import ARROWS, KeyReader, typed
-from ragen.env.registry import REGISTERED_ENVS, resolve_env
+from ragen.env.registry import known_names, resolve_env
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, described_with_place
 from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
 from ragen.seeds import SEED_LIMIT
@@ -34,7 +34,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         description="Play one environment in the terminal, or from a pipe.",
         examples=(f"{prog} sokoban --seed 3 dim_x=8",),
     )
-    top.add_argument("type", help=f"{', '.join(sorted(REGISTERED_ENVS))}, or package.module:Class")
+    top.add_argument("type", help=f"{', '.join(sorted(known_names()))}, or package.module:Class")
     top.add_argument(
         "settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8"
     )

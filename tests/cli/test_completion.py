@@ -10,7 +10,7 @@ import pytest
 
 from ragen.cli.commands import COMMANDS
 from ragen.cli.completion import SCRIPTS, main, words_for
-from ragen.env.registry import REGISTERED_ENVS
+from ragen.env.registry import known_names
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ def test_what_is_offered(typed, offered):
 
 def test_without_a_word_all_commands_and_all_types_are_offered():
     assert set(COMMANDS) <= set(words_for([""]))
-    assert words_for(["check", ""]) == sorted(REGISTERED_ENVS)
+    assert words_for(["check", ""]) == sorted(known_names())
 
 
 def test_configurations_and_keys_are_those_of_the_folder_that_is_named(tmp_path):
@@ -67,7 +67,7 @@ def test_scripts_are_scripts_of_their_shell(shell, tmp_path):
     ("line", "replies"),
     [
         ("ragen rollout es_manager.max_w", ["es_manager.max_workers="]),
-        ("ragen play ", sorted(REGISTERED_ENVS)),
+        ("ragen play ", sorted(known_names())),
     ],
 )
 def test_bash_gets_what_is_offered(line, replies, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -97,6 +98,23 @@ def test_everything_is_listed_and_cheap_environments_have_a_price(capsys):
     named = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert {*config_names(), *(name for name in REGISTERED_ENVS if ":" not in name)} <= set(named)
     assert "a turn" in named["bandit"] and "heavy" in named["code"] and "actor.backend=scripted" in named
+
+
+def test_an_environment_of_an_installed_package_is_known_by_its_name(tmp_path, capsys, monkeypatch):
+    assert main(["new", "plugged_in", "--folder", str(tmp_path)]) == 0
+    distribution = tmp_path / "plugged_in-1.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Name: plugged-in\nVersion: 1\n")
+    (distribution / "entry_points.txt").write_text("[ragen.envs]\ncorridor = plugged_in:PluggedIn\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    said = []
+    for words in ["play", "--help"], ["check", "coridor"], ["check", "quite_another"], ["list", "environments"]:
+        with suppress(SystemExit):
+            main(words)
+        said.append("".join(capsys.readouterr()))
+    REGISTERED_ENVS.discard("corridor")  # where what is used by its name is kept
+    assert "corridor," in said[0] and "Did you mean 'corridor'?" in said[1] and "corridor," in said[2]
+    assert "a turn" in next(line for line in said[3].splitlines() if line.startswith("  corridor "))
 
 
 def test_one_topic_is_listed_alone(capsys):

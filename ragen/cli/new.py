@@ -209,6 +209,8 @@ def _hidden_by(name: str, folder: Path) -> str:
     """The module that a module of this name would hide, in words; empty for none."""
     if name in sys.stdlib_module_names:
         return "a module of Python's standard library"
+    if name == __name__.partition(".")[0]:  # which may be installed from this folder
+        return "this package"
     found = PathFinder.find_spec(name, [each for each in sys.path if each and Path(each).resolve() != Path.cwd()])
     places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]
     outside = [each for each in places if each and not Path(each).resolve().is_relative_to(folder.resolve())]

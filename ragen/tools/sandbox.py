@@ -46,6 +46,8 @@ class Mishap(Exception):
 
     def describe(self) -> str:
         """What the environment does, when, and the description."""
+        if self.kind == "start":
+            return f"{self.text} ({self.where})"
         return f"{_VERBS.get(self.kind, self.kind)} {self.where}: {self.text}"
 
     @classmethod
@@ -102,7 +104,8 @@ class Sandbox(Closing):
         if isinstance(reply, LaneFailure):
             self.lost = True
             kind = "crash" if reply.cause is Cause.DIED else reply.cause.value
-            raise Mishap(kind, f"its process {reply.what}", reply.stacks, where=where)
+            who = "its worker" if reply.cause is Cause.START else "its process"
+            raise Mishap(kind, f"{who} {reply.what}", reply.stacks, where=where)
         for outcome in reply.outcomes:
             if isinstance(outcome.value, Raised):
                 raise Mishap.of_raised(outcome.value, where)

@@ -50,7 +50,7 @@ def test_a_name_that_no_module_can_have_is_refused_with_one_that_can(tmp_path, c
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["json", "random", "numpy"])
+@pytest.mark.parametrize("name", ["json", "random", "numpy", "ragen"])
 def test_a_name_that_would_hide_another_module_is_refused(tmp_path, capsys, name):
     assert main(["new", name, "--folder", str(tmp_path)]) == 2
     told = capsys.readouterr().err

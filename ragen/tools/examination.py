@@ -82,6 +82,7 @@ _TO_MAIN = "It stays in the main process. Workers need a class that they can imp
 LONG_TEXT = 100_000  # characters of an observation that hardly any context takes, as there is one in each turn
 _FIXES = {
     "timeout": "It hangs, or --timeout is too short.",
+    "start": "Its own error is above. A file of this folder named like a module of Python's hides that module.",
     "crash": "It must not end its process: no os._exit, no crash in native code.",
 }
 
@@ -254,16 +255,21 @@ class Examination:
 
     def _replays_on_the_first_object(self) -> Finding:
         if difference := self._difference(self._here, _FIRST):
-            return _unlike(difference, "reset() must set everything that an earlier episode may have changed.")
+            fix = "reset() must set everything that an earlier episode may have changed; and do not use the time."
+            return _unlike(difference, fix)
         return Finding("ok", "a reused object behaves the same")
 
     def _replays_elsewhere(self) -> Finding:
-        """Replay with all conditions changed; if results differ, with one changed at a time, to find the cause."""
+        """Replay with all conditions changed; if results differ, with none, then one at a time, to find the cause."""
         everything = {name: value for environ, *_ in ELSEWHERE for name, value in environ.items()}
         difference = self._difference_elsewhere(everything, DESCRIPTORS)
         if not difference:
             text = "the same in another process, with other descriptors, another PYTHONHASHSEED, and on another day"
             return Finding("ok", text)
+        if later := self._difference(self._here, _FIRST):
+            self._replays = False
+            fix = "It depends on the time, or on what was played before. Do not use the time of day."
+            return _unlike(later, fix, "the same process gives a different result a little later: ")
         for environ, descriptors, what, fix in ELSEWHERE:
             if found := self._difference_elsewhere(environ, descriptors):
                 self._replays = bool(environ or descriptors)

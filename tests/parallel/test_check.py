@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ragen.commands import REFUSED
 from ragen.errors import ConfigError, UnknownEnvError
+from ragen.parallel.kinds.process import supervisor
 from ragen.tools import check as checks
 from ragen.tools import examination
 from ragen.tools.check import FIX_FIRST, NOTHING_TO_FIX, check_parallel
@@ -100,6 +101,12 @@ def test_what_a_model_does_not_get_to_see_is_told(env, told):
     assert finding.status == "warn" and report.ok
     assert re.search(told, finding.text), finding.text
     assert "render()" in finding.fix
+
+
+def test_a_clock_that_ticks_between_two_processes_is_not_taken_for_a_process_id(tmp_path):
+    finding = check(check_cases.TellsTheSecond, {"flag": str(tmp_path)}).findings["replays elsewhere"]
+    assert finding.status == "fail" and "at 08:12:1' and is now" in finding.text
+    assert "It depends on the time" in finding.fix and "process id" not in finding.fix
 
 
 def test_an_environment_that_returns_nothing_hides_nothing():
@@ -214,6 +221,15 @@ def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_m
     monkeypatch.syspath_prepend(tmp_path)
     report = check("shy:Shy")
     assert report.advice == "sequential" and "ImportError: not in a worker" in report.reason
+
+
+@pytest.mark.cold
+def test_a_worker_that_does_not_start_is_told_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
+    finding = check(check_cases.Walk).findings["loads in a worker"]
+    why = "its process could not be started (the supervisor process exited with code 7)"
+    assert finding.text == f"its worker did not start: {why} (while it was loaded)"
+    assert "hides that module" in finding.fix
 
 
 def test_an_environment_that_waits_gains_from_more_workers_than_cores():

@@ -250,6 +250,17 @@ class TellsTheTime(Walk):
         return f"{super().render()} at {time.time()}"
 
 
+class TellsTheSecond(Walk):
+    """Its clock ticks whenever another process plays it."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        (Path(self.config.flag) / str(os.getpid())).touch()
+        return super().reset(seed, mode)
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()} at 08:12:{len(os.listdir(self.config.flag))}"
+
+
 class TellsTheDay(Walk):
     """The same all day long: only another day shows it."""
 

@@ -14,6 +14,7 @@ from ragen.parallel.environments import NOT_LOADED, EnvFailed, Environments, Env
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import RagenGame
 from ragen.parallel.homes import Homes
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane
@@ -162,10 +163,10 @@ class Failures:
 
     def _diverged(self, record: EnvRecord, divergence: Divergence, order: Order, asked: Asked) -> None:
         text, seed = f"does not replay: {divergence.describe()}", record.journal.seed
-        check = f"{typed('check')} {record.spec.env_type} says more"
-        story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
+        check = f" ({typed('check')} {record.spec.env_type} says more)" if _can_be_checked(record.spec) else ""
+        story = f"is not deterministic: replayed from seed {seed} and its actions, {text}{check}"
         if divergence.what == "snapshot":
-            story = f"was loaded from a snapshot whose observation differs: {divergence.contrast()} ({check})"
+            story = f"was loaded from a snapshot whose observation differs: {divergence.contrast()}{check}"
         elif seed is None:
             cure = "reset it with a seed, or declare `save` and `load` in its class"
             story = f"began its episode without a seed, with a generator that cannot be restored, and {text}: {cure}"
@@ -285,6 +286,12 @@ class Failures:
         text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
         self._messages.say(f"{text} The next attempt is in {episodes} episodes.", (failure.what, then))
         self._homes.move_to_main(records)
+
+
+def _can_be_checked(spec: EnvSpec) -> bool:
+    """Whether ``ragen check`` can play this type: a game of RAGEN's that other processes can import by its name."""
+    is_importable = "<" not in spec.env_type and not spec.env_type.startswith("__main__:")
+    return is_importable and isinstance(spec.game, RagenGame)
 
 
 def _indented(stacks: str) -> str:

@@ -50,6 +50,13 @@ class Walk(gym.Env[np.ndarray, int]):
         return np.array([self.place, self.steps, self.np_random.random()], np.float32)
 
 
+class TellsItsProcess(Walk):
+    """Shows where it is played."""
+
+    def _seen(self) -> np.ndarray:
+        return np.array([os.getpid(), self.steps, 0], np.float32)
+
+
 class Reuses(Walk):
     """Hands out the same array again and again."""
 

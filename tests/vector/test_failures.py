@@ -5,9 +5,9 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import SyncVectorEnv
 
-from ragen.errors import ConfigError, LaneDiedError, LaneTimeoutError
+from ragen.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError
 from ragen.vector import LaneVectorEnv
-from support.gym_envs import Obeys, Walk, same, walks
+from support.gym_envs import Obeys, TellsItsProcess, Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes
 RAISE, HANG, EXIT = 1, 2, 3
@@ -31,6 +31,15 @@ def test_an_error_is_raised_and_everything_stays_usable(lanes, backend, action, 
     same(observations[[0, 2]], expected[[0, 2]])
     assert observations[1, 1] == 0
     same(envs.reset(seed=1), other.reset(seed=1))
+
+
+def test_an_environment_that_does_not_replay_is_told_without_a_command_that_cannot_play_it(lanes, caplog):
+    envs = lanes(walks(2, TellsItsProcess))
+    envs.reset(seed=0)
+    kill(envs)
+    with pytest.raises(DivergenceError, match="does not replay: at the reset the observation was"):
+        envs.step(np.array([0, 0]))
+    assert "is not deterministic" in caplog.text and "ragen check" not in caplog.text
 
 
 @pytest.mark.parametrize("action", [RAISE, HANG, EXIT], ids=["raise", "hang", "exit"])

@@ -150,3 +150,10 @@ def test_main_lanes_and_the_checker_say_the_same() -> None:
         assert [errors(rollout)[-1] for rollout in rollouts] == [said, said]
     report = check_parallel(ThreeValues, seeds=1, turns=1, budget=0.1)
     assert report.findings["plays"].text.endswith(said)
+
+
+def test_a_list_that_holds_no_images_is_told_whole() -> None:
+    env = Given()
+    env.render_gives = [0, 17]
+    with pytest.raises(ReturnError, match=r"^Given\.render\(\) returned \[0, 17\] \(list\); expected text"):
+        RAGEN.reset(env, 1, {})

@@ -185,19 +185,19 @@ def _observed(env: Any, rendered: Any) -> Observation:
     if isinstance(rendered, str):
         return rendered if type(rendered) is str else str.__str__(rendered)
     images = rendered if isinstance(rendered, list | tuple) else [rendered]
-    return [_as_image(env, image) for image in images]
+    return [_as_image(env, image, rendered) for image in images]
 
 
-def _as_image(env: Any, image: Any) -> Any:
+def _as_image(env: Any, image: Any, rendered: Any) -> Any:
     import numpy as np  # late: a text environment's worker need not load it
 
     try:
         pixels = np.array(image, copy=True)
     except Exception as error:  # rows of different lengths
-        raise wrong(env, "render", image, SHOWN) from error
+        raise wrong(env, "render", rendered, SHOWN) from error
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
         of_shape = f"; this has shape {pixels.shape} and dtype {pixels.dtype}" if pixels.ndim else ""
-        raise wrong(env, "render", image, SHOWN + of_shape)
+        raise wrong(env, "render", rendered, SHOWN + of_shape)
     return pixels
 
 

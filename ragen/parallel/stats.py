@@ -248,7 +248,7 @@ class Gain:
 
     def describe(self) -> str:
         """The gain in one line, such as ``2 workers: 6.5 s in environments; one after the other about 11.3 s: ..``."""
-        failed = f"{self.failures} failure{'s' * (self.failures > 1)}"
+        failed = f"{self.failures} failed attempt{'s' * (self.failures > 1)}"
         if not self.turns:
             return f"no turn was played to its end: {failed}" if self.failures else "no turn was played"
         is_busy = self.queued_s > NOTICED * self.sequential_s

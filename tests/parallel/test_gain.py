@@ -49,10 +49,10 @@ LINES = [
      "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower, the start "
      "of workers included"),
     (Gain(60.0, 0.02, 40, 1e-3, workers=2, mode=True, failures=8),
-     "2 workers: 60.0 s in environments, with 8 failures: whether workers paid is not known"),
+     "2 workers: 60.0 s in environments, with 8 failed attempts: whether workers paid is not known"),
     (Gain(2.0, 5.0, 40, 1e-3, workers=2, failures=1),
      "2 workers: 2.0 s in environments; one after the other about 5.0 s: 2.5 x faster"),
-    (Gain(60.0, 0.0, 0, workers=2, failures=1), "no turn was played to its end: 1 failure"),
+    (Gain(60.0, 0.0, 0, workers=2, failures=1), "no turn was played to its end: 1 failed attempt"),
     (Gain(1.0, 1.01, 40, 1e-3, workers=2),
      "2 workers: 1.0 s in environments; one after the other about 1.0 s: no faster"),
     (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a usual turn costs 13 us, workers would cost more"),
@@ -103,7 +103,7 @@ def test_workers_that_played_are_counted():
 
 def test_an_environment_that_fails_is_counted():
     gain = played(False, env=Moody)
-    assert gain.failures == 8 and gain.describe() == "no turn was played to its end: 8 failures"
+    assert gain.failures == 8 and gain.describe() == "no turn was played to its end: 8 failed attempts"
 
 
 @pytest.mark.processes

@@ -339,7 +339,9 @@ class Examination:
                 fix = "Return a finite number: this one makes the advantages of its whole group NaN."
                 return Finding("warn", f"{reward} in turn {turn} of seed {seed}", fix)
         values = [reward for reward, *_ in rewards if isinstance(reward, int | float)]
-        span = f": {min(values):.3g} to {max(values):.3g} a turn" if values else ""
+        most = max(len(actions) for turns in self._plan.values() for actions in turns)
+        of_several = f" of up to {most} actions" if most > 1 else ""
+        span = f": {min(values):.3g} to {max(values):.3g} a turn{of_several}" if values else ""
         return Finding("ok", f"finite{span}")
 
     def _shows(self) -> Finding:
@@ -367,7 +369,9 @@ class Examination:
         if changes := self._ask("changes"):
             fix = "Other environments live in the same process: restore what is changed, or avoid changing it."
             return Finding("warn", f"it changes {'; '.join(changes)}", fix)
-        return Finding("ok", "working directory, sys.path, sys.argv, os.environ, output, signal handlers are as before")
+        return Finding(
+            "ok", "working directory, sys.path, sys.argv, os.environ, where output goes, signal handlers are as before"
+        )
 
     def _leaves_nothing(self) -> Finding:
         self._live(WARM_UP)

@@ -31,6 +31,7 @@ def test_a_flawless_environment_passes_everything():
     report = check(check_cases.Saves)
     assert report.ok
     assert {finding.status for finding in report.findings.values()} == {"ok"}, report.findings
+    assert "where output goes" in report.findings["leaves its process alone"].text
     assert "steps, success" in report.findings["metrics"].text and "note" in report.findings["metrics"].text
     costs = report.costs
     assert costs.turn > 0 and costs.reset > 0 and costs.build > 0
@@ -168,6 +169,10 @@ def test_an_environment_that_must_stay_in_main_is_not_excused_from_what_must_be_
 def test_a_reward_that_is_not_finite_is_a_warning(env, told):
     finding = check(env).findings["rewards"]
     assert finding.status == "warn" and told in finding.text and "NaN" in finding.fix
+
+
+def test_the_rewards_of_a_turn_are_told_with_how_many_actions_it_has():
+    assert check(check_cases.Walk, seeds=3).findings["rewards"].text == "finite: 0 to 0 a turn of up to 2 actions"
 
 
 def test_the_longest_observation_is_told_and_one_that_no_context_takes_is_a_warning():
@@ -336,7 +341,7 @@ def test_a_mapping_of_fields_becomes_the_configuration():
 
 
 def test_an_unknown_environment_is_a_clear_error():
-    with pytest.raises(UnknownEnvError, match="Registered"):
+    with pytest.raises(UnknownEnvError, match="Known: "):
         check("no_such_env")
 
 

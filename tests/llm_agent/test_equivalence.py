@@ -132,11 +132,6 @@ def test_the_message_names_the_place_and_shows_where_long_texts_part() -> None:
     assert len(message) < 500
 
 
-def test_the_message_shows_the_end_of_a_long_text_that_the_other_continues() -> None:
-    message = difference({"state": "x" * 500}, {"state": "x" * 500 + "more"})
-    assert "more" in message
-
-
 def config(env_type: str) -> dict[str, Any]:
     part = {"env_groups": 2, "group_size": 2, "env_configs": {"tags": ["It"], "n_groups": [2]}}
     return {

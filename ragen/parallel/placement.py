@@ -68,6 +68,7 @@ START_S = 0.3  # seconds that workers take to start
 MESSAGE_S, ITEM_S = 2e-4, 1e-5  # seconds of a message to a worker and back, and of one environment in it, at first
 PIECE_S, MOST_PIECES = 0.02, 32  # size of a piece in main while workers start: seconds, or this fraction of the rest
 MOST_WAITING, WORKER_BYTES = 64, 1e8  # most workers for waiting environments; bytes of one (half of what is free)
+NEARLY = 0.75  # share of the workers that is enough to begin with; the others would stay out for the whole episode
 FEW = 2  # environments of each tag played before the first look; more if groups are larger
 
 Homes = dict[int, int | None]  # index of a worker by env_id, None for main
@@ -333,8 +334,8 @@ def first_look(
 
 
 def _ready(plan: Plan, given: Situation) -> Plan:
-    """The plan, or the same plan with only the workers that are up, if those are at least half of them."""
-    return Plan.even(plan.out, given.ready) if plan.lanes / 2 <= given.ready < plan.lanes else plan
+    """The plan, or the same plan with only the workers that are up, if those are nearly all of them."""
+    return Plan.even(plan.out, given.ready) if NEARLY * plan.lanes <= given.ready < plan.lanes else plan
 
 
 def _saved(

@@ -203,7 +203,8 @@ class Gain:
     """The time that workers have saved: elapsed time compared with the estimated time of sequential stepping.
 
     Sequential time is estimated as the sum of the time that each reset and turn took where it was played, without the
-    time that they waited for a processor because of each other; see :func:`queued_alone`.
+    time that they waited for a processor because of each other (see :func:`queued_alone`), and without what each
+    process loaded at its first reset and its first turn, but for one of them.
 
     Attributes:
         seconds: Elapsed time of calls that reset environments or played turns, including moves to workers.
@@ -284,7 +285,8 @@ def queued_alone(computed_s: float, queued_s: float, passed_s: float, cpus: int)
 
     A machine divides its processors evenly: where r processes want to compute, a second of computing takes r / cpus
     seconds, at least one. So each process of ours that computes beside a turn adds 1 / cpus of the turn's computing to
-    its wait; the rest of the wait is due to other programs, and would occur without workers, too.
+    its wait; the rest of the wait is due to other programs, and would occur without workers, too. No more is assumed
+    than what the processors could have done in the time, so that nobody reads of a gain that they cannot give.
 
     Args:
         computed_s: Processor seconds of the work.
@@ -293,7 +295,8 @@ def queued_alone(computed_s: float, queued_s: float, passed_s: float, cpus: int)
         cpus: Number of processors.
     """
     at_once = (computed_s + queued_s) / passed_s if passed_s else 1.0
-    return max(0.0, queued_s - computed_s * max(0.0, at_once - 1.0) / cpus)
+    alone_s = queued_s - computed_s * max(0.0, at_once - 1.0) / cpus
+    return max(0.0, min(alone_s, cpus * passed_s - computed_s))
 
 
 def duration(seconds: float) -> str:
@@ -327,6 +330,7 @@ class Stats:
         self.keeps_each = False
         self._failures = 0
         self._each: dict[int, float] = defaultdict(float)  # by env_id
+        self._firsts: dict[tuple[bool, str], dict[Lane | None, float]] = defaultdict(dict)  # turns or resets, tag, home
         self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
         self._lock = threading.Lock()
         self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
@@ -375,6 +379,8 @@ class Stats:
         tally = self._tallies[get_ident(), lane]
         tally.busy_s += busy_s
         if order.counts:
+            for tag, more in spent.items():
+                self._firsts[order.plays, tag].setdefault(lane, more.first_own)
             number = self.episode.add(spent, order.plays)
             tally.turns += number * order.plays
             tally.resets += number * (not order.plays)
@@ -398,9 +404,10 @@ class Stats:
         turns, resets = self._seen()
         number = sum(max(1, seen.number - 1) for seen in turns.values())
         usual = sum(seen.own_s - seen.dearest_own if seen.number > 1 else seen.own_s for seen in turns.values())
-        every = [*turns.values(), *resets.values()]
+        kinds, every = ((True, turns), (False, resets)), [*turns.values(), *resets.values()]
         own_s = sum(seen.own_s for seen in every)
         computed_s, queued_s = own_s - sum(seen.waited_s for seen in every), sum(seen.seconds for seen in every) - own_s
+        own_s -= sum(self._loaded_again(are_turns, tag, seen[tag]) for are_turns, seen in kinds for tag in seen)
         queued_s = queued_alone(computed_s, queued_s, self._passed_s, usable_cpus())
         return Gain(
             seconds=self._passed_s,
@@ -414,6 +421,15 @@ class Stats:
             failures=self._failures,
             queued_s=queued_s,
         )
+
+    def _loaded_again(self, are_turns: bool, tag: str, seen: Spent) -> float:
+        """Seconds by which the first ones in all processes but one took longer than others: what each process loads."""
+        firsts = self._firsts[are_turns, tag].values()
+        others = seen.number - len(firsts)
+        if others <= 0 or len(firsts) < 2:
+            return 0.0
+        usual_s = (seen.own_s - sum(firsts)) / others
+        return max(0.0, sum(firsts) - len(firsts) * usual_s) * (1 - 1 / len(firsts))
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

@@ -65,7 +65,7 @@ def test_episodes_of_one_model_alone_and_those_without_a_reply_are_left_out():
     pairs, left_out = pair_up(a, b)
     assert [pair.seed for pair in pairs] == [100, 101]
     assert left_out.describe() == (
-        "Left out: 2 episodes (not played by all of the runs) and 1 episode (a prompt got no reply, or the environment "
+        "Left out: 2 episodes (not played by all of the runs) and 1 episode (a prompt has no reply, or the environment "
         "failed)."
     )
 

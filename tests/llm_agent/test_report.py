@@ -302,7 +302,7 @@ def test_failures_are_grouped_by_kind_with_an_example_of_each():
     table = re.search(r'aria-label="Failures by kind">(.*?)</table>', html)[1]
     rows = [Page(row).text for row in table.split("<tr>")[2:]]
     assert rows[0] == "the environment failed exampleRuntimeError: boom 03Maze"
-    assert sorted(rows[1:]) == ["a prompt got no reply example5031Maze", "some reply was cut off example1B"]
+    assert sorted(rows[1:]) == ["a prompt has no reply example5031Maze", "some reply was cut off example1B"]
     assert re.findall(r'data-show="(\d)"', table) == ["0", "4", "5"]
 
 

@@ -133,10 +133,9 @@ def test_calls_that_overlap_in_two_threads_count_once(monkeypatch):
         (4.0, 4.0, 2.0, 2, 0.0),  # four workers: they only wait for each other
         (4.0, 2.0, 2.0, 2, 0.0),  # three
         (4.0, 8.0, 6.0, 2, 6.0),  # two workers beside four other programs
-        (4.0, 12.0, 4.0, 2, 6.0),  # four workers beside four others
+        (4.0, 12.0, 4.0, 2, 4.0),  # four beside four others: 6, but two processors do no more in the time
         (4.0, 6.0, 10.0, 2, 6.0),  # one after the other
         (0.0, 0.0, 2.0, 2, 0.0),  # they only waited for something else
-        (4.0, 1.0, 0.0, 2, 1.0),
     ],
 )  # fmt: skip
 def test_waiting_for_a_processor_counts_as_far_as_other_programs_are_the_cause(
@@ -160,6 +159,18 @@ def test_what_turns_waited_for_a_processor_is_taken_apart(monkeypatch, passed, s
         stats.count(lane, Play([(0, None)]), {"Walk": spent_on([2.0], Usage(computed=1.5, waited=0.0), 2.0)}, 2.0)
     gain = stats.gain(True)
     assert (gain.sequential_s, gain.queued_s) == pytest.approx((sequential_s, sequential_s - 3.0))
+
+
+@pytest.mark.parametrize(("others", "sequential_s"), [(3, 1.0 + 2 * 4 * 0.1), (0, 2.2)])
+def test_what_each_process_loads_at_first_counts_once(others, sequential_s):
+    environments = Environments()
+    environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
+    stats = Stats(environments)
+    for name in ("worker 0", "worker 1"):
+        lane = type("Lane", (), {"name": name})()
+        stats.count(lane, Play([(0, None)]), {"Walk": spent_on([1.1, *[0.1] * others])}, 1.0)
+        stats.count(lane, Play([(0, None)]), {}, 0.0)
+    assert stats.gain(True).sequential_s == pytest.approx(sequential_s)
 
 
 class Moody(Clock):

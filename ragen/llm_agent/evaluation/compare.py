@@ -92,7 +92,7 @@ class LeftOut(NamedTuple):
 
     Attributes:
         not_played: Some of the runs lack them.
-        not_judged: All runs have them, and in one of them a prompt got no reply, or the environment failed.
+        not_judged: All runs have them, and in one of them a prompt has no reply, or the environment failed.
     """
 
     not_played: int
@@ -102,7 +102,7 @@ class LeftOut(NamedTuple):
         """The counts in a sentence; empty if there are none."""
         reasons = {
             "not played by all of the runs": self.not_played,
-            "a prompt got no reply, or the environment failed": self.not_judged,
+            "a prompt has no reply, or the environment failed": self.not_judged,
         }
         told = [f"{counted(count, 'episode', 'episodes')} ({why})" for why, count in reasons.items() if count]
         return f"Left out: {' and '.join(told)}." if told else ""

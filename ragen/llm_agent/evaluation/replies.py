@@ -48,4 +48,5 @@ def replies_line(counts: Mapping[str, Any]) -> str:
     wrong = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in KINDS if counts[kind]]
     reasons = [f"{reason} {count}" for reason, count in counts["finish_reasons"].items()]
     told = f"{counts['count']} {'reply' if counts['count'] == 1 else 'replies'}"
-    return f"{told}: {', '.join(wrong) or 'none cut off, refused or empty'}; finish reasons: {', '.join(reasons)}"
+    faults = ", ".join(wrong) or "none cut off, empty or refused by the server"
+    return f"{told}: {faults}; finish reasons: {', '.join(reasons)}"

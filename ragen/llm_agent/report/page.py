@@ -390,7 +390,7 @@ def _kind_of(episode: Episode) -> tuple[str, str]:
     if episode.outcome == ENV_ERROR:
         return "the environment failed", str(episode.state["env_error"])
     if episode.outcome == MISSING_REPLY:
-        return "a prompt got no reply", str(episode.error)
+        return "a prompt has no reply", str(episode.error)
     return next(_kinds_of_judged(episode)), ""
 
 

@@ -59,6 +59,7 @@ class Spent(NamedTuple):
         dearest_own: Seconds of the longest by that measure.
         waited_s: The part of ``own_s`` spent waiting for anything but a processor.
         extra_s: Further processor seconds, when several child processes computed at once.
+        first_own: Like ``own_s``, of the first one, which may load what the others in its process reuse.
     """
 
     number: int = 0
@@ -68,10 +69,11 @@ class Spent(NamedTuple):
     dearest_own: float = 0.0
     waited_s: float = 0.0
     extra_s: float = 0.0
+    first_own: float = 0.0
 
     def also(self, more: Spent) -> Spent:
         """The sum of both."""
-        number, seconds, dearest, own_s, dearest_own, waited_s, extra_s = more
+        number, seconds, dearest, own_s, dearest_own, waited_s, extra_s, first_own = more
         return Spent(
             self.number + number,
             self.seconds + seconds,
@@ -80,6 +82,7 @@ class Spent(NamedTuple):
             max(self.dearest_own, dearest_own),
             self.waited_s + waited_s,
             self.extra_s + extra_s,
+            self.first_own if self.number else first_own,
         )
 
     @property
@@ -103,12 +106,13 @@ def spent_on(times: Sequence[float], usage: Usage | None = None, passed: float =
     """
     seconds, dearest = sum(times), max(times)
     if usage is None or not seconds:
-        return Spent(len(times), seconds, dearest, seconds, dearest)
+        return Spent(len(times), seconds, dearest, seconds, dearest, first_own=times[0])
     share = min(1.0, seconds / passed)
     known = share * (usage.waited + usage.computed)
     own_s = min(seconds, known)
     extra_s = max(0.0, known - seconds)
-    return Spent(len(times), seconds, dearest, own_s, dearest * own_s / seconds, share * usage.waited, extra_s)
+    of_own, waited_s = own_s / seconds, share * usage.waited
+    return Spent(len(times), seconds, dearest, own_s, dearest * of_own, waited_s, extra_s, times[0] * of_own)
 
 
 class Reading(NamedTuple):

@@ -74,10 +74,15 @@ def test_verls_trainer_configuration_is_found_behind_ones_own(tmp_path: Path):
     assert config.agent_proxy.max_turn == load_config("base").agent_proxy.max_turn
 
 
-def test_composing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_composing_writes_nothing_and_names_what_it_ignores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     monkeypatch.chdir(tmp_path)
     load_config("base", ["hydra.run.dir=elsewhere"])
     assert list(tmp_path.iterdir()) == []
+    assert caplog.messages == [
+        "ignored: hydra.run.dir (only Hydra's own programs have it; output_dir is where results go)"
+    ]
 
 
 def test_a_checkout_uses_its_own_folder():

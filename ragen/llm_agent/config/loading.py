@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import logging
 import re
 import socket
 import warnings
@@ -27,6 +28,8 @@ from ragen.settings import config_directory, count, one_line, plain, refused, se
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+log = logging.getLogger(__name__)
 
 FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
 """Keys that RAGEN's configurations lack, and that are added from this package's ``base``."""
@@ -84,6 +87,9 @@ def load_config(
 
     check_overrides(overrides)
     _check_section_overrides(overrides)
+    for key in (override.lstrip("+~").partition("=")[0] for override in overrides):
+        if key.startswith("hydra.") and not key.startswith("hydra.searchpath"):
+            log.warning("ignored: %s (only Hydra's own programs have it; output_dir is where results go)", key)
     stem, folder, folders = find_config(name, directory, further)
     others = [f"file://{each}" for each in folders if each != folder]
     beside = [f"hydra.searchpath={json.dumps(others)}"] if others else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -46,7 +47,14 @@ def answers(cache: dict[str, Any], turn: int) -> list[str]:
 
 def sandboxes() -> set[psutil.Process]:
     """Those of this process and its workers."""
-    return {each for each in psutil.Process().children(recursive=True) if each.name() == "bwrap"}
+    return set(filter(is_sandbox, psutil.Process().children(recursive=True)))
+
+
+def is_sandbox(process: psutil.Process) -> bool:
+    """Whether a process, which may have ended meanwhile, is a sandbox."""
+    with suppress(psutil.NoSuchProcess):
+        return process.name() == "bwrap"
+    return False
 
 
 @pytest.mark.timeout(600)  # on a busy machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -98,7 +99,14 @@ def test_a_browser_that_is_not_there_is_named() -> None:
 
 def chromiums() -> set[psutil.Process]:
     """The browsers of this process and its workers."""
-    return {each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()}
+    return set(filter(is_browser, psutil.Process().children(recursive=True)))
+
+
+def is_browser(process: psutil.Process) -> bool:
+    """Whether a process, which may have ended meanwhile, is one of a browser's."""
+    with suppress(psutil.NoSuchProcess):
+        return "chrom" in process.name()
+    return False
 
 
 @needs_browser

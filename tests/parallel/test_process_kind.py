@@ -425,8 +425,12 @@ def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victi
 
 @pytest.mark.cold
 def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
+    def watchers() -> list[int]:
+        return [pid for pid, title in processes().items() if title.startswith("ragen watcher")]
+
     handle = up(kind)
-    (watcher,) = [pid for pid, title in processes().items() if title.startswith("ragen watcher")]
+    assert until(lambda: len(watchers()) == 1), "it may take its name after the worker has answered"
+    (watcher,) = watchers()
     os.kill(watcher, signal.SIGKILL)
     assert until(lambda: watcher not in processes())
     assert ask(handle, say("echo")) and handle.end().status == -signal.SIGKILL

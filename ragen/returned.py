@@ -81,12 +81,17 @@ def wrong(env: Any, method: str, returned: Any, expected: str, part: str = "") -
     return ReturnError(f"{_name(env)}.{method}() returned {count}{shown}{kind}{role}; expected {expected}")
 
 
+def unwrapped(value: Any) -> Any:
+    """The value in a scalar of NumPy or torch, or in an array of one; any other value itself."""
+    return value.item() if hasattr(value, "item") else value
+
+
 def is_reward(value: Any) -> bool:
     """Whether a reward is a number, or an array of one."""
     if isinstance(value, str | bytes):
         return False
     try:
-        float(value.item() if hasattr(value, "item") else value)
+        float(unwrapped(value))
     except Exception:  # of a class that a user wrote
         return False
     return True
@@ -94,7 +99,7 @@ def is_reward(value: Any) -> bool:
 
 def _is_flag(value: Any) -> bool:
     try:
-        single = value.item() if hasattr(value, "item") else value
+        single = unwrapped(value)
         return isinstance(single, bool | int | float) and single in (0, 1)
     except Exception:  # an array of several, or a value of a class that a user wrote
         return False

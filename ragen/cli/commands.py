@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from ragen.parallel.interrupts import interrupts_held
-
 
 class Command(NamedTuple):
     """A command of ``ragen``.
@@ -34,6 +32,8 @@ class Command(NamedTuple):
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with these arguments; returns the exit code."""
+        from ragen.parallel.interrupts import interrupts_held  # late, since help needs none of it
+
         with interrupts_held():  # an import that Ctrl-C ends may swallow it, or raise an error of its own
             module = import_module(self.module)
         return module.main(list(argv), self.prog)

@@ -286,7 +286,7 @@ def queued_alone(computed_s: float, queued_s: float, passed_s: float, cpus: int)
     A machine divides its processors evenly: where r processes want to compute, a second of computing takes r / cpus
     seconds, at least one. So each process of ours that computes beside a turn adds 1 / cpus of the turn's computing to
     its wait; the rest of the wait is due to other programs, and would occur without workers, too. No more is assumed
-    than what the processors could have done in the time, so that nobody reads of a gain that they cannot give.
+    than the processors could have done in the time: a larger gain would be impossible.
 
     Args:
         computed_s: Processor seconds of the work.

@@ -157,6 +157,11 @@ class Activity:
                 self.usage.update(usage)
 
 
+def tokens_of(usage: Mapping[str, float]) -> float:
+    """The tokens of prompts and replies together; see :class:`Reply`."""
+    return usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+
+
 def reply_facts(reply: Reply) -> dict[str, Any]:
     """The facts about a reply, beside its text, that are stored in a row; no times, since rows must be reproducible.
 

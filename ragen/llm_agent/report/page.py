@@ -306,7 +306,7 @@ def totals_of(report: Report) -> dict[str, str]:
     if "cost" in used:
         totals["cost"] = f"${used['cost']:,.4f}"
     if timeline is not None and timeline.spans:
-        totals[" ".join(("seconds", _since(report))).strip()] = f"{timeline.end - timeline.start:,.1f}"
+        totals[f"seconds {_since(report)}".rstrip()] = f"{timeline.end - timeline.start:,.1f}"
     return totals
 
 

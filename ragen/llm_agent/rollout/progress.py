@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from ragen.commands import clock, counted
-from ragen.llm_agent.backends.base import Activity
+from ragen.llm_agent.backends.base import Activity, tokens_of
 
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
@@ -26,7 +26,7 @@ _OF_ALL_RUNS = ("tokens", "cost", "retries")
 
 def spent(usage: Mapping[str, float]) -> dict[str, str]:
     """The tokens and the cost of some usage in words; nothing of what is 0 or unknown."""
-    tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+    tokens = tokens_of(usage)
     cost = {"cost": f"${usage['cost']:,.4f}"} if "cost" in usage else {}
     return ({"tokens": f"{tokens:,.0f} tokens"} if tokens else {}) | cost
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 
 from ragen.commands import STOPPED, counted
 from ragen.errors import ConfigError, LimitReachedError
+from ragen.llm_agent.backends.base import tokens_of
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.rollout.actor import Actor
@@ -146,10 +147,9 @@ class Limits:
             usage: What all runs have used.
             seconds: How long this run has taken.
         """
-        tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
         if self.cost is not None and usage.get("cost", 0) >= self.cost:
             return "cost"
-        if self.tokens is not None and tokens >= self.tokens:
+        if self.tokens is not None and tokens_of(usage) >= self.tokens:
             return "tokens"
         if self.minutes is not None and seconds >= 60 * self.minutes:
             return "minutes"

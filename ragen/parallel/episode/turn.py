@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ragen.parallel.episode.game import Game, Options
 from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, options_taken
-from ragen.returned import SHOWN, checked_done, is_reward, wrong, wrong_step
+from ragen.returned import SHOWN, checked_done, is_reward, unwrapped, wrong, wrong_step
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
@@ -207,7 +207,7 @@ def _own_reward(env: Any, reward: Any) -> Any:
         raise wrong(env, "step", reward, "a number", "reward")
     if getattr(reward, "shape", None) == ():
         return copied(reward)
-    return float(reward.item() if hasattr(reward, "item") else reward)
+    return float(unwrapped(reward))
 
 
 def digest_observation(observation: Observation) -> Any:

@@ -32,7 +32,7 @@ from ragen.retrofit.checkout import (
 from ragen.retrofit.imports import PACKAGE, needed_modules
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
-_PROVEN, _NOTHING_PLAYED, _DIFFERENT = 0, 3, 4  # what the suite returns; anything else is a failure of its own
+_PROVEN, _NOTHING_PLAYED, _DIFFERENT, _UNREPEATED = 0, 3, 4, 5  # what the suite returns; anything else is a failure of its own
 _SUITE = "ragen.retrofit.suite"
 _OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")  # it downloads nothing
 _NEEDED = {"numpy": "numpy", "PIL": "pillow", "omegaconf": "omegaconf", "psutil": "psutil"}
@@ -235,12 +235,14 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
         return DONE
     if code == _DIFFERENT:
         reason = "rollouts differ"
+    elif code == _UNREPEATED:
+        reason = "environments are not reproducible"
     elif code == _NOTHING_PLAYED:
         reason = "none of its environments could be compared here (run this where you train, or add --no-suite)"
     else:
         why = (errors.strip().splitlines() or [f"exit code {code}"])[-1].removeprefix("error: ").rstrip(".")
         reason = f"the proof could not be run ({why}). Use the Python that you train with, or add --no-suite"
-    if options.keep or (was_in_place and code != _DIFFERENT):
+    if options.keep or (was_in_place and code not in (_DIFFERENT, _UNREPEATED)):
         print(f"Kept, though {reason}. To undo: {undo_line}")
         return FAILED
     backup.undo(root)

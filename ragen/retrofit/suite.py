@@ -35,7 +35,7 @@ from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 
-EQUAL, REFUSED, NOTHING, DIFFERENT = 0, 2, 3, 4  # not 1, with which Python exits if it cannot run the suite at all
+EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, with which Python exits if it cannot run the suite at all
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
 ODD = ("", "fly", "Up Down", "<answer>Up</answer>", "search[lamp]", "1 + 1", "\u2191")
 _SECTIONS = ("es_manager", "custom_envs", "seed")
@@ -149,6 +149,7 @@ class Verdict:
         played: The tag.
         skipped: Why it was not played or not compared in workers; empty if it was.
         differences: The differences, one sentence each.
+        unrepeated: How its environment type played the same episodes differently, if that may be why they differ.
         stays: Whether its environments stay in the main process.
         own: Whether it was compared with the checkout's own manager.
     """
@@ -156,11 +157,19 @@ class Verdict:
     played: Played
     skipped: str = ""
     differences: list[str] = field(default_factory=list)
+    unrepeated: str = ""
     stays: bool = False
     own: bool = False
 
     def __str__(self) -> str:
         name = f"  {self.played.tag:24} {self.played.mode:5}"
+        if self.unrepeated:
+            env_type = self.played.entry["env_type"]
+            return (
+                f"{name} NOT REPRODUCIBLE {env_type}: {self.unrepeated}. Nothing can be compared with it: seed its "
+                "generators in reset(seed); sequential_env_types does not help. With --keep, "
+                f"`python -m ragen.tools.check {env_type}` in the checkout looks for the cause"
+            )
         if self.differences:
             return f"{name} DIFFERS {'; '.join(self.differences)}"
         if self.skipped:
@@ -191,7 +200,14 @@ class ClassCounters:
 
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:
-    """Play a tag in one mode in all four ways, and compare."""
+    """Play a tag in one mode in all four ways, and compare; where they differ, find out whether one way repeats."""
+    verdict = _compared(played, workers, own)
+    if verdict.differences:
+        verdict.unrepeated = _unrepeated(played, own)
+    return verdict
+
+
+def _compared(played: Played, workers: int, own: Any) -> Verdict:
     verdict, counters = Verdict(played, own=own is not None), ClassCounters(played.entry["env_type"])
     in_main, mode = played.config(use_multiprocessing=False), played.mode
     strict = played.config(use_multiprocessing=False, on_env_failure="raise")
@@ -232,6 +248,24 @@ def examine(played: Played, workers: int, own: Any) -> Verdict:
         if difference := expected.first_difference(got):
             verdict.differences.append(f"{name}: {difference}")
     return verdict
+
+
+def _unrepeated(played: Played, own: Any) -> str:
+    """How a manager, played twice in this process, shows something else the second time; empty if none does."""
+    config, counters = played.config(use_multiprocessing=False), ClassCounters(played.entry["env_type"])
+    managers = {"its own EnvStateManager": own, "the main process": EnvStateManager}
+    for name, kind in managers.items():
+        if kind is None:
+            continue
+        first, again = (_fresh(counters, kind, config, played.mode) for _ in range(2))
+        if difference := first.first_difference(again):
+            return f"{name} played it twice with the same seeds and replies, and {difference}"
+    return ""
+
+
+def _fresh(counters: ClassCounters, kind: Any, config: Any, mode: str) -> Recording:
+    counters.restore()
+    return attempt(kind, config, mode, _PATIENCE)[0]
 
 
 def attempt(kind: Any, config: Any, mode: str, seconds: int = 0) -> tuple[Recording, Exception | None]:
@@ -375,7 +409,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Examine every tag, and print a line for each.
 
     Returns:
-        0 if all rollouts are equal; 2 if a configuration cannot be read, 3 if none could be played, 4 if some differ.
+        0 if all rollouts are equal; 2 if a configuration cannot be read, 3 if none could be played, 4 if some differ,
+        5 if they differ only where an environment does not repeat itself.
     """
     parser = argparse.ArgumentParser(prog="python -m ragen.retrofit.suite", description=__doc__.split("\n\n")[1])
     parser.add_argument(
@@ -397,14 +432,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             verdict = examine(played, options.workers, own)
         verdicts.append(verdict)
         print(verdict, flush=True)
-    skipped, different = (
-        sum(bool(v.skipped and not v.differences) for v in verdicts),
-        sum(bool(v.differences) for v in verdicts),
-    )
-    equal = len(verdicts) - skipped - different
-    print(f"{equal} equal, {different} different, {skipped} not compared.")
-    if different:
-        return DIFFERENT
+    unrepeated = sum(bool(v.unrepeated) for v in verdicts)
+    different = sum(bool(v.differences) for v in verdicts) - unrepeated
+    skipped = sum(bool(v.skipped and not v.differences) for v in verdicts)
+    equal = len(verdicts) - skipped - different - unrepeated
+    also = f"{unrepeated} not reproducible, " if unrepeated else ""
+    print(f"{equal} equal, {different} different, {also}{skipped} not compared.")
+    if different or unrepeated:
+        return DIFFERENT if different else UNREPEATED
     return EQUAL if equal else NOTHING
 
 

@@ -609,6 +609,23 @@ def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tm
     assert bytes_of(checkout) == before
 
 
+@of_one
+@pytest.mark.processes
+def test_an_environment_that_does_not_repeat_itself_is_named_and_not_the_manager(checkout):
+    walk = checkout / "ragen/env/walk/env.py"
+    walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random()"))
+    envs = checkout / "config/envs.yaml"
+    envs.write_text(envs.read_text().replace("length: 3", "length: 999"))
+    before = bytes_of(checkout)
+    ran = retrofit(checkout)
+    (line,) = (line for line in ran.stdout.splitlines() if line.startswith("  Walk") and " train " in line)
+    assert "NOT REPRODUCIBLE walk: its own EnvStateManager played it twice with the same seeds and replies, " in line
+    assert "DIFFERS" not in ran.stdout and "sequential_env_types does not help" in line
+    assert "1 equal, 0 different, 2 not reproducible, 1 not compared." in ran.stdout
+    assert "Everything was restored: environments are not reproducible." in ran.stdout
+    assert ran.returncode == 1 and bytes_of(checkout) == before
+
+
 @pytest.mark.processes
 def test_the_whole_proof_is_repeated_by_the_checkout_itself(tmp_path):
     checkout = write_checkout(tmp_path / "RAGEN", 2026)

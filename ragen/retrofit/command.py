@@ -32,7 +32,7 @@ from ragen.retrofit.checkout import (
 from ragen.retrofit.imports import PACKAGE, needed_modules
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
-_PROVEN, _NOTHING_PLAYED, _DIFFERENT, _UNREPEATED = 0, 3, 4, 5  # what the suite returns; anything else is a failure of its own
+_PROVEN, _NOTHING_PLAYED, _DIFFERENT, _UNREPEATED = 0, 3, 4, 5  # what the suite returns; else it failed itself
 _SUITE = "ragen.retrofit.suite"
 _OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")  # it downloads nothing
 _NEEDED = {"numpy": "numpy", "PIL": "pillow", "omegaconf": "omegaconf", "psutil": "psutil"}

@@ -35,7 +35,7 @@ from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 
-EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, with which Python exits if it cannot run the suite at all
+EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, which is Python's if it cannot run the suite
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
 ODD = ("", "fly", "Up Down", "<answer>Up</answer>", "search[lamp]", "1 + 1", "\u2191")
 _SECTIONS = ("es_manager", "custom_envs", "seed")

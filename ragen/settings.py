@@ -446,6 +446,11 @@ def _kinds_of(hint: Any) -> tuple[Any, ...]:
 # Settings from files
 
 
+def override_key(override: str) -> str:
+    """The key that an override sets, adds or deletes: ``a.b`` of ``a.b=1``, ``+a.b=1``, ``++a.b=1`` and ``~a.b``."""
+    return override.lstrip("+~").partition("=")[0]
+
+
 def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
     """Settings from a YAML file that holds only them; see :func:`settings_of`.
 

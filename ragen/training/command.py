@@ -17,7 +17,7 @@ from typing import Any
 from ragen.commands import STOPPED, CommandParser
 from ragen.errors import ConfigError, MissingExtraError
 from ragen.llm_agent.config import add_config_arguments, add_sweep_argument, find_config, load_config, main_of
-from ragen.settings import one_line, setting
+from ragen.settings import one_line, override_key, setting
 
 PROG = "python train.py"
 DEFAULT_CONFIG = "base"  # of train.py, as in RAGEN
@@ -78,7 +78,7 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
     if setting(config, BACKEND, str, "verl") == "verl":
         from omegaconf import OmegaConf
 
-        said = [override.partition("=")[0].lstrip("+~") for override in overrides]
+        said = [*map(override_key, overrides)]
         OmegaConf.update(config, "agent_loop.said", said, force_add=True)
     return config
 

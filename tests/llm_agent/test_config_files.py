@@ -10,7 +10,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import changed_settings, check_local, check_whole, config_names, load_config
-from ragen.settings import config_directory, setting
+from ragen.settings import config_directory, override_key, setting
 from support.configurations import composed
 
 PLAYABLE = [name for name in config_names() if name != "envs"]
@@ -212,6 +212,11 @@ def test_a_file_here_is_meant_where_its_path_is_said_though_there_is_one_of_its_
     (tmp_path / "below").mkdir()
     (tmp_path / "_2_sokoban.yaml").rename(tmp_path / "below" / "own.yaml")
     assert load_config("below/own", directory=tmp_path).agent_proxy.max_turn == 17
+
+
+@pytest.mark.parametrize("override", ["a.b=1", "+a.b=1", "++a.b=c=d", "~a.b", "a.b="])
+def test_an_override_has_one_key_however_it_sets_it(override):
+    assert override_key(override) == "a.b"
 
 
 @pytest.mark.parametrize("override", ["mine", "=3", "", "mine.yaml"])

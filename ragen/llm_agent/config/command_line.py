@@ -21,7 +21,7 @@ from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser, check_no_opt
 from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
 from ragen.llm_agent.config.loading import load_config, settings_of_base
 from ragen.output import CLOSED, output_watched, printable
-from ragen.settings import one_line, plain, setting
+from ragen.settings import one_line, override_key, plain, setting
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
 """Composes a configuration from a name, overrides, a folder and a further folder."""
@@ -90,7 +90,7 @@ def model_overrides(models: str, overrides: Sequence[str]) -> list[str]:
     names = [name.strip() for name in models.split(",")]
     if not all(names) or len({*names}) < len(names):
         raise ConfigError(f"--models is {models!r}; expected different names, separated by commas.")
-    if any(word.lstrip("+~").startswith("actor.model=") for word in overrides):
+    if "actor.model" in map(override_key, overrides):
         raise ConfigError("--models and actor.model are both given; use one of them.")
     quoted = [name if re.fullmatch(r"[\w./-]+", name) else "'" + name.replace("'", "\\'") + "'" for name in names]
     return [f"actor.model={','.join(quoted)}"]
@@ -284,7 +284,7 @@ class SweptRun(NamedTuple):
         said: Any = OmegaConf.to_container(config, resolve=False)
         raw = str(said.get("output_dir") or "outputs")
         dated = _NOW.sub(lambda found: self.began.strftime(found[1]), raw)
-        special = [each for each in self.own if f"${{{each.lstrip('+').partition('=')[0]}}}" not in raw]
+        special = [each for each in self.own if f"${{{override_key(each)}}}" not in raw]
         folder = f"{dated}/{folder_name(special)}" if special else dated
         return setting({**said, "output_dir": folder}, "output_dir", str)
 

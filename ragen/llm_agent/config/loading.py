@@ -24,7 +24,7 @@ from urllib.request import getproxies, proxy_bypass
 from ragen.errors import ConfigError, did_you_mean, in_contrast, nearest, suggestion
 from ragen.output import shown_override
 from ragen.parallel.interrupts import holds_interrupts
-from ragen.settings import config_directory, count, one_line, plain, refused, setting
+from ragen.settings import config_directory, count, one_line, override_key, plain, refused, setting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -87,7 +87,7 @@ def load_config(
 
     check_overrides(overrides)
     _check_section_overrides(overrides)
-    for key in (override.lstrip("+~").partition("=")[0] for override in overrides):
+    for key in map(override_key, overrides):
         if key.startswith("hydra.") and not key.startswith("hydra.searchpath"):
             log.warning("ignored: %s (only Hydra's own programs have it; output_dir is where results go)", key)
     stem, folder, folders = find_config(name, directory, further)
@@ -619,7 +619,7 @@ def mark_required(config: Any, file: Any, overrides: Sequence[str]) -> Any:
     """
     from omegaconf import OmegaConf
 
-    named = {override.partition("=")[0].lstrip("+~") for override in overrides}
+    named = {*map(override_key, overrides)}
     for key in _required(OmegaConf.to_container(file, resolve=False)) if OmegaConf.is_dict(file) else ():
         if key not in named and OmegaConf.select(config, key) is None:
             OmegaConf.update(config, key, REQUIRED)

@@ -21,6 +21,7 @@ from ragen.llm_agent.config.command_line import (
 )
 from ragen.llm_agent.config.loading import load_config, settings_as_written, settings_of_base
 from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, run
+from ragen.settings import override_key
 
 PROG = "ragen eval"
 DEFAULT_CONFIG = "evaluate_api_llm"
@@ -66,7 +67,7 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
     config, base = load_config(name, overrides, directory, further), settings_of_base()
     written = settings_as_written(config)
     folder = f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"
-    given = {override.lstrip("+~").partition("=")[0] for override in overrides}
+    given = {*map(override_key, overrides)}
     for key, value in {"actor.backend": "openai", "resume": True, "output_dir": folder}.items():
         if key not in given and written.get(key) == base[key]:
             OmegaConf.update(config, key, value)

@@ -224,9 +224,9 @@ def _scorer(model: str | None, overrides: Sequence[str]) -> Scorer:
     from ragen.llm_agent.backends.factory import create_tokenizer
     from ragen.llm_agent.config.loading import load_config
     from ragen.llm_agent.evaluation.scorers import HfScorer, ServerScorer
-    from ragen.settings import setting
+    from ragen.settings import override_key, setting
 
-    if wrong := [word for word in overrides if not word.lstrip("+~").startswith("actor.")]:
+    if wrong := [word for word in overrides if not override_key(word).startswith("actor.")]:
         raise ConfigError(f"{wrong[0]!r} is no key of a scorer; expected keys that begin with 'actor.'.")
     config = load_config("base", overrides)
     address = setting(config, "actor.base_url", str, None)

@@ -29,6 +29,7 @@ from typing import Any
 from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError, described_with_place
 from ragen.output import new_console
+from ragen.settings import override_key
 
 PROG = "ragen score"
 SCORED = "scored"
@@ -222,8 +223,8 @@ def config_of(about: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
 
     from ragen.llm_agent.config.loading import load_config
 
-    for word in overrides:
-        key = word.lstrip("+~").partition("=")[0]
+    keys = [*map(override_key, overrides)]
+    for key in keys:
         if not any(f"{key}.".startswith(f"{allowed}.") for allowed in _MAY_DIFFER):
             raise ConfigError(
                 f"{key!r} does not affect a score, since no model is asked; expected a key of {', '.join(_MAY_DIFFER)}."
@@ -236,8 +237,7 @@ def config_of(about: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
         for key, value in about.items():
             OmegaConf.update(config, key, value, force_add=True)
         changed = load_config("base", overrides)
-        for word in overrides:
-            key = word.lstrip("+~").partition("=")[0]
+        for key in keys:
             OmegaConf.update(config, key, OmegaConf.select(changed, key), force_add=True)
     return config
 

@@ -223,13 +223,16 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
     reason, further = "terminated" if stop.is_terminated else "interrupted", ""
     if isinstance(why, LimitReachedError | StorageError):
         reason = printable(str(why)).removesuffix(".")
+    raised: dict[str, str] = {}
     if isinstance(why, LimitReachedError):  # replies that were pending count too
-        used, further = ", ".join(spent(file.used(usage_of(proxy))).values()), f", raise {why.key}"
-        reason += f": {used} so far" if used else ""
+        used = file.used(usage_of(proxy))
+        if raised := Limits.read(proxy.config).raised(why.key, used):
+            further = ", with as much again"
+        reason += f": {told} so far" if (told := ", ".join(spent(used).values())) else ""
     finished = counted(file.written, "finished trajectory", "finished trajectories")
     replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
     print(f"{reason}; saved in {file.path.parent}: {finished}{replies}", file=sys.stderr)
-    if command := command_that_goes_on(proxy.config):
+    if command := command_that_goes_on(proxy.config, raised):
         print(f"to resume{further}: {command}", file=sys.stderr)
 
 

@@ -23,7 +23,7 @@ from ragen.llm_agent.backends.base import tokens_of
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.rollout.actor import Actor
-from ragen.settings import key, read, setting
+from ragen.settings import key, override_key, read, setting
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code after SIGTERM."""
@@ -84,13 +84,20 @@ def wait_for_replies(actor: Actor) -> None:
     backend.settle()
 
 
-def command_that_goes_on(config: Any) -> str:
-    """The command that was called, so that it resumes in the same folder; empty where none was called."""
-    called = called_as()
-    if not called:
+def command_that_goes_on(config: Any, changed: Mapping[str, str] | None = None) -> str:
+    """The command that was called, so that it resumes in the same folder; empty where none was called.
+
+    Args:
+        config: The configuration.
+        changed: Keys whose values differ from those of the command that was called.
+    """
+    if not called_as():
         return ""
-    further = [] if setting(config, "resume", bool, False) else ["resume=true"]
-    if not any(word.startswith("output_dir=") for word in called):
+    changed = changed or {}
+    called = [word for word in called_as() if override_key(word) not in changed]
+    further = [f"{name}={value}" for name, value in changed.items()]
+    further += [] if setting(config, "resume", bool, False) else ["resume=true"]
+    if "output_dir" not in map(override_key, called):
         further.append(f"output_dir={setting(config, 'output_dir', str, 'outputs')}")
     return " ".join([*_program(called[0]), *(shlex.quote(word) for word in (*called[1:], *further))])
 
@@ -154,6 +161,19 @@ class Limits:
         if self.minutes is not None and seconds >= 60 * self.minutes:
             return "minutes"
         return None
+
+    def raised(self, name: str, usage: Mapping[str, float]) -> dict[str, str]:
+        """The key of a limit and its value that allows as much again; empty for ``minutes``, which each run has anew.
+
+        Args:
+            name: The key of the limit, such as ``limit.tokens``.
+            usage: What all runs have used.
+        """
+        if name == "limit.minutes":
+            return {}
+        limit, used = (self.cost, usage["cost"]) if name == "limit.cost" else (self.tokens, tokens_of(usage))
+        assert limit is not None
+        return {name: f"{limit + used:.12g}"}
 
     def watch(self, used: Callable[[], Mapping[str, float]]) -> Callable[[], None]:
         """What raises as soon as a limit is reached, counted from now.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -232,27 +233,30 @@ def test_a_trajectory_that_lacked_a_reply_goes_on_from_there(tmp_path):
     assert used(tmp_path)["failed_requests"] == len(lacking)
 
 
-def test_a_limit_ends_a_run_in_order_and_a_higher_one_lets_it_go_on(whole, tmp_path, capsys):
+@pytest.mark.parametrize(("limit", "name"), [("limit.tokens=1000", "tokens"), ("limit={cost: 0.001}", "cost")])
+def test_a_limit_ends_a_run_in_order_and_the_printed_command_goes_on(whole, tmp_path, capsys, limit, name):
     folder, requests = whole
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path, "limit.tokens=1000", "actor.openai.max_concurrency=4") == 4
-        told = capsys.readouterr().err
-        tokens = used(tmp_path)["prompt_tokens"] + used(tmp_path)["completion_tokens"]
-        assert (
-            f"limit.tokens=1000 is reached: {tokens:,} tokens, $" in told and "to resume, raise limit.tokens: " in told
-        )
-        assert 0 < len(server.bodies) < requests
-        assert run(server, tmp_path, "limit.tokens=1000") == 4
-        first = len(server.bodies)
-        assert run(server, tmp_path, "limit.tokens=1000000") == 0
-    assert len(server.bodies) == requests == used(tmp_path)["requests"] and first < requests
+        code, pasted = run(server, tmp_path, limit, "actor.openai.max_concurrency=4"), []
+        while code == 4:
+            reached, resume = capsys.readouterr().err.splitlines()[-2:]
+            tokens = used(tmp_path)["prompt_tokens"] + used(tmp_path)["completion_tokens"]
+            assert f"limit.{name}=" in reached and f" is reached: {tokens:,} tokens, $" in reached
+            assert resume.startswith("to resume, with as much again: python -m ragen") and len(pasted) < requests
+            pasted.append(len(server.bodies))
+            code = command.main(shlex.split(resume.partition("agent_proxy ")[2]))
+        assert run(server, tmp_path, limit) == code == 0
+    assert 0 < pasted[0] < requests and pasted == sorted({*pasted}), "a pasted command did not go on"
+    assert len(server.bodies) == requests == used(tmp_path)["requests"]
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 
-def test_a_limit_of_minutes_ends_a_run_whose_server_stalls(tmp_path):
+def test_a_limit_of_minutes_ends_a_run_whose_server_stalls_and_is_that_of_the_next_run_too(tmp_path, capsys):
     with chat_server() as server:
         server.script = lambda prompt, tries: server.stall
         assert run(server, tmp_path, "limit.minutes=0.01", "actor.openai.grace=0.1") == 4
+    resume = capsys.readouterr().err.splitlines()[-1]
+    assert resume.startswith("to resume: ") and resume.count("limit.minutes=") == 1 and "limit.minutes=0.01" in resume
 
 
 def test_a_finished_run_says_so_and_asks_nothing(whole, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,11 +162,16 @@ def test_files_of_another_evaluation_are_not_overwritten(run, tmp_path, capsys, 
     assert before == {path: path.read_bytes() for path in other.iterdir() if path.is_file()}
 
 
-def test_an_earlier_score_of_the_same_run_is_replaced_from_any_folder(run, tmp_path, monkeypatch):
+def test_an_earlier_score_of_the_same_run_is_put_aside_from_any_folder(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(run.parent)
     assert main([run.name, "--reward", "test_score:nothing", "-o", "again"]) == 0
+    before = {path.name: path.read_bytes() for path in Path("again").iterdir()}
+    assert "previous" not in capsys.readouterr().err
     monkeypatch.chdir(run)
+    assert main([str(run), "--reward", "test_score:failing", "-o", "../again"]) == 2
     assert main([str(run), "--reward", "test_score:shorter_is_better", "-o", "../again"]) == 0
+    assert "the files of the previous score are now in ../again/earlier/1\n" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in Path("../again/earlier/1").iterdir()} == before
     assert any(record["success"] for record in read_records(run.parent / "again/rollouts.jsonl"))
     assert main([str(run), "--reward", "test_score:nothing"]) == 0
     moved = run.rename(tmp_path / "moved")

@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
         ROWS,
         USAGE,
         about_run,
+        put_aside,
         read_about,
         read_records,
         read_usage,
@@ -122,6 +124,8 @@ def main(options: argparse.Namespace, prog: str) -> int:
         new = with_pass_at_k(new, size)
     results, usage = evaluate(new), read_usage(rows.with_name(USAGE))
     try:
+        if (earlier := put_aside(folder / ROWS)) is not None:
+            print(f"the files of the previous score are now in {earlier}", file=sys.stderr)
         write_jsonl(new, folder / ROWS)
         scored = {
             "scored.run": str(options.run.absolute()),
@@ -145,7 +149,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
 
 
 def _check_output(folder: Path, rows: Path, run: Path) -> None:
-    """See that nothing but an earlier score of the run is overwritten.
+    """See that nothing but an earlier score of the run is moved.
 
     Raises:
         ConfigError: The folder has files of the run itself, or of another one.

@@ -45,6 +45,29 @@ _RECORDED = (ABOUT, USAGE, RUNS, REPLIES, RESULTS)
 _WITH_IT = (*_RECORDED, "report.html")
 
 
+def put_aside(path: Path) -> Path | None:
+    """Move a rollout's file, and those beside it, into a folder of their own.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The folder, ``earlier/1`` beside the file, or with the first number that is free; None if there was no file.
+
+    Raises:
+        OSError: They cannot be moved.
+    """
+    left = [each for each in (path, *map(path.with_name, _WITH_IT)) if each.exists()]
+    if not left:
+        return None
+    numbers = (path.with_name(ASIDE) / str(number) for number in itertools.count(1))
+    folder = next(each for each in numbers if not each.exists())
+    folder.mkdir(parents=True)
+    for each in left:
+        os.replace(each, folder / each.name)
+    return folder
+
+
 class RolloutFile(Closing):
     """The records of a run. Nothing is written before ``begin``.
 
@@ -135,7 +158,7 @@ class RolloutFile(Closing):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = locked(self.path.parent)
             if not self._resumes:
-                self._put_aside()
+                self.set_aside = put_aside(self.path)
             self._read_kept()
             about = json.dumps(self._about, indent=1, ensure_ascii=False) + "\n"
             write_whole(self.path.with_name(ABOUT), about, durable=True)
@@ -151,18 +174,6 @@ class RolloutFile(Closing):
         """Write the description of a run that plays something; see :func:`describe_run`."""
         with self._storing(), self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
             runs.write(json.dumps(dict(run), ensure_ascii=False) + "\n")
-
-    def _put_aside(self) -> None:
-        """Move the files of another run into a separate folder."""
-        left = [path for path in (self.path, *map(self.path.with_name, _WITH_IT)) if path.exists()]
-        if not left:
-            return
-        folder = self.path.parent / ASIDE
-        numbers = (folder / str(number) for number in itertools.count(1))
-        self.set_aside = next(path for path in numbers if not path.exists())
-        self.set_aside.mkdir(parents=True)
-        for path in left:
-            os.replace(path, self.set_aside / path.name)
 
     def open_journal(self) -> ReplyJournal:
         """Open the journal of replies, after ``begin``; it continues with the counts.

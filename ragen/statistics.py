@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from math import comb, sqrt
 from statistics import NormalDist, fmean, stdev
 
+ALL = "all"
+"""The name of the row over all tags in tables and results; no tag may have it."""
 CONFIDENCE = 0.95
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ragen.checkpoints import Place
 from ragen.extras import needs
 from ragen.files import write_whole
+from ragen.statistics import ALL
 from ragen.tracking import Logger
 
 WARM_UP, TRAIN = PHASES = ("warm_up", "train")
@@ -106,7 +107,7 @@ def draw_curve(metrics: Path, picture: Path, title: str = "") -> bool:
 def _draw_success(axes: Any, lines: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
     for place, name in enumerate(names):
         steps, rates = points(lines, name)
-        label = name.removeprefix("val/").removesuffix("/success").removesuffix("success") or "all"
+        label = name.removeprefix("val/").removesuffix("/success").removesuffix("success") or ALL
         axes.plot(steps, rates, marker="o", markersize=3, linewidth=2.4 if place == 0 else 1.2, label=label)
     steps, rates = points(lines, "train/success")
     axes.plot(steps, rates, color="0.75", linewidth=0.8, zorder=0, label="all, in training")

@@ -54,6 +54,7 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager.train.env_configs.tags", [], "tags"),
     ("es_manager.train.env_configs.n_groups", [3], "n_groups"),
     ("es_manager.train.env_configs.n_groups", [2, 2], "adds up to 4"),
+    ("es_manager.train.env_configs.tags", ["all", "Bandit"], "results call the row over all tags; rename that tag"),
     ("es_manager.train.env_configs.n_groups", [3, 0], "at least 1"),
     ("es_manager.train.env_configs.n_groups", ["a", "b"], "integers"),
     ("es_manager.use_multiprocessing", "yes", "true, false, 'auto'"),

@@ -29,6 +29,7 @@ from ragen.parallel.settings import (
     names_own_kind,
 )
 from ragen.settings import choice, count, number, plain, refused, seconds, setting, texts
+from ragen.statistics import ALL
 
 log = logging.getLogger(__name__)
 
@@ -239,6 +240,8 @@ def _tags(config: Any, section: str, env_groups: int) -> list[tuple[str, int]]:
     where = f"{section}.env_configs"
     setting(config, f"{where}.tags", object)
     tags = list(texts(config, f"{where}.tags", ()))
+    if ALL in tags:
+        raise ConfigError(f"{where}.tags has {ALL!r}, which results call the row over all tags; rename that tag.")
     counts = plain(setting(config, f"{where}.n_groups", object, None))
     if counts is None:
         counts = _equal_shares(where, tags, env_groups)

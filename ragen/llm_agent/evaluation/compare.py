@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ragen.commands import CommandParser, command, counted
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-from ragen.llm_agent.evaluation.results import ALL, evaluate, independent
+from ragen.llm_agent.evaluation.results import evaluate, independent
 from ragen.llm_agent.evaluation.tables import shown_p, tables_of
 from ragen.llm_agent.rollout.rollout_file import check_output, name_of, read_records, rows_of
 from ragen.output import new_console, print_table
-from ragen.statistics import holm, mean, paired_interval, sign_test
+from ragen.statistics import ALL, holm, mean, paired_interval, sign_test
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -32,13 +32,14 @@ from ragen.llm_agent.evaluation.collapse import (
     measured,
     sampled,
 )
-from ragen.llm_agent.evaluation.results import ALL, independent
+from ragen.llm_agent.evaluation.results import independent
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.llm_agent.report.contents import About
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
 from ragen.output import new_console, print_table
+from ragen.statistics import ALL
 from ragen.tracking import METRICS_FILE
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables
 from ragen.llm_agent.trees.lineage import is_branch
 from ragen.output import print_table
 from ragen.statistics import (
+    ALL,
     effective_episodes,
     mean,
     mean_pass_at_k,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Record = Mapping[str, Any]
-ALL = "all"
 RESULTS = "results.json"
 """The name of the file beside a run's rows."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.output import print_table
 from ragen.parallel.stats import gathered
+from ragen.statistics import ALL
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +80,7 @@ def summary_of_all(tags: Sequence[TagSummary]) -> TagSummary:
 
     each, replies = [tag.episodes for tag in tags], [tag.episodes * tag.turns for tag in tags]
     means = {name: mean(name, each) for name in ("success", "reward", "actions", "turns")}
-    return TagSummary("all", sum(each), invalid=mean("invalid", replies), **means)
+    return TagSummary(ALL, sum(each), invalid=mean("invalid", replies), **means)
 
 
 def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:

@@ -25,7 +25,7 @@ from ragen.llm_agent.report.trajectories import MOST_IMAGES, TrajectoryWriter, b
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment, is_branch
 from ragen.parallel.stats import gathered
-from ragen.statistics import effective_episodes, mean, wilson_interval
+from ragen.statistics import ALL, effective_episodes, mean, wilson_interval
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")
@@ -76,7 +76,6 @@ def write_report(report: Report, path: Path) -> None:
 
 # The page and its parts
 
-ALL = "all"
 HISTORY_PLOTS = {
     "success": "Success per step",
     "reward": "Reward per step",
@@ -232,7 +231,7 @@ def _history(history: Sequence[Mapping[str, float]]) -> str:
             for name, value in metrics.items():
                 tag, _, last = name.rpartition("/")
                 if last == metric and "/" not in tag:
-                    series[tag or "all"].append((float(metrics.get("step", step)), float(value)))
+                    series[tag or ALL].append((float(metrics.get("step", step)), float(value)))
         if series:
             plots.append(curves(title, series))
     return f'<h2>Training</h2><div class="plots">{"".join(plots)}</div>' if plots else ""

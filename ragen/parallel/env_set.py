@@ -97,6 +97,10 @@ class EnvSet(Closing):
         """Tags whose replays differed, with the environment type of each."""
         return dict(self._engine.failures.not_deterministic)
 
+    def not_restored(self) -> dict[str, str]:
+        """Tags whose ``save`` and ``load`` did not restore an environment, with the environment type of each."""
+        return dict(self._engine.failures.not_restored)
+
     def gain(self) -> Gain:
         """The time that workers have saved so far: the time that passed, and an estimate without workers."""
         return self._engine.gain()

@@ -63,6 +63,7 @@ class EnvRecord:
         is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
         failures: How often it has failed at the current request.
         kills: How often its worker was killed during the current request, perhaps from outside.
+        restored: The turn of the snapshot that its episode first went on from; None if from none, 0 is the reset's.
         failed: Why its episode is over, if it has failed for good.
         origin: The environment that it descends from by forks, and moves with; None if it is no fork.
         journal: The episode so far.
@@ -79,6 +80,7 @@ class EnvRecord:
     is_suspect: bool = False
     failures: int = 0
     kills: int = 0
+    restored: int | None = None
     failed: EnvFailed | None = None
     origin: int | None = None
     journal: EpisodeJournal = field(default_factory=EpisodeJournal)
@@ -102,7 +104,7 @@ class EnvRecord:
     def forget_failures(self) -> None:
         """Clear the last episode's failures before a reset."""
         self.failures = self.kills = 0
-        self.failed = None
+        self.failed = self.restored = None
 
     # Commit the results of a call
 
@@ -152,6 +154,7 @@ class EnvRecord:
     def _begin(self, start: EpisodeStart | None, observation: Any) -> None:
         assert start is not None
         self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
+        self.restored = None
         self.observation, self.in_sync = observation, True
         self.failures = self.kills = 0
 

@@ -12,7 +12,7 @@ from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutEr
 from ragen.parallel import recovery
 from ragen.parallel.environments import NOT_LOADED, EnvFailed, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
-from ragen.parallel.episode.outcome import Raised, TimedOut
+from ragen.parallel.episode.outcome import LOADING, Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RagenGame
 from ragen.parallel.homes import Homes
@@ -103,7 +103,9 @@ class Failures:
         self._restarts: dict[Lane, int] = defaultdict(int)
         self._kills: Counter[Lane] = Counter()  # of these, those that may come from outside
         self._killed: set[int] = set()  # environments that are suspects only because of such a kill
+        self._doubted: dict[int, str] = {}  # what differed where a snapshot was loaded; the whole journal is next
         self.not_deterministic: dict[str, str] = {}  # tags whose replays differed, with their environments' types
+        self.not_restored: dict[str, str] = {}  # tags whose `save` and `load` lost something, likewise
 
     def begin_episode(self) -> None:
         """Clear all failures, since all environments are about to be reset."""
@@ -150,6 +152,8 @@ class Failures:
             add_note(late, value.trace)
             self._decide(record, Trouble.OVERDUE, asked.failure(record, order, value.text, late))
         else:
+            if value.phase == LOADING:
+                self.not_restored[record.spec.tag] = record.spec.env_type
             raised = EnvError(f"{record.describe()} raised {value.text} (while: {value.phase}).")
             raised.__cause__ = value.exception()
             trouble = Trouble.CANNOT_TRAVEL if value.phase in ("load", "send", "receive") else Trouble.RAISED
@@ -161,21 +165,52 @@ class Failures:
         error = EnvError(f"{record.describe()}: {text}.")
         self._decide(record, Trouble.LOST, asked.failure(record, Rebuild((), ()), text, error))
 
+    def rebuilt(self, record: EnvRecord, journal: EpisodeJournal) -> None:
+        """Take in which snapshot an environment was rebuilt from, or that its whole journal could be replayed."""
+        if journal.snapshots:
+            record.restored = journal.left_out if record.restored is None else record.restored
+            return
+        record.restored = None
+        if text := self._doubted.pop(record.env_id, ""):
+            story = f"{text}; replayed from its seed, it went as recorded: its save() or load() loses something"
+            self._not_restored_as(record, f"{story}{_says_more(record.spec)}")
+
+    def _not_restored_as(self, record: EnvRecord, story: str) -> None:
+        self.not_restored[record.spec.tag] = record.spec.env_type
+        self._messages.say(f"{record.spec.describe()} {story}", (record.spec.tag, "not restored"))
+
     def _diverged(self, record: EnvRecord, divergence: Divergence, order: Order, asked: Asked) -> None:
-        text, seed = f"does not replay: {divergence.describe()}", record.journal.seed
-        check = f" ({typed('check')} {record.spec.env_type} says more)" if _can_be_checked(record.spec) else ""
-        story = f"is not deterministic: replayed from seed {seed} and its actions, {text}{check}"
-        if divergence.what == "snapshot":
-            story = f"was loaded from a snapshot whose observation differs: {divergence.contrast()}{check}"
-        elif seed is None:
+        if divergence.snapshot is None:
+            text = self._differs_from_its_beginning(record, divergence)
+        else:
+            text = f"does not replay from load() of its snapshot of {_moment(divergence.snapshot)}"
+            self._doubted[record.env_id] = text = f"{text}: {divergence.describe()}"
+        phase = "" if divergence.snapshot is None else LOADING
+        error = DivergenceError(f"{record.describe()} {text}.")
+        self._decide(record, Trouble.DIVERGED, asked.failure(record, order, text, error, phase))
+        if record.failed is not None:
+            self._doubted.pop(record.env_id, None)
+
+    def _differs_from_its_beginning(self, record: EnvRecord, divergence: Divergence) -> str:
+        """Log why a replay of the whole journal may have differed; returns what differed."""
+        self._doubted.pop(record.env_id, None)
+        spec, seed = record.spec, record.journal.seed
+        text = f"does not replay: {divergence.describe()}"
+        story = f"replayed from seed {seed} and its actions, {text}{_says_more(spec)}"
+        if record.restored is not None:
+            where = f"it went on from a snapshot of {_moment(record.restored)}"
+            story = f"is not deterministic, or its save() or load() loses something: {where}, and {story}"
+            self._not_restored_as(record, story)
+            return text
+        if seed is None:
             cure = "reset it with a seed, or declare `save` and `load` in its class"
             story = f"began its episode without a seed, with a generator that cannot be restored, and {text}: {cure}"
             text = f"{text} (its episode began without a seed: {cure})"
-        self._messages.say(f"{record.spec.describe()} {story}", (record.spec.tag, "diverged"))
-        if seed is not None:
-            self.not_deterministic[record.spec.tag] = record.spec.env_type
-        error = DivergenceError(f"{record.describe()} {text}.")
-        self._decide(record, Trouble.DIVERGED, asked.failure(record, order, text, error))
+        else:
+            story = f"is not deterministic: {story}"
+            self.not_deterministic[spec.tag] = spec.env_type
+        self._messages.say(f"{spec.describe()} {story}", (spec.tag, "diverged"))
+        return text
 
     def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
         self._stats.count_failure()
@@ -286,6 +321,14 @@ class Failures:
         text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
         self._messages.say(f"{text} The next attempt is in {episodes} episodes.", (failure.what, then))
         self._homes.move_to_main(records)
+
+
+def _moment(turns: int) -> str:
+    return f"turn {turns}" if turns else "the reset"
+
+
+def _says_more(spec: EnvSpec) -> str:
+    return f" ({typed('check')} {spec.env_type} says more)" if _can_be_checked(spec) else ""
 
 
 def _can_be_checked(spec: EnvSpec) -> bool:

@@ -262,6 +262,11 @@ class Round:
                 self.values[env_id] = value
             if saved is not None:
                 self.saved[env_id] = saved
+        if isinstance(order, Rebuild):
+            missing = {outcome.env_id for outcome in bad}
+            for env_id, journal in order.journals:
+                if env_id not in missing:
+                    self._failures.rebuilt(records[env_id], journal)
         self._busy_s[lane] += busy_s
         self._stats.count(lane, order, spent, busy_s)
         if self._stats.keeps_each and order.counts:

@@ -30,12 +30,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import CommandParser, refusing
+from ragen.commands import CommandParser, refusing, typed
 from ragen.errors import CrashReportError
 from ragen.output import printable
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.journal import Change, JournalTurn, difference
-from ragen.parallel.episode.outcome import Outcome, Raised
+from ragen.parallel.episode.outcome import LOADING, Outcome, Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild
@@ -138,6 +138,11 @@ class Replay:
         )
 
     def _conclude(self) -> Verdict:
+        if self._report.phase == LOADING and not self._differences:
+            return AS_RECORDED, (
+                "Replayed from its seed, everything went as recorded. The failure was in load() of a snapshot, which a "
+                f"crash report does not contain: {typed('check')} {self._report.env_type} compares snapshots."
+            )
         if self._report.kind == "divergence":
             if self._differences:
                 return AGAIN, f"It does not replay:{self._differences}"

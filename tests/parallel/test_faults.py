@@ -326,6 +326,48 @@ def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(
     assert "env 2 (tag 'Clock', type 'support.faulty_envs:Clock')" in caplog.text
 
 
+def killed_while_saving(kind: str, kill_lanes: Callable[[Any], None], turns: Iterable[int]) -> tuple[bool, Any]:
+    """Whether a rollout equals the sequential one though workers are killed before these turns, and the manager."""
+    settings = config({"Saves": {"env_type": f"support.faulty_envs:{kind}"}}, [("Saves", 2)], use_multiprocessing=True)
+    reference = sequential(settings, TURNS)[0]
+    with EnvStateManager(settings) as manager:
+        rollouts = freeze(play(manager, TURNS, lambda turn: kill_lanes(manager) if turn in turns else None))
+        return rollouts == reference, manager
+
+
+@by_processes
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (
+            "SavesBadly",
+            r"does not replay from load\(\) of its snapshot of turn \d: at turn \d the observation was .*"
+            r"replayed from its seed, it went as recorded: its save\(\) or load\(\) loses something",
+        ),
+        ("RaisesLoading", r"raised ValueError: not me \(while: load\(\) of a snapshot\)"),
+    ],
+)
+def test_a_snapshot_that_does_not_restore_an_environment_is_told_and_its_episode_replayed(
+    kind: str, told: str, caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
+) -> None:
+    is_equal, manager = killed_while_saving(kind, kill_lanes, [3])
+    assert is_equal
+    assert re.search(told, caplog.text, re.DOTALL) and "deterministic" not in caplog.text
+    assert not manager.not_deterministic() and manager.not_restored() == {"Saves": f"support.faulty_envs:{kind}"}
+
+
+@by_processes
+def test_what_went_on_from_a_snapshot_is_not_called_undeterministic_without_naming_it(
+    caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
+) -> None:
+    _, manager = killed_while_saving("SavesWithoutItsGenerator", kill_lanes, [1, 3])
+    told = (
+        r"is not deterministic, or its save\(\) or load\(\) loses something: it went on from a snapshot of turn 1, and "
+    )
+    assert re.search(told + "replayed from seed", caplog.text)
+    assert not manager.not_deterministic() and manager.not_restored().keys() == {"Saves"}
+
+
 # Workers that end while idle
 
 

@@ -6,7 +6,6 @@ import itertools
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -18,12 +17,20 @@ from ragen.errors import DivergenceError, ForkError, InputError, StateError
 from ragen.games.gym_game import AT_END, GYM, GymTurn
 from ragen.games.shared_buffer import Place, SharedBuffer
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
-from ragen.parallel.episode.replicas import REPLAY_S
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.kinds.ray import NodeHandle
 from support import gym_envs
-from support.faulty_envs import Clock, FaultConfig, Faulty, GlobalDraws, Unreplayable, Walk
+from support.faulty_envs import (
+    Clock,
+    FaultConfig,
+    Faulty,
+    GlobalDraws,
+    RaisesLoading,
+    SavesBadly,
+    Unreplayable,
+    Walk,
+)
 from support.forking import BUILT_IN, OTHERS, Kind, bare, drawn, recorded, straight
 from support.leftovers import is_over, until
 from support.simulated_nodes import SimulatedCluster
@@ -61,20 +68,6 @@ class SavesDraws(GlobalDraws):
         self.steps, self.place = state
 
 
-class SavesBadly(Walk):
-    """Loads another place, and takes long enough for snapshots to be worth their while."""
-
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        time.sleep(2 * REPLAY_S)
-        return super().step(action)
-
-    def save(self) -> Any:
-        return self.random.getstate(), self.steps, self.place + 1
-
-    def load(self, state: Any) -> None:
-        Saves.load(self, state)  # type: ignore[arg-type]
-
-
 class SavesBadlyForGood(SavesBadly):
     replayable = False
 
@@ -83,14 +76,6 @@ class SavesBadlyForGood(SavesBadly):
 
     def load(self, state: Any) -> None:
         super().load(state)
-
-
-class RaisesLoading(SavesBadly):
-    def save(self) -> Any:
-        return None
-
-    def load(self, state: Any) -> None:
-        raise ValueError("not me")
 
 
 class RaisesSaving(SavesBadly):
@@ -462,7 +447,10 @@ def test_what_can_neither_be_loaded_nor_replayed_is_refused(make: Make, turn: in
 
 def test_a_wrong_snapshot_of_what_cannot_be_replayed_is_refused(make: Make) -> None:
     engine = began(make, SavesBadlyForGood)
-    with pytest.raises(ForkError, match=r"does not replay: at turn 4 the snapshot was .* and is now"):
+    with pytest.raises(
+        ForkError,
+        match=r"from load\(\) of its snapshot of turn 4: at turn 4 the observation was .* and is now",
+    ):
         engine.fork(0, [1])
     assert list(engine.records) == [0]
 

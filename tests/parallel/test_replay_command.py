@@ -120,6 +120,14 @@ def test_a_divergence_is_reproduced_where_the_replay_differs(tmp_path, capsys):
     assert run(with_entries(path)) == AS_RECORDED
 
 
+@pytest.mark.parametrize("kind", ["exception", "divergence"])
+def test_a_snapshot_that_was_not_restored_is_said_to_be_in_no_report(tmp_path, capsys, kind):
+    path = report_of(tmp_path, check_cases.Raises)
+    assert run(with_entries(path, kind=kind, phase="load() of a snapshot", failed=None)) == AS_RECORDED
+    told = "The failure was in load() of a snapshot, which a crash report does not contain: ragen check"
+    assert told in capsys.readouterr().out
+
+
 def test_what_was_changed_between_turns_is_done_again(tmp_path, capsys):
     with engine_of(spec(check_cases.Raises), crash_report_dir=tmp_path) as engine:
         engine.set_attr([0], "color", "red")

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env import BaseEnv
+from ragen.parallel.episode.replicas import REPLAY_S
 from ragen.parallel.lanes import worker
 
 FOREVER = 10**6
@@ -166,6 +167,45 @@ class Hash(Walk):
 
     def render(self, mode: str | None = None) -> str:
         return f"at {self.place + hash('salt') % 10**9}"
+
+
+class SavesBadly(Walk):
+    """Loads another place, and takes long enough for snapshots to be worth their while."""
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        time.sleep(2 * REPLAY_S)
+        return super().step(action)
+
+    def save(self) -> Any:
+        return self.random.getstate(), self.steps, self.place + 1
+
+    def load(self, state: Any) -> None:
+        self.random = random.Random()
+        generator, self.steps, self.place = state
+        self.random.setstate(generator)
+
+
+class RaisesLoading(SavesBadly):
+    def save(self) -> Any:
+        return None
+
+    def load(self, state: Any) -> None:
+        raise ValueError("not me")
+
+
+class SavesWithoutItsGenerator(Walk):
+    """Loads what it shows, and not what it draws from; only its first step is worth a snapshot."""
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        time.sleep(4 * REPLAY_S * (self.steps == 0))
+        return super().step(action)
+
+    def save(self) -> Any:
+        return self.steps, self.place
+
+    def load(self, state: Any) -> None:
+        self.random = random.Random()
+        self.steps, self.place = state
 
 
 class Faulty(Walk):

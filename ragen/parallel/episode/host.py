@@ -20,7 +20,7 @@ from ragen.parallel.episode import replicas
 from ragen.parallel.episode.clock import SLOW, Reading, Spent, UsageClock, spent_on
 from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot
-from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
+from ragen.parallel.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
 from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.replicas import Replica
@@ -325,4 +325,6 @@ def _doing(replica: Replica, item: Any, phase: str) -> str:
     """The operation during which an environment raised; an item still pickled could not be unpickled."""
     if type(item[1]) is Pickled:
         return "load"
+    if replica.is_loading:
+        return LOADING
     return phase if replica.env is not None else "build"

@@ -71,12 +71,15 @@ class Divergence(NamedTuple):
         what: What differed: ``"observation"``, ``"reward"``, ``"done"`` ...
         expected: What the journal holds.
         got: What the replay gave.
+        snapshot: After which turn the snapshot was taken that the replay began at, 0 for the reset; None if it began
+            with a reset.
     """
 
     turn: int
     what: str
     expected: Any
     got: Any
+    snapshot: int | None = None
 
     def describe(self) -> str:
         """The difference as part of a sentence, with long observations shortened."""

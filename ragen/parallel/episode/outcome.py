@@ -13,6 +13,9 @@ from ragen.errors import EnvError
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.interrupts import let_signals_pass
 
+LOADING = "load() of a snapshot"
+"""The phase in which an environment's ``load`` raised, or that did not restore it."""
+
 _LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters kept of an exception's message and traceback
 
 
@@ -49,8 +52,8 @@ class Raised:
     """An exception of an environment, in a form that can always be sent to another process.
 
     Attributes:
-        phase: The operation: ``"build"``, ``"reset"``, ``"play"``, ``"replay"``, ``"call"``; or ``"load"``, ``"send"``,
-            ``"receive"`` for values that cannot be sent between processes.
+        phase: The operation: ``"build"``, ``"reset"``, ``"play"``, ``"replay"``, ``"call"``, :data:`LOADING`; or
+            ``"load"``, ``"send"``, ``"receive"`` for values that cannot be sent between processes.
         text: Type and message, independent of the process in which it was raised.
         trace: The formatted traceback.
         pickled: The exception itself, if it comes from another process and can be pickled.

@@ -42,6 +42,7 @@ class Replica:
         was_reset: Whether an episode has begun on it.
         is_slow: Whether its processor time is measured: the first time, and then as long as it is slow.
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
+        is_loading: Whether a snapshot is being loaded.
         saves_midway: Whether snapshots may be taken at any time, not only after a reset.
         unsaved_s: Seconds of the turns since its last snapshot.
         turn_s: Seconds of the last turn.
@@ -56,6 +57,7 @@ class Replica:
     was_reset: bool = False
     is_slow: bool = True
     has_snapshots: bool = False
+    is_loading: bool = False
     saves_midway: bool = False
     unsaved_s: float = 0.0
     turn_s: float = 0.0
@@ -65,6 +67,7 @@ class Replica:
 
 def build_if_needed(replica: Replica) -> None:
     """Build the environment unless it exists."""
+    replica.is_loading = False
     if replica.env is not None:
         return
     spec = replica.spec
@@ -156,7 +159,7 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
         _, state, digest = journal.snapshots[0]
         (shown, is_observed), found = load(replica, state), None
         if is_observed and digest is not None:
-            found = difference(turn - 1, ("snapshot",), (digest,), (game.digest(shown),))
+            found = difference(turn - 1, ("digest",), (digest,), (game.digest(shown),))
     else:
         if journal.before is not None:
             _restore_generators(replica, journal.before)
@@ -173,6 +176,8 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
         found = difference(turn, game.recorded, entry.recorded, game.record(result))
         shown = result.observation
         turn += 1
+    if found is not None and journal.snapshots:
+        return found._replace(snapshot=journal.left_out)
     return found or shown
 
 
@@ -211,7 +216,9 @@ def load(replica: Replica, saved: bytes) -> tuple[Any, bool]:
     if replica.rng is not None:
         replica.rng.restore(generators)
     with replica.rng.in_place() if replica.rng else nullcontext():
+        replica.is_loading = True
         game.load(replica.env, state)
+        replica.is_loading = False
         now = game.observe(replica.env)
     replica.was_reset = True
     return (shown, False) if now is None else (now, True)

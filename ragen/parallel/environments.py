@@ -59,7 +59,7 @@ class EnvRecord:
         lane: Where it lives now: its home, or a quarantine lane.
         generation: The worker of ``lane`` that has it loaded.
         in_sync: Whether its replica is exactly at the end of its journal.
-        bound_to_main: Whether it turned out not to work in a worker.
+        bound_to_main: Why it turned out not to work in a worker; empty if it did not.
         is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
         failures: How often it has failed at the current request.
         kills: How often its worker was killed during the current request, perhaps from outside.
@@ -76,7 +76,7 @@ class EnvRecord:
     lane: Lane | None = field(init=False)
     generation: int = NOT_LOADED
     in_sync: bool = False
-    bound_to_main: bool = False
+    bound_to_main: str = ""
     is_suspect: bool = False
     failures: int = 0
     kills: int = 0

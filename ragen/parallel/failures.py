@@ -234,7 +234,8 @@ class Failures:
                 self._killed.add(record.env_id)
             record.is_suspect = True
         elif then in (Then.MAIN, Then.STAY_IN_MAIN):
-            record.bound_to_main |= then is Then.STAY_IN_MAIN
+            if then is Then.STAY_IN_MAIN:
+                record.bound_to_main = failure.text
             self._homes.move_to_main([record])
 
     def _log(self, trouble: Trouble, failure: Failure, decision: Decision) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from textwrap import shorten
 
 from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
 from ragen.parallel.episode.host import EnvHost
@@ -21,6 +22,7 @@ from ragen.parallel.recovery import Rest
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import QUARANTINE, Episode
 
+LONGEST_REASON = 200  # characters of why a tag does not work in a worker, in the line at the end of a rollout
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _NO_DEADLINE: AbstractContextManager[None] = nullcontext()
 
@@ -221,14 +223,18 @@ class Homes:
         return self._placement.reasons(in_lanes, held, episode)
 
     def held_in_main(self) -> str:
-        """Why all environments must stay in the main process, whatever they cost; "" if they need not."""
+        """Why environments that are all in the main process must stay there, whatever they cost; "" if they need not.
+
+        Under ``auto`` some are tried in workers, and what they show goes for the others of their tags.
+        """
         records, sequential = self._records.values(), self._settings.sequential_env_types
         if any(rest.episodes for rest in self._rests.values()):
             return "workers do not start"
-        if not all(record.bound_to_main or record.spec.env_type in sequential for record in records):
-            return ""
-        bound = any(record.bound_to_main for record in records)
-        return "they do not work in a worker" if bound else "sequential_env_types or a warning names them"
+        if bound := {record.spec.tag: record.bound_to_main for record in records if record.bound_to_main}:
+            why = "; ".join(dict.fromkeys(shorten(text, LONGEST_REASON) for text in bound.values()))
+            return f"moving {', '.join(bound)} to workers failed ({why})"
+        kept = all(record.spec.env_type in sequential for record in records)
+        return "sequential_env_types or a warning names them" if kept else ""
 
     def _limits(self, mode: Mode) -> Limits:
         """How many lanes there may be; queries a cluster for its capacity unless the mode uses no lanes."""

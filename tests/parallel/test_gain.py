@@ -4,6 +4,8 @@ import io
 import logging
 import re
 import sys
+import threading
+import time
 
 import pytest
 
@@ -111,6 +113,26 @@ def test_what_the_user_keeps_in_the_main_process_is_said():
     assert (
         played(True, sequential_env_types=(f"{__name__}:Walk",)).held == "sequential_env_types or a warning names them"
     )
+
+
+class Locked(Walk):
+    guard = threading.Lock()  # part of the class, which is not importable and so sent by value
+
+    def step(self, action):
+        time.sleep(0.1)
+        return super().step(action)
+
+
+Locked.__module__ = "nowhere"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("mode", ["auto", True])
+def test_a_failed_move_to_workers_is_given_as_the_reason_and_not_the_cost_of_a_turn(mode):
+    gain = played(mode, env=Locked)
+    assert gain.workers == 0
+    reason = r"kept in the main process, since moving Walk to workers failed \(.*: cannot pickle .*lock.*\): "
+    assert re.match(reason, gain.describe()), gain.describe()
 
 
 def test_calls_that_overlap_in_two_threads_count_once(monkeypatch):

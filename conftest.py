@@ -109,8 +109,8 @@ def markers_of(path: Path) -> tuple[str, ...]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out what takes long unless ``-m`` names it, whatever else it says; collect no garbage while tests are read."""
-    gc.disable()
+    """Leave out what takes long unless ``-m`` names it, whatever else it says."""
+    gc.disable()  # until all tests are read
     for marker in NAMED_ONLY:
         wanted = config.option.markexpr
         if marker not in wanted:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ragen.commands import refusing
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import load_config
-from ragen.seeds import SEED_LIMIT, first_seed
+from ragen.seeds import counted_on, first_seed, group_seeds
 from ragen.settings import one_line
 
 STEPS = 200  # default
@@ -40,13 +40,15 @@ def rows(config: Any, mode: str = "train", steps: int = 1) -> Iterator[dict[str,
     """
     settings = read_config(config, mode)
     tags = [entry.spec.tag for entry in settings.entries[:: settings.group_size]]
+    counted = 0
     for step in range(steps if mode == "train" else 1):
-        first = first_seed(mode, settings.base_seed, step * (max(settings.group_numbers) + 1))
-        if first + max(settings.group_numbers) >= SEED_LIMIT:
-            most = SEED_LIMIT - 1
-            raise ConfigError(f"seed.{mode} = {settings.base_seed}: step {step} would need seeds above {most}.")
-        for group, (tag, number) in enumerate(zip(tags, settings.group_numbers, strict=True)):
-            yield _row(step * len(tags) + group, tag, first + number, mode)
+        try:
+            seeds = group_seeds(first_seed(mode, settings.base_seed, counted), settings.group_numbers)
+        except InputError as error:
+            raise ConfigError(f"seed.{mode} = {settings.base_seed}, step {step}: {error}") from error
+        counted = counted_on(mode, settings.base_seed, counted, None, max(settings.group_numbers) + 1)
+        for group, (tag, seed) in enumerate(zip(tags, seeds, strict=True)):
+            yield _row(step * len(tags) + group, tag, seed, mode)
 
 
 def write(config: Any, path: Path, mode: str = "train", steps: int = 1) -> int:

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.errors import InputError
-from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, ContextSettings, custom_env
+from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, TagPrompt, prompt_rows, tag_prompt
+from ragen.llm_agent.prompting.conversation import (
+    ConversationBuilder,
+    Row,
+    TagPrompt,
+    prompt_rows,
+    shortened,
+    tag_prompt,
+)
 from ragen.llm_agent.prompting.replies import ControlTokens, ParsedReply, ReplyParser
 from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 from ragen.settings import setting
@@ -73,16 +79,10 @@ class Script:
         """
         self._learn_tag(rollout["tag"])
         row = prompt_rows([rollout], self.settings.window)[0]
-        limit = self.settings.prompt_limit
-        for dropped in range(len(row.turns)):
-            tokens = self._encode(row.without_oldest(dropped))
-            if limit is None or len(tokens) <= limit:
-                return tokens
-        raise InputError(
-            f"one turn of tag {rollout['tag']!r} alone makes a prompt of {len(tokens)} tokens, and "
-            f"{MAX_MODEL_LEN}={self.settings.max_model_len} leaves room for {limit}; raise it, or shorten the "
-            "instruction or the observation."
-        )
+        limit, tokens = self.settings.prompt_limit, self._encode(row)
+        if limit is None or len(tokens) <= limit:
+            return tokens
+        return self._encode(shortened(row, limit, self.settings, lambda row: len(self._encode(row))))
 
     def continuation(self, rollout: dict[str, Any]) -> list[int]:
         """The tokens between the last reply's text and the reply to the open turn.

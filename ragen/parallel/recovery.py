@@ -1,4 +1,4 @@
-"""The decisions that follow from failures, as tables. Nothing is carried out here.
+"""The decisions that follow from failures and timeouts, as tables. Nothing is carried out here.
 
 An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
 
@@ -6,8 +6,8 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
     |--------------------------------------------|-----------------------------|-----------------------------------|
     | it raised, in a worker                     | once more in quarantine     | failed                            |
     | it raised in main, or as it was built      | once more in main           | failed                            |
-    | it was overdue in main                     | once more in main           | failed                            |
-    | its worker missed its deadline, exited or  | once more in quarantine     | failed                            |
+    | it timed out in main                       | once more in main           | failed                            |
+    | its step timed out, its worker exited or   | once more in quarantine     | failed                            |
     |   crashed at it                            |                             |                                   |
     | its worker was killed at it (SIGKILL,      | once more in quarantine,    | as if it had exited               |
     |   SIGTERM): perhaps from outside           |   up to ``max_restarts``    |                                   |
@@ -22,7 +22,7 @@ A lane whose worker is gone while no environment was at its turn (:func:`decide_
     |--------------------------|-----------------------------------------|--------------------------------------|
     | it ended while idle      | a new worker                            | its environments go to quarantine    |
     | it did not come up       | a new worker                            | to main; the lane rests for a while  |
-    | it missed its start      | to main at once; the lane rests         |                                      |
+    | it timed out starting    | to main at once; the lane rests         |                                      |
 
 Every row either finishes an environment or counts something that is bounded, so that every call ends.
 """

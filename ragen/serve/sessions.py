@@ -41,7 +41,7 @@ from ragen.errors import (
     in_short,
 )
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.prompting.replies import split_actions, tagged
+from ragen.llm_agent.prompting.replies import sent_actions
 from ragen.parallel.episode.turn import Observation, Turn, TurnResult
 from ragen.seeds import SEED_LIMIT, checked_seed
 from ragen.serve.journal import Journal, Journals
@@ -437,13 +437,10 @@ class ServedSession:
         return {"env": env, "seed": checked_seed(seed), "mode": mode, "episode_id": episode_id}
 
     def _actions(self, env: str, text: str) -> list[str]:
-        """The actions of a text: the content of its last ``<answer>`` or ``<action>``, or else the whole text."""
-        content = tagged(text, "answer", "action")
-        content = text.strip() if content is None else content
         settings = self._sessions.settings
         if not self._sessions.named[env]:
-            return [content]
-        return split_actions(content, settings.action_sep)[: settings.max_actions_per_turn]
+            return sent_actions(text, None)
+        return sent_actions(text, settings.action_sep)[: settings.max_actions_per_turn]
 
 
 def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ With ``quirks: true``, chats are identical to RAGEN's, character by character; s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -31,7 +32,7 @@ from ragen.container.container import NO_MOVE
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.backends.base import valid_text
-from ragen.llm_agent.config.context import SINGLE, ContextSettings
+from ragen.llm_agent.config.context import MAX_MODEL_LEN, SINGLE, ContextSettings
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.replies import ControlTokens
@@ -290,6 +291,28 @@ def row_of(
 ) -> Row:
     """The row of the last ``window`` turns before ``stop``; None for all turns."""
     return Row(episode, rollout, 0 if window is None else max(0, stop - window), stop, is_prompt, is_warned)
+
+
+def shortened(row: Row, limit: int, settings: ContextSettings, length: Callable[[Row], int]) -> Row:
+    """The row without its oldest turns, as many as needed to fit.
+
+    Args:
+        row: A row that is too long.
+        limit: Maximum number of tokens.
+        settings: They name the model's context in the message.
+        length: The number of tokens of a row.
+
+    Raises:
+        InputError: The last turn alone is too long.
+    """
+    dropped = bisect_left(range(len(row.turns)), True, key=lambda count: length(row.without_oldest(count)) <= limit)
+    if dropped == len(row.turns):
+        raise InputError(
+            f"{row.name}: the last turn alone makes a context of {length(row.without_oldest(max(0, dropped - 1)))} "
+            f"tokens, and {MAX_MODEL_LEN}={settings.max_model_len} leaves room for {limit}; raise it, or shorten the "
+            "instruction or the observation."
+        )
+    return row.without_oldest(dropped)
 
 
 def played_turns(rollout: dict[str, Any]) -> list[dict[str, Any]]:

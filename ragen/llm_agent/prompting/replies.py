@@ -1,6 +1,6 @@
 """Parses the replies of models into actions. All replies are parsed here, and any string is a legal reply.
 
-There are two conventions for the form of a reply, each with its own parser:
+There are three conventions for the form of a reply, each with its own parser:
 
 :class:`ReplyParser`
     RAGEN's convention. ``<think>..</think><answer>a || b</answer>``, or only ``<answer>..</answer>`` without
@@ -16,6 +16,8 @@ There are two conventions for the form of a reply, each with its own parser:
     ``<think>`` and ``</think>``; an invalid reply becomes 0, which does nothing. Both use the last tag, whose content
     may have several lines, and the first name in it that is a whole word. Where ``"ragen"`` expects ``<action>``, it
     also accepts ``<answer>``, which models trained with RAGEN write.
+:func:`sent_actions`
+    What clients of a served environment send: an action as it is, or a reply in either form.
 
 Parsing takes time linear in the length of a reply.
 """
@@ -270,6 +272,18 @@ def _projection(readers: Callable[[int], Sequence[Read]], style: Style) -> Proje
 def split_actions(answer: str, separator: str) -> list[str]:
     """The actions of an answer, split at separators; blank ones are ignored."""
     return [action for part in answer.split(separator) if (action := part.strip())]
+
+
+def sent_actions(text: str, separator: str | None) -> list[str]:
+    """The actions in a text that a client sends: in its last ``<answer>`` or ``<action>``, or else the whole text.
+
+    Args:
+        text: The text.
+        separator: What is between several actions; None for an environment that takes free text, which is one action.
+    """
+    content = tagged(text, "answer", "action")
+    content = text.strip() if content is None else content
+    return [content] if separator is None else split_actions(content, separator)
 
 
 def tagged(text: str, *tags: str) -> str | None:

@@ -6,19 +6,25 @@ long loses its oldest turns one by one, but never its instruction or its last tu
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen.errors import ConfigError, InputError
+from ragen.errors import ConfigError
 from ragen.llm_agent.backends.tokens import pad_id
 from ragen.llm_agent.config.branching import TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, prompt_rows, trajectory_rows, turn_rows
+from ragen.llm_agent.prompting.conversation import (
+    ConversationBuilder,
+    Row,
+    prompt_rows,
+    shortened,
+    trajectory_rows,
+    turn_rows,
+)
 from ragen.llm_agent.rollout.metrics import mean_metrics, overall_metrics
 from ragen.llm_agent.tokens.collapse import CollapseColumns
 from ragen.llm_agent.tokens.dataproto import (
@@ -202,20 +208,7 @@ class BatchBuilder:
         return rows, chats, encoded
 
     def _shortened(self, row: Row, encode: Encode, limit: int) -> Row:
-        """The row without its oldest turns, as many as needed to fit."""
-
-        def length(dropped: int) -> int:
-            return len(encode([self.conversations.messages(row.without_oldest(dropped))])[0].ids)
-
-        choices = range(len(row.turns))
-        dropped = bisect_left(choices, True, key=lambda dropped: length(dropped) <= limit)
-        if dropped == len(choices):
-            raise InputError(
-                f"{row.name}: the last turn alone makes a context of {length(max(0, len(choices) - 1))} tokens, and "
-                f"{MAX_MODEL_LEN}={self.settings.max_model_len} leaves room for {limit}; raise it, or shorten the "
-                "instruction or the observation."
-            )
-        return row.without_oldest(dropped)
+        return shortened(row, limit, self.settings, lambda row: len(encode([self.conversations.messages(row)])[0].ids))
 
     def _encode_prompts(self, chats: list[list[Message]]) -> list[EncodedChat]:
         return self.encoder.prompts(chats, self.opening_tag)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import escape, unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -23,6 +24,7 @@ from ragen.llm_agent.report.page import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
+from ragen.llm_agent.tokens.sampled_tokens import RawReply
 from ragen.parallel.stats import LaneStats
 from ragen.statistics import mean
 
@@ -185,6 +187,26 @@ def test_a_malformed_reply_is_shown_as_it_is():
     page = page_of(episode(turn(reply="<think>never ends", actions=[]), penalty=-0.1))
     assert "<think>never ends" in page.text and "nothing was executed" in page.text
     assert ("p", "class", "bad") in page.attributes
+
+
+def test_a_tag_of_the_prompt_is_not_shown_as_the_models():
+    blocks = r'<div class="text [^>]*data-label="([^"]*)">(.*?)</div>'
+
+    def said(text):
+        reply = RawReply(f"<think>{text}", tag_added=True)
+        return re.findall(blocks, html_of(episode(turn(reply=reply))))
+
+    assert said("never ends") == [("from the prompt", "&lt;think&gt;"), ("malformed reply", "never ends")]
+    assert said("hm</think><answer>Up</answer>") == [("thought", "hm"), ("answer", "Up")]
+    assert said("hm <answer>Up</answer>") == [
+        ("from the prompt", "&lt;think&gt;"),
+        ("outside of tags", "hm "),
+        ("answer", "Up"),
+    ]
+    assert said("<think>hm") == [("malformed reply", "&lt;think&gt;hm")]  # RAGEN's quirks put their tag there, too
+    assert said("") == [("from the prompt", "&lt;think&gt;")] and "the reply is empty" in html_of(
+        episode(turn(reply=RawReply("<think>", tag_added=True)))
+    )
 
 
 @pytest.mark.parametrize("tag", ["<think>", "<answer>"])
@@ -483,6 +505,22 @@ def test_the_run_and_its_rows_have_the_same_kinds_of_failures(raw, tmp_path):
         for html in (written, render(report_of_rows(tmp_path / "rollouts.jsonl")))
     ]
     assert kinds[0] == kinds[1] and "it did not reach the goal" in kinds[0]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("tag", ["<think>", "<answer>"])
+def test_the_run_and_its_rows_show_replies_as_the_model_wrote_them(tag, tmp_path):
+    thinks = f"agent_proxy.enable_think={str(tag == '<think>').lower()}"
+    options = ["--config-name", "_2_sokoban", "--limit", "2", "report=true", f"output_dir={tmp_path}"]
+    assert command.main([*options, "actor.scripted.malformed=0.5", thinks]) == 0
+    rows = tmp_path / "rollouts.jsonl"
+    pages = [(tmp_path / "report.html").read_text("utf-8"), render(report_of_rows(rows))]
+    bodies = ["".join(re.findall(r'<div class="text (?!message).*?</div>', opened(page))) for page in pages]
+    shown = re.findall(r'data-label="malformed reply">(.*?)</div>', bodies[0])
+    replies = [reply for line in rows.read_text("utf-8").splitlines() for reply in json.loads(line)["raw_replies"]]
+    assert bodies[0] == bodies[1]
+    assert shown and {unescape(reply) for reply in shown} < set(replies)
+    assert f'data-label="from the prompt">{escape(tag)}' in bodies[0]
 
 
 @pytest.mark.parametrize("config", [{"report": True}, {"output": {"report": True}}])

@@ -92,6 +92,17 @@ def test_a_scanner_finds_its_planted_fault_and_no_other_trajectory(fault):
     assert {each.env_id for each in found} == {PLANTED}, found
 
 
+def test_a_finding_quotes_what_the_model_wrote_without_the_tag_of_its_prompt():
+    never = record(PLANTED)
+    never_act(never)
+    never["raw_replies"] = [f"I can't help with step {turn}." for turn in range(TURNS)]
+    for message, written in zip(never["messages"][2::2], never["raw_replies"], strict=True):
+        message["content"] = f"<think>{written}"
+    for scanner in ("refusals", "never valid"):
+        first = next(iter(SCANNERS[scanner]([never])))
+        assert first.excerpt == "I can't help with step 0."
+
+
 def test_every_scanner_has_a_planted_fault():
     assert {scanner for scanner, _ in FAULTS.values()} == SCANNERS.keys()
 

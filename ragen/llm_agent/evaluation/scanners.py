@@ -259,8 +259,11 @@ def scanners_of(names: Iterable[str], where: str) -> dict[str, Scanner]:
     return SCANNERS | {name: function_at(name, where) for name in names}
 
 
-def _replies(record: Record) -> list[str]:
-    return [text_of(each) for each in record.get("messages", ()) if each["role"] == "assistant"]
+def _replies(record: Record) -> Sequence[str]:
+    """The replies as the model wrote them; as the chat shows them in rows of earlier versions."""
+    return record.get("raw_replies") or [
+        text_of(each) for each in record.get("messages", ()) if each["role"] == "assistant"
+    ]
 
 
 def states_shown(record: Record) -> list[str]:

@@ -17,6 +17,7 @@ from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, describe_run, read_about
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trajectories import names_of_actions, played_turns
+from ragen.llm_agent.tokens.sampled_tokens import RawReply
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -300,7 +301,7 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
         {
             "state": state_of_message(chat[place]),
             "llm_response": reply,
-            "llm_raw_response": written,
+            "llm_raw_response": _raw_reply(written, reply),
             "actions": actions,
             "reward": reward,
             "info": info,
@@ -309,6 +310,14 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
     ]
     last = [{"state": record["last_state"]}] if record.get("last_state") else []
     return kept | {"history": [*history, *last]}
+
+
+def _raw_reply(written: str, reply: str) -> RawReply:
+    """A reply as it was in the rollout cache: with the tag of its prompt, with which its form in the chat begins."""
+    from ragen.llm_agent.prompting.replies import ANSWER, THINK  # here, since it imports numpy, and help comes at once
+
+    tag = next((tag for tag in (THINK, ANSWER) if reply.startswith(tag) and not written.lstrip().startswith(tag)), "")
+    return RawReply(tag + written, tag_added=bool(tag))
 
 
 # Made of a played rollout

@@ -22,7 +22,7 @@ from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import MOST_IMAGES, TrajectoryWriter, browser_of, chips_of
-from ragen.llm_agent.rollout.trajectories import played_turns
+from ragen.llm_agent.rollout.trajectories import played_turns, tag_and_reply
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment, is_branch
 from ragen.parallel.stats import gathered
 from ragen.statistics import ALL, effective_episodes, mean, wilson_interval
@@ -534,8 +534,8 @@ class _Writer:
         steps = []
         for number, turn in enumerate(played_turns(episode.state)[segment.start : segment.stop], segment.start + 1):
             picture = self._picture(turn, episode)
-            said = str(turn.get("llm_response", ""))
-            reply = "" if picture else f"<p>{shown(thought_of(said) or said, _MOST_TEXT)}</p>"
+            said = thought_of(str(turn.get("llm_response", ""))) or tag_and_reply(turn)[1]
+            reply = "" if picture else f"<p>{shown(said, _MOST_TEXT)}</p>"
             words = f"turn {number}, reward {float(turn['reward']):.4g}"
             chips = chips_of(turn["actions"], episode.names)
             done = f'<div class="chips">{chips}</div>' if chips else '<div class="bad">nothing executed</div>'

@@ -21,6 +21,7 @@ from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED
 from ragen.llm_agent.report.contents import Episode
 from ragen.llm_agent.report.text import attribute, shown, visible
+from ragen.llm_agent.rollout.trajectories import tag_and_reply
 
 _MOST_CELLS = 30 * 40
 _MOST_SYMBOLS = 9
@@ -104,7 +105,7 @@ class TrajectoryWriter:
             when = "In the end" if episode.is_over else "Now"
             return f'<section class="turn"><h4>{when}{left}</h4>{state}</section>'
         facts = {"reward": turn["reward"], **turn["info"]}
-        said = _reply(str(turn.get("llm_raw_response", turn.get("llm_response", ""))))
+        said = _reply(*tag_and_reply(turn))
         return (
             f'<section class="turn"><h4>Turn {place + 1}{left}{_prompt_button(place, episode)}</h4>{state}'
             f"<div>{said}{_executed(turn['actions'], episode.names)}{_facts(facts)}</div></section>"
@@ -165,19 +166,26 @@ def _messages(messages: Sequence[Mapping[str, Any]]) -> str:
     return "".join(_block("message", str(message["role"]), text_of(message)) for message in messages)
 
 
-def _reply(raw: str) -> str:
-    """A reply with its thought and answer marked; the text around them is shown too."""
-    parts, position = [], 0
-    for kind, tag in (("thought", "think"), ("answer", "answer")):
-        found = _tagged(raw, tag, position)
-        if found is None:
-            continue
-        start, inside, end, stop = found
-        parts.append(_block("rest", "outside of tags", raw[position:start]))
-        parts.append(_block(kind, kind, raw[inside:end]))
+def _reply(tag: str, said: str) -> str:
+    """A reply with its thought and answer marked; the text around them is shown too.
+
+    Args:
+        tag: The opening tag at the end of its prompt; shown as such unless it opens the thought or the answer.
+        said: What the model wrote.
+    """
+    tag = "" if said.lstrip().startswith(tag) else tag
+    raw, found, position = tag + said, [], 0
+    for kind, name in (("thought", "think"), ("answer", "answer")):
+        if (span := _tagged(raw, name, position)) is not None:
+            found.append((kind, *span))
+            position = span[-1]
+    position = 0 if found and not found[0][1] else len(tag)
+    parts = [_block("rest", "from the prompt", raw[:position])]
+    for kind, start, inside, end, stop in found:
+        parts += [_block("rest", "outside of tags", raw[position:start]), _block(kind, kind, raw[inside:end])]
         position = stop
-    parts.append(_block("rest", "outside of tags" if parts else "malformed reply", raw[position:]))
-    return "".join(parts)
+    parts.append(_block("rest", "outside of tags" if found else "malformed reply", raw[position:]))
+    return "".join(parts) + ('<p class="bad">the reply is empty</p>' if tag and not said.strip() else "")
 
 
 def _tagged(raw: str, tag: str, position: int) -> tuple[int, int, int, int] | None:

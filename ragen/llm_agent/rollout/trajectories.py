@@ -58,7 +58,7 @@ def trajectory(
         "actions": [turn["actions"] for turn in turns],
         "rewards": [turn["reward"] for turn in turns],
         "infos": [turn["info"] for turn in turns],
-        "raw_replies": [reply_of(turn) for turn in turns],
+        "raw_replies": [tag_and_reply(turn)[1] for turn in turns],
         "penalty": state["penalty"],
         "success": bool(state["metrics"].get(f"{state['tag']}/success", 0.0)),
         "metrics": state["metrics"],
@@ -86,11 +86,11 @@ def names_of_actions(config: Any) -> Mapping[Any, str] | None:
     return names if isinstance(names, Mapping) else None
 
 
-def reply_of(turn: Mapping[str, Any]) -> str:
-    """What the model wrote in a played turn, without the tag that its prompt may have written for it."""
+def tag_and_reply(turn: Mapping[str, Any]) -> tuple[str, str]:
+    """The opening tag that the prompt of a played turn ended with, if any, and what the model wrote after it."""
     raw = turn.get("llm_raw_response", turn.get("llm_response", ""))
     begins = raw.index(">") + 1 if getattr(raw, "tag_added", False) else 0
-    return str(raw)[begins:]
+    return str(raw)[:begins], str(raw)[begins:]
 
 
 def played_turns(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:

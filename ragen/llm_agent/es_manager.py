@@ -225,6 +225,7 @@ class EnvStateManager(EnvSet):
         Raises:
             StateError: There was no reset yet.
         """
+        self._engine.messages.sum_up(is_end=True)
         return self.episode_states(sorted(cache["env_id"] for cache in self._caches()))
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from ragen.commands import counted
 from ragen.errors import without_values
 from ragen.parallel.episode.spec import EnvSpec
 
@@ -61,18 +62,18 @@ class RepeatedMessageFilter:
             after: The ``then`` of an earlier failure of the same environment, which is no longer counted.
         """
         kind = _Kind(spec.tag, without_values(what), then)
-        counted = self._said.get(kind)
+        seen = self._said.get(kind)
         before = self._said.get(kind._replace(then=after))
         if before is not None and after:
             before.env_ids.discard(spec.env_id)
             if before.first == spec.env_id:
                 story, cause = f"{spec.describe()} failed again in the same way.", None
-        if counted is None:
+        if seen is None:
             self._said[kind] = _Counted(spec.env_id)
             self._log.warning("%s", f"{story} {then}".rstrip(), exc_info=cause)
         else:
-            counted.env_ids.add(spec.env_id)
-            counted.whats.add(what)
+            seen.env_ids.add(spec.env_id)
+            seen.whats.add(what)
 
     def say(self, message: str, lasting: Hashable = None) -> None:
         """Log a warning; a ``lasting`` one, such as workers that do not start, becomes INFO after the first time."""
@@ -82,14 +83,15 @@ class RepeatedMessageFilter:
 
     def sum_up(self, is_end: bool = False) -> None:
         """Log counts that have grown much since they were last logged; at the end, log all of them."""
-        for kind, counted in self._said.items():
-            if not counted.env_ids or (len(counted.env_ids) < counted.logged and not is_end):
+        for kind, seen in self._said.items():
+            if not seen.env_ids or (len(seen.env_ids) < seen.logged and not is_end):
                 continue
-            what = counted.whats.pop() if len(counted.whats) == 1 else kind.what
-            summary = (len(counted.env_ids), kind.tag, _ranges(counted.env_ids), what, kind.then)
-            self._log.warning("%s", "and {} more of tag {!r} (env {}): {}. {}".format(*summary).rstrip())
-            counted.logged += len(counted.env_ids)
-            counted.env_ids, counted.whats = set(), set()
+            what = seen.whats.pop() if len(seen.whats) == 1 else kind.what
+            more = counted(len(seen.env_ids), "more environment")
+            where = f"{more} of tag {kind.tag!r} (env {_ranges(seen.env_ids)})"
+            self._log.warning("%s", f"{where}: {what}. {kind.then}".rstrip())
+            seen.logged += len(seen.env_ids)
+            seen.env_ids, seen.whats = set(), set()
 
     def forget(self) -> None:
         """Log the next failure of each kind in full again."""

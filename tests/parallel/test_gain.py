@@ -227,6 +227,6 @@ def test_the_gain_is_the_last_line_of_a_rollout_after_what_failed_and_what_is_no
     finally:
         log.removeHandler(handler)
     *before, unsteady, gain = shown.getvalue().splitlines()
-    assert any(re.match(r"and \d more of tag 'Moody'", line) for line in before)
+    assert any(re.match(r"\d more environments? of tag 'Moody'", line) for line in before)
     assert unsteady.startswith("Moody is not deterministic") and f"ragen check {__name__}:Moody" in unsteady
     assert gain.startswith("kept in the main process, since use_multiprocessing is false")

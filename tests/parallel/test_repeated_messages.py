@@ -43,7 +43,7 @@ def test_failures_that_differ_in_what_was_seen_alone_are_counted_together(
         spec = EnvSpec.of(object, None, env_id=env_id, tag="Corridor")
         messages.warn(spec, what.format(*seen), "Its episode is over.", what.format(*seen))
     messages.forget()
-    assert [record.getMessage()[:27] for record in caplog.records][1:] == ["and 2 more of tag 'Corridor"]
+    assert [record.getMessage()[:37] for record in caplog.records][1:] == ["2 more environments of tag 'Corridor'"]
 
 
 @pytest.mark.parametrize("parallel", [True, False])
@@ -62,8 +62,20 @@ def test_many_that_fail_alike_have_one_traceback_and_are_counted(
     assert re.fullmatch(
         rf"{name} (failed again in the same way|at .*boom \(while: \w+\))\. Its episode is over\.", again
     )
-    pattern = rf"and {MANY - 1} more of tag 'Faulty' \(env [0-9, -]+\): ValueError: boom \(while: \w+\)\. Its episode"
+    pattern = rf"{MANY - 1} more environments of tag 'Faulty' \(env [0-9, -]+\): ValueError: boom \(while: \w+\)\. Its "
     assert re.match(pattern, others)
+
+
+def test_all_failures_are_counted_when_a_rollout_is_over_and_none_is_left_for_the_end(caplog: Any) -> None:
+    with EnvStateManager(many("raises", "turn 0", use_multiprocessing=False)) as manager:
+        manager.reset(seed=1)
+        for env_id in range(2, MANY + 2):  # one by one, as replies arrive
+            manager.step([{"env_id": env_id, "actions": ["Right"], "llm_response": "", "llm_raw_response": ""}])
+        manager.get_rollout_states()
+        said = [record.getMessage() for record in caplog.records]
+    assert len(caplog.records) == len(said)
+    counts = [int(found[1]) for line in said if (found := re.match(r"(\d+) more environments? of tag 'Faulty'", line))]
+    assert len(counts) > 1 and sum(counts) == MANY - 1
 
 
 def test_each_episode_tells_its_failures_anew(caplog: pytest.LogCaptureFixture) -> None:
@@ -79,7 +91,7 @@ def test_many_whose_workers_end_are_told_once_with_the_lane_and_counted(caplog: 
         rollouts = play(manager, 1)
     assert [errors(rollout)[-1] for rollout in rollouts[2:]] == ["its process exited with code 3"] * MANY
     assert len(caplog.records) == 5
-    assert f"and {MANY - 1} more of tag 'Faulty' (env " in caplog.text
+    assert f"{MANY - 1} more environments of tag 'Faulty' (env " in caplog.text
 
 
 @each_kind
@@ -92,7 +104,7 @@ def test_many_that_do_not_replay_are_told_once(caplog: pytest.LogCaptureFixture,
     assert all("does not replay: at the reset" in str(errors(rollout)[0]) for rollout in rollouts)
     assert caplog.text.count("is not deterministic") == 1
     assert caplog.text.count("was killed by SIGKILL") == 2  # the lanes
-    assert f"and {MANY - 1} more of tag 'Clock' (env " in caplog.text
+    assert f"{MANY - 1} more environments of tag 'Clock' (env " in caplog.text
 
 
 def spec(env_id: int) -> EnvSpec:
@@ -106,7 +118,7 @@ def test_the_counted_are_listed_in_short(caplog: pytest.LogCaptureFixture) -> No
     messages.sum_up()
     messages.sum_up()
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["env 4 broke. It is over.", "and 5 more of tag 'T' (env 1-3, 7, 9): it broke. It is over."]
+    assert said == ["env 4 broke. It is over.", "5 more environments of tag 'T' (env 1-3, 7, 9): it broke. It is over."]
 
 
 def test_what_lasts_is_a_warning_once_and_then_information(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,5 +148,5 @@ def test_failures_that_come_one_by_one_are_told_ever_more_rarely_and_all_are_cou
     messages.forget()
     first, *others = [record.getMessage() for record in caplog.records]
     assert first == "env 0 broke. It is over." and len(others) < 9
-    assert sum(int(re.match(r"and (\d+) more", line)[1]) for line in others) == 99  # type: ignore[index]
+    assert sum(int(re.match(r"(\d+) more environments? of tag 'T'", line)[1]) for line in others) == 99  # type: ignore[index]
     assert others[0].endswith("seed 1001 broke. It is over.") and others[-1].endswith("seed .. broke. It is over.")

@@ -172,7 +172,7 @@ def test_the_command_writes_lineage_and_counts_what_shares_nothing(tmp_path: Pat
         assert not any("pass@" in name for name in row["metrics"])
     results = {each["tag"]: each for each in json.loads((tmp_path / "results.json").read_text())["tags"]}
     assert {tag: results[tag]["episodes"] for tag in GAMES} == dict.fromkeys(GAMES, 2)
-    assert f"{len(rows) - 6} of them are branches" in capsys.readouterr().out
+    assert f"{len(rows) - 6} of {len(rows)} trajectories are branches" in capsys.readouterr().out
     page = (tmp_path / "report.html").read_text("utf-8")
     assert page.count("<details open>") == len(forest.segments) and "then 2 ways" in page
     assert page.count('data-label="episodes">2<') == len(GAMES), "which is how many share nothing"

@@ -88,8 +88,13 @@
   function drawMore() {
     const until = Math.min(matching.length, drawn + AT_ONCE);
     for (; drawn < until; drawn++) list.append(drawRow(matching[drawn]));
-    more.hidden = drawn >= matching.length;
-    more.textContent = "show " + Math.min(AT_ONCE, matching.length - drawn) + " more of " + (matching.length - drawn);
+    tellMore();
+  }
+
+  function tellMore() {
+    const left = matching.length - drawn;
+    more.hidden = left <= 0;
+    more.textContent = "show " + Math.min(AT_ONCE, left) + " more of " + left;
   }
 
   function fits(number, wanted) {
@@ -262,8 +267,7 @@
       const until = Math.min(matching.length, AT_ONCE);
       for (; drawn < until; drawn++) list.append(drawRow(matching[drawn]));
     }
-    more.hidden = drawn >= matching.length;
-    more.textContent = "show more of " + (matching.length - drawn);
+    tellMore();
     tell();
   }
 

@@ -266,7 +266,9 @@ def _finish(
         console.print(printable(line), soft_wrap=True)
     if branches := len(records) - len(counted_ones):
         console.print(
-            f"{branches} of them are branches, which share turns; the results cover only the others", soft_wrap=True
+            f"{branches} of {counted(len(records), 'trajectory', 'trajectories')} are branches, which share turns; the "
+            "results cover only the others",
+            soft_wrap=True,
         )
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()

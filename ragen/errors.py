@@ -133,17 +133,18 @@ def without_values(text: str) -> str:
 
 
 def described_with_place(error: BaseException) -> str:
-    """An exception of a user's code for a message, such as ``ValueError: no door (my_env.py, line 12)``.
-
-    The place is the innermost line that is neither of this package nor of Python's libraries or an installed package;
-    of an installed one only if it was called directly. It is left out if there is none.
-    """
-    place = _place_of(error)
+    """An exception of a user's code for a message, such as ``ValueError: no door (my_env.py, line 12)``."""
+    place = place_of(error)
     text = " ".join(steady_text(error).split())
     return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({place})' if place else ''}"
 
 
-def _place_of(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
+    """Where a user's code raised, such as ``my_env.py, line 12``; empty if it was not the user's.
+
+    It is the innermost line that is neither of this package nor of Python's libraries or an installed package; of an
+    installed one only if it was called directly.
+    """
     import sysconfig  # here, since workers import this module
     import traceback
 

@@ -53,7 +53,8 @@ class Mishap(Exception):
     @classmethod
     def of_raised(cls, raised: Raised, where: str) -> Mishap:
         """An environment raised or could not be loaded, or its result could not be pickled."""
-        return cls("exception", raised.text, raised.trace, raised.phase, where)
+        place = f" ({raised.place})" if raised.place else ""
+        return cls("exception", f"{raised.text}{place}", raised.trace, raised.phase, where)
 
 
 class Sandbox(Closing):

@@ -104,6 +104,20 @@ def test_what_a_model_does_not_get_to_see_is_told(env, told):
     assert "render()" in finding.fix
 
 
+@pytest.mark.parametrize(
+    ("env", "check_name", "told"),
+    [
+        (check_cases.Raises, "plays", "raises in turn .*: ValueError: the rope is too short (PLACE)"),
+        (check_cases.RaisesInReset, "plays", "raises .*: KeyError: 'no such level' (PLACE)"),
+        (check_cases.RaisesInClose, "is built and closed", "OSError: the door is stuck (PLACE)"),
+    ],
+)
+def test_an_exception_is_told_with_the_line_of_the_environment_that_raised_it(env, check_name, told):
+    raising = r"tests/support/check_cases\.py, line \d+"
+    finding = check(env).findings[check_name]
+    assert re.search(told.replace("(PLACE)", rf"\({raising}\)"), finding.text), finding.text
+
+
 def test_a_clock_that_ticks_between_two_processes_is_not_taken_for_a_process_id(tmp_path):
     finding = check(check_cases.TellsTheSecond, {"flag": str(tmp_path)}).findings["replays elsewhere"]
     assert finding.status == "fail" and "at 08:12:1' and is now" in finding.text
@@ -331,7 +345,7 @@ def test_actions_that_an_environment_chooses_itself_are_played():
 
 def test_actions_that_are_given_take_the_place_of_the_environments_own():
     text = check(check_cases.Locked, actions=["knock"]).findings["plays"].text
-    assert "raises in turn 1 ('knock'" in text and text.endswith("ValueError: wrong word")
+    assert "raises in turn 1 ('knock'" in text and "ValueError: wrong word" in text
 
 
 def test_a_mapping_of_fields_becomes_the_configuration():
@@ -369,7 +383,7 @@ def test_a_cause_that_several_checks_find_is_told_once(monkeypatch, capsys):
     assert len(re.findall(r"RuntimeError: no board \d+", table)) == 1
     assert len(re.findall("FAIL *│ the same failure as in 'replays after other episodes'", table)) == 2
     advice = told.split("Traceback")[0]
-    assert re.match(r"replays after other episodes: .*: RuntimeError: no board \d+\n", advice)
+    assert re.match(r"replays after other episodes: .*: RuntimeError: no board \d+ \(.*line \d+\)\n", advice)
     assert "leaves nothing behind, memory stays: the same failure as in 'replays after other episodes'\n" in advice
     assert len(re.findall(r"RuntimeError: no board", advice)) == 2  # what to fix first, and above the traceback
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ragen.errors import EnvError
+from ragen.errors import EnvError, place_of
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.interrupts import let_signals_pass
 
@@ -58,6 +58,7 @@ class Raised:
         trace: The formatted traceback.
         pickled: The exception itself, if it comes from another process and can be pickled.
         original: The exception itself, if it was raised in this process.
+        place: The innermost line of the user's own code; see :func:`~ragen.errors.place_of`.
     """
 
     phase: str
@@ -65,20 +66,21 @@ class Raised:
     trace: str
     pickled: bytes | None = None
     original: BaseException | None = None
+    place: str = ""
 
     @classmethod
     def of(cls, error: BaseException, phase: str, travels: bool = True) -> Raised:
         """Describe an exception that was just caught; it is pickled if it is sent to another process."""
-        text, trace = describe(error), _trace(error)
+        text, trace, place = describe(error), _trace(error), _place(error)
         if not travels:
-            return cls(phase, text, trace, original=error.with_traceback(None))
+            return cls(phase, text, trace, original=error.with_traceback(None), place=place)
         try:
             pickled = pickle.dumps(error) if len(text) < _LONGEST_TEXT else None
             pickle.loads(pickled or b"N.")  # many exceptions with arguments of their own cannot be loaded again
         except BaseException as failure:
             let_signals_pass(failure)
             pickled = None
-        return cls(phase, text, trace, pickled)
+        return cls(phase, text, trace, pickled, place=place)
 
     def exception(self) -> BaseException:
         """The environment's exception, with the traceback of the process it was raised in as its cause."""
@@ -123,6 +125,14 @@ def _trace(error: BaseException) -> str:
     except BaseException as failure:
         let_signals_pass(failure)
         return f"a {type(error).__name__} whose traceback cannot be written\n"
+
+
+def _place(error: BaseException) -> str:
+    try:
+        return place_of(error)
+    except BaseException as failure:  # such as of a working directory that was removed
+        let_signals_pass(failure)
+        return ""
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -60,6 +60,35 @@ def suggestion(names: Iterable[str]) -> str:
     return f" Did you mean {asked}?" if asked else ""
 
 
+def where_sought(module: str, error: BaseException) -> str:
+    """Where a user's module was looked for, and how it can be found, to follow an error message.
+
+    Args:
+        module: Its name, possibly dotted.
+        error: What its import has raised; the text is empty unless there is no such module.
+    """
+    import sys  # here, since workers import this module
+    from pathlib import Path
+
+    name = module.partition(".")[0]
+    if not (isinstance(error, ModuleNotFoundError) and error.name == name):
+        return ""
+    if meant := did_you_mean(name, [file.stem for file in Path().glob("*.py")]):
+        return meant
+    installed = f"{sys.prefix}{os.sep}", f"{sys.base_prefix}{os.sep}"
+    folders = filter(os.path.isdir, dict.fromkeys(map(os.path.abspath, sys.path)))  # hooks of packages are there, too
+    own = [each for each in folders if not each.startswith(installed)]
+    sought = f" It was looked for in {', '.join(['the installed packages', *own])}"
+    there = [
+        each for place in ("..", "*") for file in ("", "/__init__") for each in Path().glob(f"{place}/{name}{file}.py")
+    ]
+    if not there:
+        return f"{sought}: run the command in the folder of {name}, add that folder to PYTHONPATH, or install it."
+    found = there[0].parent if there[0].stem == "__init__" else there[0]
+    folder = found.parent.resolve()
+    return f"{sought}; there is {found}: run the command in {folder}, or set PYTHONPATH={folder}."
+
+
 def add_note(error: BaseException, text: str) -> None:
     """Add a note to an error, shown below its message; before Python 3.11 it is stored but not shown."""
     if hasattr(error, "add_note"):

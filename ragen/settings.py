@@ -28,7 +28,7 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen.errors import ConfigError, described_with_place, did_you_mean, in_short
+from ragen.errors import ConfigError, described_with_place, did_you_mean, in_short, where_sought
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -102,26 +102,36 @@ def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = ""
             raise ConfigError(f"unknown configuration key {where + name!r}.{meant}")
 
 
-def function_at(name: str, where: str) -> Any:
-    """A user's function by its import path.
+def object_at(path: str, where: str, what: str) -> Any:
+    """A user's function or class by its import path.
 
     Args:
-        name: ``package.module:function``.
+        path: ``package.module:name``.
         where: The option or key that names it, such as ``"--reward"``; messages begin with it.
+        what: ``"FUNCTION"`` or ``"CLASS"``, for messages.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
+    module, colon, name = path.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"{where} is {path!r}; expected PACKAGE.MODULE:{what}.")
+    try:
+        return getattr(import_module(module), name)
+    except Exception as error:  # the module may raise anything on import
+        raise ConfigError(
+            f"{where} is {path!r}, which cannot be imported: {described_with_place(error)}."
+            f"{where_sought(module, error)}"
+        ) from error
+
+
+def function_at(name: str, where: str) -> Any:
+    """A user's function by its import path, ``package.module:function``; see :func:`object_at`.
 
     Raises:
         ConfigError: It cannot be imported, or is not a function.
     """
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
-        raise ConfigError(f"{where} is {name!r}; expected PACKAGE.MODULE:FUNCTION.")
-    try:
-        found = getattr(import_module(module), function)
-    except Exception as error:  # the module may raise anything on import
-        raise ConfigError(
-            f"{where} is {name!r}, which cannot be imported: {described_with_place(error)}; expected "
-            "PACKAGE.MODULE:FUNCTION in a module of this folder or an installed one."
-        ) from error
+    found = object_at(name, where, "FUNCTION")
     if not callable(found):
         raise ConfigError(f"{where} is {name!r}, which is not a function.")
     return found

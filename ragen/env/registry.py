@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from functools import cache
 from pathlib import Path
 
-from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion
+from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion, where_sought
 
 ENTRY_POINT_GROUP = "ragen.envs"
 HASH_SEED = "PYTHONHASHSEED"
@@ -248,7 +248,7 @@ def import_class(path: str) -> type:
     except Exception as error:
         is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         meant = _meant(module_name, class_name) if is_missing or module_name in sys.modules else ""
-        hint = f" The module must be importable as `import {module_name}` and define {class_name!r}."
+        hint = where_sought(module_name, error) or f" The module {module_name} must define {class_name!r}."
         raise UnknownEnvError(
             f"cannot import environment class {path!r}: {described_with_place(error)}.{meant or hint}"
         ) from error
@@ -274,10 +274,7 @@ def _meant(module_name: str, class_name: str) -> str:
     if classes := _classes_of(module_name):
         return suggestion(f"{module_name}:{each}" for each in nearest(class_name, classes) or classes[:_SUGGESTED])
     beside = nearest(module_name, [file.stem for file in Path().glob("*.py")])
-    if paths := [f"{module}:{each}" for module in beside for each in _classes_of(module)]:
-        return suggestion(paths[:_SUGGESTED])
-    elsewhere = [*Path().glob(f"*/{module_name}.py"), *Path("..").glob(f"{module_name}.py")]
-    return f" There is {elsewhere[0]}; run the command in its folder." if elsewhere else ""
+    return suggestion([f"{module}:{each}" for module in beside for each in _classes_of(module)][:_SUGGESTED])
 
 
 def _classes_of(module_name: str) -> list[str]:

@@ -70,7 +70,7 @@ def test_a_name_that_would_hide_another_module_is_refused(tmp_path, capsys, name
         ("corridor_game.py", "Did you mean 'corridor_game:CorridorGame'?"),
         ("corridor_game", "Did you mean 'corridor_game:CorridorGame'?"),
         ("sokobann", "Did you mean 'sokoban'?"),
-        ("quite_another:Thing", "must be importable as `import quite_another`"),
+        ("quite_another:Thing", "run the command in the folder of quite_another, add that folder to PYTHONPATH"),
     ],
 )
 def test_an_environment_that_is_not_there_is_refused_with_the_one_that_was_meant(
@@ -87,7 +87,40 @@ def test_an_environment_of_another_folder_is_refused_with_its_place(tmp_path, ca
     assert main(["new", "far_game", "--folder", str(tmp_path / "games")]) == 0
     monkeypatch.chdir(tmp_path)
     assert main(["check", "far_game:FarGame"]) == 2
-    assert "There is games/far_game.py; run the command in its folder." in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"there is games/far_game.py: run the command in {tmp_path / 'games'}, or set PYTHONPATH=" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["rollout", "actor.backend=far_policy:Far"], "configuration key 'actor.backend'"),
+        (["rollout", "es_manager.backend=far_policy:Far"], "backend"),
+        (["rollout", "scanners=[far_policy:Far]"], "configuration key 'scanners'"),
+        (["check", "far_policy:Far"], "environment class"),
+    ],
+)
+def test_what_a_module_of_another_folder_has_is_refused_with_the_places_and_the_cure(
+    words, where, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "far_policy.py").write_text("class Far: ...")
+    for started, cure in (
+        ("elsewhere/deep", "in the folder of far_policy, add"),
+        ("mine/deep", f"in {tmp_path}/mine, or"),
+    ):
+        (tmp_path / started).mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / started)
+        monkeypatch.setattr(sys, "path", [*sys.path, "__editable__.finder", str(tmp_path / started)])
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert where in error and "No module named 'far_policy'" in error
+        assert (
+            str(tmp_path / started) in error
+            and f"run the command {cure}" in error
+            and "PYTHONPATH" in error
+            and "__editable__" not in error
+        )
 
 
 def test_everything_is_listed_and_cheap_environments_have_a_price(capsys):

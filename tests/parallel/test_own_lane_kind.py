@@ -151,7 +151,7 @@ def test_a_manager_takes_a_kind_by_its_path() -> None:
 @pytest.mark.parametrize(
     ("backend", "told"),
     [
-        ("no.such.module:Kind", "cannot be loaded: ModuleNotFoundError"),
+        ("no.such.module:Kind", "cannot be imported: ModuleNotFoundError"),
         ("support.own_lane_kind:SubprocessHandle", "cannot be loaded: TypeError"),
         ("support.faulty_envs:FaultConfig", "is not a ragen.parallel.lanes.handle.LaneKind"),
         ("thread", "expected one of 'process', 'executor', 'ray'"),

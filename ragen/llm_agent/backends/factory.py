@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from ragen.errors import ConfigError, install_command
@@ -10,7 +9,7 @@ from ragen.extras import EXTRAS, missing, needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import check_model, where_said
-from ragen.settings import one_line, setting
+from ragen.settings import object_at, one_line, setting
 
 SCRIPTED = "scripted"
 BACKENDS = {
@@ -60,13 +59,7 @@ def backend_class(name: str) -> type[Backend]:
             f"configuration key 'actor.backend' is {name!r}, which needs the package "
             f"{' and '.join(map(repr, lacking))}; install this package's extra {name!r}: {install_command(name)}."
         )
-    module_name, _, class_name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"configuration key 'actor.backend' is {name!r}, which cannot be imported: {error}."
-        ) from error
+    found = object_at(path, "configuration key 'actor.backend'", "CLASS")
     if not isinstance(found, type) or Backend not in found.__mro__:
         raise ConfigError(
             f"configuration key 'actor.backend' is {name!r}, which is not a backend; expected a class that "

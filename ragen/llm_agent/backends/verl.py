@@ -9,14 +9,13 @@ A trainer passes its worker group to ``LLMAgentProxy``. For the command, ``actor
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import left_padded, pad_id, prompt_ids
-from ragen.settings import one_line, setting
+from ragen.settings import function_at, one_line, setting
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -63,14 +62,14 @@ class VerlBackend(Backend):
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the key is ``actor.verl.workers``."""
         path = setting(config, WORKERS, str, "")
-        module, _, name = path.partition(":")
-        if not module or not name:
+        if ":" not in path:
             raise ConfigError(
                 f"configuration key {WORKERS!r} is {path!r}; expected 'package.module:function' that returns a worker "
                 "group. A trainer passes its own to LLMAgentProxy instead."
             )
+        create = function_at(path, f"configuration key {WORKERS!r}")
         try:
-            workers = getattr(importlib.import_module(module), name)(config, tokenizer)
+            workers = create(config, tokenizer)
         except (ImportError, AttributeError) as error:
             raise ConfigError(f"configuration key {WORKERS!r} is {path!r}, which fails: {one_line(error)}.") from error
         if not is_worker_group(workers):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 
 from ragen.errors import ConfigError
 from ragen.parallel.lanes.handle import LaneKind
 from ragen.parallel.lanes.pool import WorkerPool, shared_pool
 from ragen.parallel.settings import Settings, names_own_kind
+from ragen.settings import object_at
 
 log = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -64,9 +64,9 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneK
 
 
 def _own_kind(path: str) -> LaneKind:
-    module, _, name = path.partition(":")
+    kind_class = object_at(path, "backend", "CLASS")
     try:
-        kind = getattr(import_module(module), name)()
+        kind = kind_class()
     except Exception as error:  # whatever a user's module raises
         raise ConfigError(f"backend = {path!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(kind, LaneKind):

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from ragen.commands import CommandParser, check_no_option, refusing
+from ragen.commands import STOPPED, CommandParser, check_no_option, refusing
 from ragen.env.fields import build_env, field_types
 from ragen.env.keys import ARROWS, KeyReader, typed
 from ragen.env.registry import known_names, resolve_env
@@ -56,7 +56,8 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
         prog: The program's name.
 
     Returns:
-        0; or, after a sentence on standard error, 1 if the environment failed, 2 if the arguments are wrong.
+        0; or, after a sentence on standard error, 1 if the environment failed, 2 if the arguments are wrong, 130 after
+        Ctrl-C, except at the prompt, where it ends the episode.
     """
     top = parser(prog)
     options = top.parse_intermixed_args(arguments)  # options may stand anywhere
@@ -75,7 +76,8 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
         with _failing(options.type, "while it was closed"):
             getattr(env, "close", _nothing)()
     except KeyboardInterrupt:
-        print()
+        print("interrupted", file=sys.stderr)
+        return STOPPED
     except EnvError as error:
         if type(error) is not EnvError or error.__cause__ is None:
             raise
@@ -109,7 +111,7 @@ def play(
     mode: str = "train",
     image: Path | None = None,
 ) -> None:
-    """Play one episode: show the state, read an action, play it, until it is over, ``quit``, or the lines end.
+    """Play one episode: show the state, read an action, play it, until it is over, ``quit``, Ctrl-C, or the lines end.
 
     Args:
         env: The environment; it is reset here.
@@ -131,7 +133,7 @@ def play(
         _keep_picture(env, env_type, image)
     lookup = action_lookup(env)
     keys = " Arrow keys move." if isinstance(lines, KeyReader) and _has_arrows(lookup) else ""
-    print(f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or the end of input ends.{keys}", file=out)
+    print(f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or Ctrl-C ends.{keys}", file=out)
     if image is not None:
         print(f"Picture: {image}", file=out)
     print(f"Actions: {_legal(env, lookup)}\n\n{seen}", file=out)
@@ -168,7 +170,10 @@ def _has_arrows(lookup: dict[int, str] | None) -> bool:
 
 def _ask(lines: TextIO, out: TextIO, echo: bool) -> str | None:
     print("> ", end="", file=out, flush=True)
-    line = lines.readline()
+    try:
+        line = lines.readline()
+    except KeyboardInterrupt:
+        line = ""
     text = line.rstrip("\r\n")
     if echo or not line:
         print(text, file=out)

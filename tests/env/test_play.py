@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.commands import FAILED, REFUSED
+from ragen.commands import FAILED, REFUSED, STOPPED
 from ragen.env import REGISTERED_ENVS
 from ragen.env.fields import build_env
 from ragen.env.keys import typed
@@ -270,3 +270,31 @@ def test_arrow_keys_move_at_a_terminal_and_words_are_taken_as_before() -> None:
     os.close(ours)
     assert "Arrow keys move." in out.getvalue() and "is not one of" not in out.getvalue()
     assert "Left after 3 actions" in out.getvalue()
+
+
+class Interrupted(Pipe):
+    """Lines after which Ctrl-C is pressed at the prompt."""
+
+    def readline(self, *_: Any) -> str:
+        if line := super().readline():
+            return line
+        raise KeyboardInterrupt
+
+
+class InterruptedInTurn(ThreeValues):
+    """Ctrl-C is pressed while a turn is played."""
+
+    def step(self, action: str) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_at_the_prompt_ends_the_episode_in_a_line_and_elsewhere_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Interrupted("up\n"))
+    assert main(["game_2048", "--seed", "3"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-2:] == ["", "Left after 1 action, total reward 0."] and not captured.err
+    assert "'quit' or Ctrl-C ends" in captured.out
+    assert run(monkeypatch, f"{__name__}:InterruptedInTurn", lines="go\n") == STOPPED
+    assert capsys.readouterr().err == "interrupted\n"

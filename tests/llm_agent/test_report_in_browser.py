@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from test_report import EVIL, episode, turn
 
-from ragen.llm_agent.report import Report, render
+from ragen.llm_agent.report import About, Report, render
 from ragen.llm_agent.report import live as live_report
 from ragen.llm_agent.report.live import LiveReport
 from support import chromium
@@ -59,6 +59,28 @@ def test_thousands_of_trajectories_are_there_at_once_and_open(browser, many, wid
                "(document.querySelector('form'))")  # fmt: skip
     page.until("document.querySelector('details.row').textContent.includes('env 2999')")
     assert page.value("document.querySelector('.count').textContent").startswith("1 of 3000")
+    assert complaints == []
+
+
+@with_browser
+def test_on_a_phone_nothing_is_wider_than_the_screen_and_long_values_stand_below_their_keys(browser, tmp_path):
+    page, complaints = browser
+    keys = {f"custom_envs.{'Very' * 10}Long.env_instruction": "Push each box onto a target. " * 9, "mode": "val"}
+    page.look(400)
+    path = tmp_path / "r.html"
+    about = About(configuration=keys)
+    path.write_text(
+        render(Report("A run", episodes=[episode(turn(**{"k" * 80: "words " * 40}))], about=about)), "utf-8"
+    )
+    page.open(path.as_uri())
+    page.value("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    page.until("document.querySelector('details.row .turns')")
+    assert page.value("document.documentElement.scrollWidth") <= 400
+    widths = page.value("[...document.querySelectorAll('.config dd, .turns dd')].map(each => each.clientWidth)")
+    assert len(widths) == 4 and widths[0] > 300 and max(widths[2:]) > 300
+    assert page.value(
+        "(d => d[0].offsetTop === d[1].offsetTop)(document.querySelectorAll('.config dl > div:last-child > *'))"
+    )
     assert complaints == []
 
 

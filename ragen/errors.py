@@ -89,6 +89,14 @@ def where_sought(module: str, error: BaseException) -> str:
     return f"{sought}; there is {found}: run the command in {folder}, or set PYTHONPATH={folder}."
 
 
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path for messages: relative to the current folder if it is inside of it."""
+    try:
+        return str(path).removeprefix(f"{os.getcwd()}{os.sep}")
+    except OSError:  # the current folder was removed
+        return str(path)
+
+
 def add_note(error: BaseException, text: str) -> None:
     """Add a note to an error, shown below its message; before Python 3.11 it is stored but not shown."""
     if hasattr(error, "add_note"):
@@ -191,8 +199,7 @@ def place_of(error: BaseException) -> str:
     found = own or [frame for frame in called if frame.filename == called[0].filename]
     if not found:
         return ""
-    folder = f"{os.getcwd()}{os.sep}"
-    return f"{found[-1].filename.removeprefix(folder)}, line {found[-1].lineno}"
+    return f"{shown_path(found[-1].filename)}, line {found[-1].lineno}"
 
 
 class RagenError(Exception):

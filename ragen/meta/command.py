@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragen.commands import STOPPED, CommandParser, LogLines, StopRequest, refusing
+from ragen.errors import shown_path
 from ragen.meta.rl2.settings import config_names, load_settings
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def _train(trainer: Trainer, stop: StopRequest, quiet: bool) -> int:
                 bar.write(line, file=sys.stdout)
 
         is_done = trainer.run(news, lambda: stop.wanted)
-    print(f"written to {trainer.folder}: metrics.jsonl, bars.json, learning_curve.png, checkpoints/")
+    print(f"written to {shown_path(trainer.folder)}: metrics.jsonl, bars.json, learning_curve.png, checkpoints/")
     if not is_done:
-        print(f"stopped; to resume: the same command with output_dir={trainer.folder}")
+        print(f"stopped; to resume: the same command with output_dir={shown_path(trainer.folder)}")
     print(trainer.gain().describe())
     return 0 if is_done else STOPPED

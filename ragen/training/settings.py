@@ -7,7 +7,7 @@ They concern the run (``trainer``), the model (``tiny_model``), its warm-up (``w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -287,7 +287,7 @@ class TrainerSettings:
     """The settings of a run; names are verl's if verl has them.
 
     Attributes:
-        folder: ``output_dir``, the folder of checkpoints, metrics and the learning curve.
+        folder: ``output_dir``, the folder of checkpoints, metrics and the learning curve; absolute.
         seed: Determines the initial weights, the sampling, and the order of training rows.
         steps: ``total_training_steps`` after the warm-up.
         test_freq: Steps between two validations; 0: only at the beginning and the end.
@@ -356,7 +356,7 @@ class TrainerSettings:
             is_live=wants_live(config),
         )
         check_loggers(settings.loggers, "trainer.logger")
-        return settings
+        return replace(settings, folder=settings.folder.absolute())  # environments may change the working directory
 
 
 def about_training(config: Any) -> dict[str, Any]:

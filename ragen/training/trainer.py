@@ -18,7 +18,7 @@ from typing import Any
 from ragen.checkpoints import CheckpointFolder, Found, restore_random_states, seed_everything
 from ragen.closing import Closing
 from ragen.commands import StopRequest
-from ragen.errors import CheckpointError, ConfigError
+from ragen.errors import CheckpointError, ConfigError, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
 from ragen.llm_agent.backends import create_tokenizer
@@ -176,8 +176,8 @@ class TinyTrainer(Closing):
         if changed:
             keys = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed)
             raise ConfigError(
-                f"the training in {self._settings.folder} was started with another configuration ({keys}); use another "
-                "output_dir, or trainer.resume_mode=disable to start over."
+                f"the training in {shown_path(self._settings.folder)} was started with another configuration ({keys}); "
+                "use another output_dir, or trainer.resume_mode=disable to start over."
             )
         return found
 
@@ -198,7 +198,7 @@ class TinyTrainer(Closing):
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def _describe(self, path: Path | None) -> None:
-        where = f"output folder: {self._settings.folder}"
+        where = f"output folder: {shown_path(self._settings.folder)}"
         self._display.say(f"{self._size():,} parameters; {', '.join(self._tags)}; {where}")
         if path is not None:
             self._display.say(f"resuming from {path}")
@@ -383,8 +383,8 @@ class TinyTrainer(Closing):
             part.load_state_dict(state)
         except (KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(
-                f"the checkpoint in {self._checkpoints.folder} does not fit the configuration's model and algorithm "
-                f"({one_line(error)[:160]}); use another output_dir, or trainer.resume_mode=disable."
+                f"the checkpoint in {shown_path(self._checkpoints.folder)} does not fit the configuration's model and "
+                f"algorithm ({one_line(error)[:160]}); use another output_dir, or trainer.resume_mode=disable."
             ) from error
         restore_random_states(state["random"])
 
@@ -395,7 +395,7 @@ class TinyTrainer(Closing):
         self._tokenizer.save_pretrained(self._settings.folder / "model")
 
     def _last_words(self, finished: bool) -> str:
-        folder = self._settings.folder
+        folder = shown_path(self._settings.folder)
         if not finished and self._checkpoints.latest() is None:
             return "stopped before there was anything to save"
         if not finished:
@@ -437,5 +437,5 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"configuration key 'output_dir' is {str(folder)!r}: {why_no_folder(folder, error)}."
+            f"configuration key 'output_dir' is {shown_path(folder)!r}: {why_no_folder(folder, error)}."
         ) from error

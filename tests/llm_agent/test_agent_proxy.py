@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -232,6 +233,38 @@ def test_the_command_prints_tables_and_writes_a_line_per_trajectory(tmp_path, ca
     for line in lines:
         replies = [message for message in line["messages"] if message["role"] == "assistant"]
         assert len(replies) == len(line["rewards"]) == len(line["infos"])
+
+
+class Wanderer:
+    """Works in a folder of its own, as some simulators do, and leaves it behind."""
+
+    def reset(self, seed=None, mode=None):
+        self.folder = tempfile.mkdtemp()
+        os.chdir(self.folder)
+        return "go"
+
+    def step(self, action):
+        return "went", 1.0, True, {"success": True}
+
+    def render(self, mode=None):
+        return "here"
+
+    def close(self):
+        os.rmdir(self.folder)
+
+
+def test_files_of_a_run_stay_in_its_folder_though_an_environment_changes_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "wandering.yaml").write_text(
+        "defaults: [base, _self_]\n"
+        "custom_envs:\n"
+        f"  Wanderer: {{env_type: '{__name__}:Wanderer', max_actions_per_traj: 1, env_instruction: Go.}}\n"
+        "es_manager: {val: {env_groups: 1, group_size: 1, env_configs: {tags: [Wanderer], n_groups: [1]}}}\n"
+        "output_dir: out\nreport: true\nagent_proxy: {max_turn: 1}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["--config-name", "./wandering", "es_manager.use_multiprocessing=false"]) == 0
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written >= {"rollouts.jsonl", "results.json", "report.html", "run.json", "usage.json"}
 
 
 def test_trajectories_are_whole_though_prompts_show_one_turn(tmp_path):

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ragen.closing import Closing
-from ragen.errors import ConfigError, StorageError
+from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import replacing
 from ragen.llm_agent.backends.base import Reply, Request
 
@@ -92,7 +92,7 @@ class ReplyJournal(Closing):
         except OSError as error:
             self.close()
             room = f" {RESERVE_BYTES >> 20} MiB must be free there." if error.errno == errno.ENOSPC else ""
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}.{room}") from error
+            raise ConfigError(f"{shown_path(self.path)} cannot be written: {error.strerror}.{room}") from error
         try:
             text = self.path.read_bytes()
             for line in text.split(b"\n"):
@@ -304,6 +304,6 @@ def _request_id(request: Request) -> dict[str, Any]:
 def storage_error(folder: Path, error: OSError) -> StorageError:
     """The error for a run's folder that cannot be written to."""
     return StorageError(
-        f"{folder} cannot be written to: {error.strerror or error}. What was answered is kept; make room there, and "
-        "resume the run."
+        f"{shown_path(folder)} cannot be written to: {error.strerror or error}. What was answered is kept; make "
+        "room there, and resume the run."
     )

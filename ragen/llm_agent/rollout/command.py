@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.commands import FAILED, CommandParser, counted, typed
-from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError
+from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError, shown_path
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
@@ -160,7 +160,7 @@ SIGTERM.
 
 
 def output_folder(config: Any) -> Path:
-    """``output_dir``.
+    """``output_dir``, absolute, since an environment may change the working directory.
 
     Raises:
         ConfigError: It is empty, which would be the current folder.
@@ -168,7 +168,7 @@ def output_folder(config: Any) -> Path:
     name = setting(config, "output_dir", str, "outputs")
     if not name.strip():
         raise ConfigError("configuration key 'output_dir' is empty; expected a folder, such as '.'.")
-    return Path(name)
+    return Path(name).absolute()
 
 
 def _check_trees(config: Any, mode: str) -> None:
@@ -205,10 +205,10 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     answered = f", answered by {who}" if kept < count else ""
     lines = [
         f"{counted(count, 'trajectory', 'trajectories')} of {named}, up to {counted(proxy.max_turn, 'turn', 'turns')} "
-        f"each{answered}; rows go to {file.path}"
+        f"each{answered}; rows go to {shown_path(file.path)}"
     ]
     if file.set_aside is not None:
-        lines.append(f"the files of the previous run are now in {file.set_aside}")
+        lines.append(f"the files of the previous run are now in {shown_path(file.set_aside)}")
     replies = file.journal.replies if file.journal is not None else 0
     if kept == count:
         lines.append("all of them are finished, so no request is sent; resume=false starts over")
@@ -231,7 +231,7 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
         reason += f": {told} so far" if (told := ", ".join(spent(used).values())) else ""
     finished = counted(file.written, "finished trajectory", "finished trajectories")
     replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
-    print(f"{reason}; saved in {file.path.parent}: {finished}{replies}", file=sys.stderr)
+    print(f"{reason}; saved in {shown_path(file.path.parent)}: {finished}{replies}", file=sys.stderr)
     if command := command_that_goes_on(proxy.config, raised):
         print(f"to resume{further}: {command}", file=sys.stderr)
 
@@ -262,7 +262,7 @@ def _finish(
     tags = summarise(states_of(counted_ones), penalty)
     print_results(console, results, usage, tags)
     scanned = scan(records, scanners)
-    for line in scanned.lines(shlex.quote(str(file.path.parent))):
+    for line in scanned.lines(shlex.quote(shown_path(file.path.parent))):
         console.print(printable(line), soft_wrap=True)
     if branches := len(records) - len(counted_ones):
         console.print(
@@ -275,7 +275,7 @@ def _finish(
     _report_failures(console, proxy, len(records) - len(file.kept))
     if proxy.rollout_states and setting(proxy.config, "verbose", bool, False):
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
-    console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
+    console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
     return _exit_code(results), scanned
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ragen.errors import shown_path
 from ragen.llm_agent.config.report import wants_live
 from ragen.llm_agent.rollout.progress import Progress
 
@@ -37,7 +38,7 @@ def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: d
     about = About.of_folder(file.path, [episode.seed for episode in report.episodes])
     path = file.path.with_name("report.html")
     write_report(replace(report, about=about, usage=usage, scanned=scanned), path)
-    print(f"report in {path}")
+    print(f"report in {shown_path(path)}")
 
 
 class Live:

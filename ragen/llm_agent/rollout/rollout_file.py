@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 import ragen
 from ragen.closing import Closing
-from ragen.errors import ConfigError, StorageError
+from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
@@ -110,8 +110,8 @@ class RolloutFile(Closing):
         foreign = [name for name in _WITH_IT if self.path.with_name(name).exists()]
         if foreign and ABOUT not in foreign and not self.path.exists():
             raise ConfigError(
-                f"{self.path.with_name(foreign[0])} is not of a run (there is no {ABOUT} beside it), and would be "
-                "overwritten; use another 'output_dir', or move it."
+                f"{shown_path(self.path.with_name(foreign[0]))} is not of a run (there is no {ABOUT} beside it), and "
+                "would be overwritten; use another 'output_dir', or move it."
             )
 
     def _read_kept(self) -> None:
@@ -139,8 +139,8 @@ class RolloutFile(Closing):
         if any(each[0].endswith(".first_groups") for each in changed):
             what, cure = f"--tags or --limit ({key})", " repeat what was given,"
         raise ConfigError(
-            f"'resume' is true, and {what} was {old} when {self.path} was started and is {new} now;{cure} use another "
-            "'output_dir', or resume=false to start over."
+            f"'resume' is true, and {what} was {old} when {shown_path(self.path)} was started and is {new} now;{cure} "
+            "use another 'output_dir', or resume=false to start over."
         )
 
     @property
@@ -168,7 +168,7 @@ class RolloutFile(Closing):
         except OSError as error:
             folder = self.path.parent
             why = why_no_folder(folder, error)
-            raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {why}.") from error
+            raise ConfigError(f"configuration key 'output_dir' is {shown_path(folder)!r}: {why}.") from error
 
     def add_run(self, run: Mapping[str, Any]) -> None:
         """Write the description of a run that plays something; see :func:`describe_run`."""
@@ -337,7 +337,7 @@ def locked(folder: Path) -> int | None:
     except BlockingIOError:
         os.close(opened)
         raise ConfigError(
-            f"another run is writing to {folder}; wait until it ends, or use another 'output_dir'."
+            f"another run is writing to {shown_path(folder)}; wait until it ends, or use another 'output_dir'."
         ) from None
     except OSError:
         os.close(opened)

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from ragen.errors import CheckpointError
+from ragen.errors import CheckpointError, shown_path
 from ragen.extras import needs
 from ragen.files import replacing, write_whole
 from ragen.meta.agents import MemoryAgent
@@ -93,7 +93,7 @@ class Trainer:
             CheckpointError: The checkpoint cannot be read, or is of a run with other settings.
         """
         self.settings = settings
-        self.folder = Path(settings.output_dir or "outputs/meta")
+        self.folder = Path(settings.output_dir or "outputs/meta").absolute()
         self.iteration = 0
         self.history: list[dict[str, float]] = []
         self.bars: dict[str, float] = {}
@@ -237,8 +237,8 @@ class Trainer:
         for name, value in now.items():
             if before.get(name) != value:
                 raise CheckpointError(
-                    f"the run in {self.folder} had {name} = {before.get(name)!r}, and now it is {value!r}: give it "
-                    "what it had, or another output_dir."
+                    f"the run in {shown_path(self.folder)} had {name} = {before.get(name)!r}, and now it is {value!r}: "
+                    "give it what it had, or another output_dir."
                 )
         self.agent.load_state_dict(state["agent"])
         self._ppo.optimizer.load_state_dict(state["optimizer"])

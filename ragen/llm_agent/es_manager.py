@@ -160,6 +160,10 @@ class EnvStateManager(EnvSet):
         """
         return self._play(self._checked(all_env_inputs))
 
+    def failed(self) -> set[int]:
+        """The environments that have failed in this episode, which is over for them."""
+        return {entry["env_id"] for entry in self.envs if self._engine.records[entry["env_id"]].failed is not None}
+
     def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
         self._caches()
         return checked_turns(all_env_inputs, self.envs, self.branches)

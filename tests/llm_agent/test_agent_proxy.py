@@ -212,6 +212,34 @@ def test_max_turn_must_be_at_least_one():
         LLMAgentProxy(small_config("agent_proxy.max_turn=0"), Recorder(), shipped())
 
 
+FAILING = (
+    "es_manager.val.env_configs.tags=[Bandit,Broken]",
+    "es_manager.val.env_configs.n_groups=[1,1]",
+    "es_manager.val.env_groups=2",
+    "+custom_envs.Broken={env_type: 'support.check_cases:RaisesInReset', max_actions_per_traj: 3, env_instruction: Go}",
+    "es_manager.crash_report_dir=null",
+)
+
+
+@pytest.mark.parametrize("branching", [(), ("agent_proxy.branching={when: after_turn, turns: [0], modes: [val]}",)])
+def test_a_model_is_not_asked_about_an_environment_that_failed_in_its_reset(branching):
+    actor, over = Recorder(), []
+    with LLMAgentProxy(small_config(*FAILING, *branching), actor, shipped()) as proxy:
+        states = proxy.play({}, val=True, on_over=over.extend)
+    asked = {request.tag for batch, _ in actor.batches for request in batch}
+    assert asked == {"Bandit"}
+    broken = [state for state in states if state["tag"] == "Broken"]
+    assert [state["env_error"].partition(":")[0] for state in broken] == ["KeyError"] * 2
+    assert [turn.get("llm_response") for turn in broken[0]["history"]] == ["", None]
+    assert sorted(state["env_id"] for state in over) == [state["env_id"] for state in states]
+
+
+def test_a_training_batch_has_a_sampled_reply_in_the_row_of_an_environment_that_failed_too():
+    actor = Recorder()
+    batch = play(small_config(*FAILING), actor, val=True)
+    assert len(batch) == 4 and {request.tag for batch, _ in actor.batches for request in batch} == {"Bandit", "Broken"}
+
+
 # The command
 
 

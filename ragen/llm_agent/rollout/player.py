@@ -23,7 +23,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -291,7 +291,8 @@ class RolloutPlayer(Closing):
         trees = None
         if self._branching is not None and es_manager.mode in self._branching.modes:
             trees = GrowingTrees(self._branching, es_manager, self.actor, self.tokenizer, episodes)
-        self.schedule.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over, trees))
+        rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over, trees)
+        self.schedule.play(rollout if self._is_training else _without_failed(rollout))
         return self.keep_states(es_manager, skip)
 
     def prompts(
@@ -364,6 +365,22 @@ class RolloutPlayer(Closing):
             manager = self.__dict__.get(f"{mode}_es_manager")
             if manager is not None:
                 manager.close()
+
+
+def _without_failed(rollout: Rollout) -> Rollout:
+    """The rollout without environments that failed in their reset, whose turn is written down with an empty reply.
+
+    Not for training: there, each row needs a reply that was sampled.
+    """
+    failed = rollout.es_manager.failed()
+    lost = [cache for cache in rollout.episodes if cache["env_id"] in failed]
+    if not lost:
+        return rollout
+    nothing = {"actions": [], "llm_response": "", "llm_raw_response": ""}
+    with rollout.player.timed("environments"):
+        rollout.es_manager.step([{**nothing, "env_id": cache["env_id"]} for cache in lost])
+    rollout.report_over(lost, [])
+    return replace(rollout, episodes=[cache for cache in rollout.episodes if cache["env_id"] not in failed])
 
 
 def actor_of(given: Any, config: Any, tokenizer: Any) -> Actor:

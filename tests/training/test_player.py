@@ -1,5 +1,7 @@
 """What the tiny model really plays, and what of it is trained on."""
 
+from pathlib import Path
+
 import pytest
 
 from ragen.errors import ConfigError
@@ -13,6 +15,10 @@ from support.small_training import small_config
 def player_of(config):
     model = training.build_model(TrainerSettings.read(config).model, shipped(), seed=0)
     return training.Player(config, model, shipped(), seed=0)
+
+
+def test_the_folder_of_a_training_is_absolute_since_environments_may_change_the_working_directory():
+    assert TrainerSettings.read(small_config("out")).folder == Path("out").absolute()
 
 
 def recorded(player):

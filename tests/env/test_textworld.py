@@ -15,7 +15,7 @@ import pytest
 
 from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.env import TextWorldEnv
-from ragen.env.textworld.games import FAMILIES, Chosen, choose, seed_of
+from ragen.env.textworld.games import FAMILIES, Chosen, choose, seed_of, story
 from ragen.env.textworld.player import solve
 from ragen.env.textworld.text import admissible_in, with_admissible, without_trimmings
 from ragen.errors import InputError, StateError
@@ -183,6 +183,36 @@ def test_an_environment_that_was_never_reset_is_pickled_and_refuses_to_step(make
         env.step("look")
     with pytest.raises(InputError, match="seed"):
         env.reset(-1)
+
+
+@needs_textworld
+def test_texts_and_commands_are_those_of_textworld_itself_in_machines_that_go_on_from_a_snapshot(
+    make: Callable[..., TextWorldEnv],
+) -> None:
+    import textworld
+
+    from ragen.env.textworld.engine import SEED, Story
+
+    env = make()
+    env.reset(0)
+    assert env.game is not None
+    path = str(story(env.game))
+    names = ("feedback", "admissible_commands", "score", "won", "verbs", "max_score")
+    theirs = textworld.start(path, textworld.EnvInfos(feedback=True, admissible_commands=True, score=True))
+    theirs.seed(SEED)
+    ours = Story(path)
+    states = [(theirs.reset(), ours.reset())]
+    for command in ["look", "go nowhere", "inventory", *states[0][0]["game"].metadata["walkthrough"]]:
+        another, ours = ours, Story(path)
+        ours.resume(pickle.loads(pickle.dumps(another.save())))
+        another.step("look")
+        another.close()
+        states.append((theirs.step(command)[0], ours.step(command)[0]))
+    for expected, found in states:
+        assert [expected[name] for name in names] == [found[name] for name in names]
+    assert states[-1][0]["won"]
+    theirs.close()
+    ours.close()
 
 
 # What may be said

@@ -1,24 +1,27 @@
 """ALFWorld's games in TextWorld's PDDL engine, with fast resets.
 
 TextWorld translates a problem for the planner four times per reset, which takes seconds. Here a problem is translated
-once per machine, by :func:`translated`, and the grammar is parsed once per process. No planning takes place.
+once per machine, by :func:`read_problem`, and the grammar is parsed once per process. No planning takes place.
 TextWorld also writes every admissible command anew in every turn. Here each is written once per game.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import pickle
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ragen.env.alfworld.tasks import GOAL, Game, surroundings_kept
+from ragen.env.textworld.library import private_library
 from ragen.extras import needs
 from ragen.resources import machine_cache
 
@@ -26,24 +29,50 @@ FORMAT = 1
 """Version of the translations; part of the cache key."""
 
 
-def translated(game: Game) -> tuple[Any, str]:
-    """The translator's task and its output in SAS, from the machine's cache.
+@dataclass
+class Problem:
+    """A translated problem, with what follows from it, shared by the environments of this process that play it.
+
+    Attributes:
+        task: The translator's task.
+        sas: Its output in SAS.
+        facts: The initial facts; None until the planner has been asked for them.
+        infos: TextWorld's descriptions of the objects, with ALFWorld's names; None until the facts are known.
+        written: The commands written so far, by template and objects.
+    """
+
+    task: Any
+    sas: bytes
+    facts: list[Any] | None = None
+    infos: dict[str, Any] | None = None
+    written: dict[Any, str] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=8)
+def read_problem(domain: str, problem: str) -> Problem:
+    """A translated problem, from the machine's cache.
 
     Raises:
         MissingExtraError: The planner is not installed.
     """
-    text = hashlib.blake2b("\0".join((game.domain, game.problem)).encode(), digest_size=16).hexdigest()
-    key = {"format": FORMAT, "fast-downward": metadata.version("fast-downward-textworld"), "problem": text}
-    folder = machine_cache("alfworld", key, lambda folder: _translate(game, folder))
+    text = hashlib.blake2b("\0".join((domain, problem)).encode(), digest_size=16).hexdigest()
+    key = {"format": FORMAT, "fast-downward": version(), "problem": text}
+    folder = machine_cache("alfworld", key, lambda folder: _translate(domain, problem, folder))
     with open(folder / "task.pickle", "rb") as file:
-        return pickle.load(file), (folder / "problem.sas").read_text("utf-8")
+        return Problem(pickle.load(file), (folder / "problem.sas").read_bytes())
 
 
-def _translate(game: Game, folder: Path) -> None:
+@cache
+def version() -> str:
+    """The installed version of the planner; cached, since reading it takes as long as a turn."""
+    return metadata.version("fast-downward-textworld")
+
+
+def _translate(domain: str, problem: str, folder: Path) -> None:
     with needs("alfworld", "a game of ALFWorld"), surroundings_kept():
         import fast_downward
 
-        task, sas = fast_downward.pddl2sas(game.domain, game.problem, verbose=False)
+        task, sas = fast_downward.pddl2sas(domain, problem, verbose=False)
     (folder / "task.pickle").write_bytes(pickle.dumps(task))
     (folder / "problem.sas").write_text(sas, "utf-8")
 
@@ -56,9 +85,36 @@ def read_logic(domain: str, grammar: str) -> Any:
         MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
     """
     _story_class()
+    from textworld.envs.pddl import textgen
     from textworld.envs.pddl.logic import GameLogic
 
-    return GameLogic(domain=domain, grammar=grammar)
+    class Grammar(textgen.ContextSensitiveGrammar):  # type: ignore[misc]
+        """TextWorld's grammar, which parses a text once."""
+
+        def derive(self, start: str, context: Any) -> str:
+            left, words = [symbol.copy(context) for symbol in reversed(self._parsed(start))], []
+            while left:
+                symbol = left.pop()
+                if isinstance(symbol, textgen.TerminalSymbol):
+                    words.append(str(symbol))
+                else:
+                    is_name = isinstance(symbol, textgen.NonterminalSymbol)
+                    left += reversed(self.replace(symbol) if is_name else symbol.derive())
+            return "".join(words)
+
+        _parsed = staticmethod(lru_cache(maxsize=512)(partial(textgen._parse_and_convert, rule_name="symbols")))
+
+    logic, own = GameLogic(domain=domain, grammar=grammar), Grammar()
+    own.update(logic.grammar)
+    logic.grammar = own
+    return logic
+
+
+def _library(path: str) -> Any:
+    """A copy of the planner's library."""
+    library = private_library(path)
+    library.check_goal.restype = ctypes.c_bool
+    return library
 
 
 _idle: list[Any] = []  # loaded planner libraries for reuse; unloading one makes the process crash at exit
@@ -85,29 +141,40 @@ def _story_class() -> Any:
             self._vars_by_type: dict[str, set[Any]] = defaultdict(set)
             self._var_counts: Counter[str] = Counter()
             self._logic, self.downward_lib = logic, library
-            self.task, sas = translated(game)
+            self.problem = problem = read_problem(game.domain, game.problem)
+            self.task = problem.task
             self._actions = {action.name: action for action in self.task.actions}
             for kind in self.task.types:
                 with suppress(ValueError):  # it exists already
                     logic.types.add(Type(kind.name, kind.supertype_names))
             self.name2type = {thing.name: thing.type_name for thing in self.task.objects}
-            library.load_sas(sas.encode("utf-8"))
-            self.add_facts(list(self._initial()))
+            library.load_sas(problem.sas)
+            if problem.facts is None:
+                problem.facts = list(self._initial())
+            self.add_facts(problem.facts)
             self.applied: list[tuple[int, int]] = []
-            self._written: dict[Any, str] = {}
             self._read_by: dict[str, list[Any] | None] = {}
 
         def command(self, action: Any, derive: Callable[[Any], str]) -> str:
             """An action's command; derived once for the same objects, unless the state may change it."""
+            key = self._key(action)
+            if key is None:
+                return derive(action)
+            if key not in self.problem.written:
+                self.problem.written[key] = derive(action)
+            return self.problem.written[key]
+
+        def remember(self, action: Any, command: str) -> None:
+            """Take note of an action's command, so that it is not derived again."""
+            if (key := self._key(action)) is not None:
+                self.problem.written[key] = command
+
+        def _key(self, action: Any) -> tuple[str, ...] | None:
+            """What decides an action's command: its template and objects; None where there is more."""
             if action.name not in self._read_by:
                 self._read_by[action.name] = self._placeholders(action)
             read = self._read_by[action.name]
-            if read is None:
-                return derive(action)
-            key = action.command_template, *(action.mapping[placeholder].name for placeholder in read)
-            if key not in self._written:
-                self._written[key] = derive(action)
-            return self._written[key]
+            return None if read is None else (action.command_template, *(action.mapping[each].name for each in read))
 
         def _placeholders(self, action: Any) -> list[Any] | None:
             """The placeholders that decide an action's command; None where other rules or changing facts do."""
@@ -129,7 +196,8 @@ def _story_class() -> Any:
                     yield Proposition(fact.predicate, [Variable(name, self.name2type[name]) for name in fact.args])
             atoms = (Atom * self.downward_lib.get_state_size())()
             self.downward_lib.get_state(atoms)
-            facts = (atom.get_fact(self.name2type) for atom in atoms)
+            holding = (atom for atom in atoms if not atom.name.startswith("NegatedAtom"))  # few do
+            facts = (atom.get_fact(self.name2type) for atom in holding)
             yield from (fact for fact in facts if not fact.is_negation)
 
         def apply(self, action: Any) -> None:
@@ -153,16 +221,20 @@ def _story_class() -> Any:
             try:
                 self.downward_lib = _idle.pop()
             except IndexError:
-                self.downward_lib = fast_downward.load_lib()
+                self.downward_lib = _library(fast_downward.interface.DOWNWARD_LIB_PATH)
             self._task = ""
 
         def load(self, game: Game) -> None:
             self._logic, self._task = read_logic(game.domain, game.grammar), game.task
             self._pddl_state = State(self.downward_lib, game, self._logic)
-            self._entity_infos = self._get_entity_infos()
-            names = Demangler(game_infos=self._entity_infos, shuffle=False)
-            for info in self._entity_infos.values():
-                info.name = names.demangle_alfred_name(info.id)
+            problem = self._pddl_state.problem
+            if problem.infos is None:
+                infos = self._get_entity_infos()
+                names = Demangler(game_infos=infos, shuffle=False)
+                for info in infos.values():
+                    info.name = names.demangle_alfred_name(info.id)
+                problem.infos = infos
+            self._entity_infos = problem.infos
             self.prev_state, self._last_action, self._moves = None, None, 0
             self.state = GameState()
             self.state.feedback = ""
@@ -211,6 +283,8 @@ def _story_class() -> Any:
             for number, count in applied:
                 self._pddl_state.apply_operator(number, count)
             actions = list(self._pddl_state.all_applicable_actions())
+            for action in actions:
+                self._pddl_state.remember(action, commands[action.id])
             self._offer(actions, [commands[action.id] for action in actions])
 
         @property

@@ -6,9 +6,7 @@ facts that TextWorld tracks, so loading one replays nothing.
 
 from __future__ import annotations
 
-import pickle
 import re
-import zlib
 from random import Random
 from typing import Any
 
@@ -22,7 +20,6 @@ from ragen.extras import needs
 LONGEST = 150
 """Maximum length of a command, in characters; the interpreter reads 198 bytes."""
 
-INTERPRETER_SEED = 1  # 0 and None would use the time of day
 _PLAIN = re.compile(r"[a-z0-9' -]+")
 _SHORT = {"n", "s", "e", "w", "north", "south", "east", "west", "i", "l", "x"}
 _NEVER = {"then", "again", "g", "undo", "oops"}  # they start another command, or repeat or undo one
@@ -34,7 +31,7 @@ class TextWorldEnv(Adventure):
 
     config_class = TextWorldEnvConfig
     extra = "textworld"
-    preload = (*Adventure.preload, "ragen.env.textworld.logic")
+    preload = (*Adventure.preload, "ragen.env.textworld.engine")
     action_hint = "a command, such as: go east"
 
     def __init__(self, config: TextWorldEnvConfig | None = None) -> None:
@@ -70,14 +67,9 @@ class TextWorldEnv(Adventure):
         if self._story is not None and game == self.game:
             return
         self.close()
-        import textworld
+        from ragen.env.textworld.engine import Story
 
-        asked = textworld.EnvInfos(
-            feedback=True, admissible_commands=True, score=True, max_score=True, won=True, lost=True
-        )
-        self._story = textworld.start(str(story(game)), asked)
-        self._story.seed(INTERPRETER_SEED)
-        self.game = game
+        self._story, self.game = Story(str(story(game))), game
 
     def _show(self, state: Any) -> str:
         self._score = state["score"] or 0
@@ -101,7 +93,7 @@ class TextWorldEnv(Adventure):
         check_was_reset("textworld", self.game is not None)
         command = " ".join(action[: LONGEST + 1].lower().split())
         valid = command in self.admissible
-        before, won, gained, effective = self._facts(), False, 0, False
+        before, won, gained, effective = self._story.facts, False, 0, False
         max_score = self._story.state["max_score"] or 1
         self.steps += 1
         if not self._done and (valid or self._is_for_the_game(command)):
@@ -109,7 +101,7 @@ class TextWorldEnv(Adventure):
             state, _, self._done = self._story.step(command)
             won = bool(state["won"])
             self._show(state)
-            gained, effective = self._score - points, self._done or self._facts() != before
+            gained, effective = self._score - points, self._done or self._story.facts != before
         elif not self._done:
             self._write(_REFUSAL, self._done)
         done = self._done or self.steps >= self.config.max_steps
@@ -130,13 +122,6 @@ class TextWorldEnv(Adventure):
             return False
         return words[0] in _SHORT or words[0] in self._story.state["verbs"]
 
-    def _facts(self) -> frozenset[Any]:
-        return frozenset(self._tracker()._game_progression.state.facts)
-
-    def _tracker(self) -> Any:
-        """The wrapper in TextWorld's environment that tracks the facts."""
-        return self._story._wrapped_env
-
     def rollout_info(self) -> dict[str, Any]:
         """The family and the level of the game."""
         return {} if self.game is None else {"family": self.game.family, "level": self.game.level}
@@ -145,31 +130,18 @@ class TextWorldEnv(Adventure):
         """A snapshot: the Z-machine, TextWorld's facts and the observation; see :class:`BaseEnv`."""
         if self.game is None:
             return None
-        machine = self._story.unwrapped._jericho.get_state()
-        facts = sorted(self._tracker()._game_progression.state.facts, key=str)
-        packed = zlib.compress(pickle.dumps((machine, facts)), 1)
-        moves = self._story.state["moves"]
-        return tuple(self.game), self.steps, self._score, moves, self._done, self.observation, self.admissible, packed
+        shown = self.observation, self.admissible
+        return tuple(self.game), self.steps, self._score, self._done, *shown, self._story.save()
 
     def load(self, saved: Any) -> None:
         """Restore a snapshot."""
         if saved is None:
             self._put_away()
             return
-        game, self.steps, score, moves, self._done, self.observation, self.admissible, packed = saved
-        self.admissible = list(self.admissible)
+        game, self.steps, self._score, self._done, self.observation, admissible, story = saved
+        self.admissible = list(admissible)
         self._begin(Chosen(*game))
-        state = self._story.reset()
-        machine, facts = pickle.loads(zlib.decompress(packed))
-        self._story.unwrapped._jericho.set_state(machine)
-        self._score = state["score"] = score
-        state["moves"] = moves
-        tracker = self._tracker()
-        progression = tracker._game_progression
-        world, kb = progression.state, progression.game.kb
-        world.remove_facts(list(world.facts))
-        world.add_facts(facts)
-        progression._valid_actions = list(world.all_applicable_actions(kb.rules.values(), kb.types.constants_mapping))
+        self._story.resume(story)
 
     def example_action(self, rng: Random) -> str:
         """Mostly an admissible command; otherwise one that fails or is rejected."""

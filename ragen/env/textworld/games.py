@@ -114,12 +114,12 @@ def story(chosen: Chosen) -> Path:
     Raises:
         MissingExtraError: TextWorld is not installed.
     """
-    key = {"format": FORMAT, "textworld": _version(), **chosen._asdict()}
+    key = {"format": FORMAT, "textworld": version(), **chosen._asdict()}
     return machine_cache("textworld", key, lambda folder: _compile(chosen, folder)) / _STORY
 
 
 @cache
-def _version() -> str:
+def version() -> str:
     """The installed version of TextWorld; cached, since reading it takes long compared with a turn."""
     return metadata.version("textworld")
 

@@ -1,0 +1,239 @@
+"""TextWorld's games in Frotz, the interpreter that Jericho contains, with fast starts.
+
+Jericho plays a game's introduction to load it, and TextWorld reads the game's description again for every environment.
+Here an introduction is only played at a reset, and a description is read once per process. Loading a snapshot takes
+about as long as a turn, so that a worker that replaces a killed one soon has its games.
+
+Workers are forked from a process that has imported this module, and so has done what every process must do once, such
+as parsing the rules of all families of games, which takes as long as twenty turns.
+"""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import glob
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jericho
+import numpy as np
+from jericho.jericho import FROTZ_LIB_PATH
+from textworld import EnvInfos, Environment
+from textworld.challenges.tw_coin_collector import coin_collector
+from textworld.challenges.tw_cooking import cooking
+from textworld.core import GameState
+from textworld.envs.wrappers.tw_inform7 import GameData, Inform7Data, StateTracking
+from textworld.generator.data import KB
+from textworld.generator.game import Game, GameProgression
+from textworld.logic import GameLogic, State
+
+from ragen.env.textworld.games import version
+from ragen.env.textworld.library import private_library, unload
+
+SEED = 1  # 0 and -1 would use the time of day
+MOST_KNOWN = 256
+"""Number of sets of facts per game whose possible actions are remembered."""
+
+_START, _VARIABLES, _WRITABLE = (slice(at, at + 2) for at in (6, 12, 14))  # in a program's header
+_WAIT = b"\xea\x7f\x01\xe4"  # instructions: make room for a status line, as every game does once; read a command
+_NO_KNOWN_GAME = os.fsencode(jericho.__file__)  # a small file; Frotz compares its digest with those of known games
+
+
+class Tale:
+    """A compiled game, shared by the environments of this process that play it.
+
+    Attributes:
+        code: The Z-machine's program. It begins with the memory that it may write to.
+        waiting: The same program, except that it waits for a command instead of playing its introduction.
+        game: TextWorld's description.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Read a compiled game."""
+        self.code = Path(path).read_bytes()
+        waiting = bytearray(self.code)
+        waiting[_START] = waiting[_VARIABLES]
+        variables = int.from_bytes(waiting[_VARIABLES], "big")
+        waiting[variables : variables + len(_WAIT)] = _WAIT
+        self.waiting = bytes(waiting)
+        self.game = Game.load(str(Path(path).with_suffix(".json")))
+        self._possible: dict[frozenset[Any], list[Any]] = {}
+
+    def possible(self, facts: frozenset[Any]) -> list[Any]:
+        """The possible actions; finding them takes most of a turn, and the members of a group meet the same facts."""
+        if (known := self._possible.get(facts)) is None:
+            if len(self._possible) >= MOST_KNOWN:
+                self._possible.clear()
+            kb = self.game.kb
+            actions = State(kb.logic, facts).all_applicable_actions(kb.rules.values(), kb.types.constants_mapping)
+            known = self._possible[facts] = list(actions)
+        return known
+
+
+@lru_cache(maxsize=8)
+def read_tale(path: str) -> Tale:
+    """A compiled game; the latest ones are kept."""
+    return Tale(path)
+
+
+class Machine:
+    """A Z-machine with a program."""
+
+    def __init__(self, tale: Tale) -> None:
+        """Load the program; nothing runs before :meth:`begin` or :meth:`load`."""
+        self._tale = tale
+        self._frotz: Any = private_library(FROTZ_LIB_PATH)
+        self._frotz.setup.restype = self._frotz.step.restype = ctypes.c_char_p
+        self._frotz.get_narrative_text.restype = ctypes.c_char_p
+        self._frotz.getRngA.restype = ctypes.c_long
+        self._frotz.setRng.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_int]
+        size = int.from_bytes(tale.code[_WRITABLE], "big")
+        first = tale.code[:size] + bytes(self._frotz.getStackSize())
+        self._first = np.frombuffer(first + bytes(-len(first) % 8), np.uint64)
+        self._now = self._first.copy()
+        self._memory = ctypes.c_void_p(self._now.ctypes.data)
+        self._stack = ctypes.c_void_p(self._now.ctypes.data + size)
+
+    def begin(self) -> str:
+        """Start the program; returns its introduction."""
+        return self._start(self._tale.code)
+
+    def step(self, command: str) -> str:
+        """Carry out a command; returns the output."""
+        return str(self._frotz.step(command.encode() + b"\n").decode("cp1252"))
+
+    def save(self) -> tuple[Any, ...]:
+        """The state: words of memory and stack that differ from the program's, registers, and the last output."""
+        frotz, now = self._frotz, self._now
+        frotz.getRAM(self._memory)
+        frotz.getStack(self._stack)
+        places = np.flatnonzero(now != self._first)
+        changed = places.astype(np.uint16).tobytes(), now[places].tobytes()
+        random = frotz.getRngA(), frotz.getRngInterval(), frotz.getRngCounter()
+        registers = frotz.getPC(), frotz.getSP(), frotz.getFP(), frotz.getFrameCount(), frotz.get_opcode()
+        return changed, random, registers, frotz.get_narrative_text()
+
+    def load(self, saved: tuple[Any, ...]) -> None:
+        """Restore a state."""
+        (places, words), random, (counter, top, frame, frames, instruction), output = saved
+        self._start(self._tale.waiting)
+        self._now[:] = self._first
+        self._now[np.frombuffer(places, np.uint16)] = np.frombuffer(words, np.uint64)
+        frotz = self._frotz
+        frotz.setRng(*random)
+        frotz.setRAM(self._memory)
+        frotz.setStack(self._stack)
+        frotz.setPC(counter)
+        frotz.setSP(top)
+        frotz.setFP(frame)
+        frotz.setFrameCount(frames)
+        frotz.set_opcode(instruction)
+        frotz.set_narrative_text(output)
+
+    def close(self) -> None:
+        """End the program and unload the interpreter; may be called twice."""
+        frotz, self._frotz = self._frotz, None
+        if frotz is not None:
+            frotz.shutdown()
+            unload(frotz)
+
+    def _start(self, code: bytes) -> str:
+        self._frotz.shutdown()
+        return str(self._frotz.setup(_NO_KNOWN_GAME, SEED, code, len(code)).decode("cp1252"))
+
+
+class _Interpreter(Environment):  # type: ignore[misc]
+    """The innermost of TextWorld's environments: it passes commands to the machine."""
+
+    def __init__(self, tale: Tale) -> None:
+        self.machine = Machine(tale)
+        self._game = tale.game  # TextWorld looks for it here before it reads the description
+        asked = ("feedback", "admissible_commands", "score", "max_score", "won", "lost")
+        super().__init__(EnvInfos(**dict.fromkeys(asked, True)))
+
+    def load(self, path: str) -> None:
+        """Do nothing: the machine has its program."""
+
+    def reset(self) -> GameState:
+        return self._told(self.machine.begin())
+
+    def step(self, command: str) -> tuple[GameState, None, bool]:
+        return self._told(self.machine.step(command)), None, False
+
+    def _send(self, command: str) -> str:
+        return self.machine.step(command)
+
+    def _told(self, words: str) -> GameState:
+        self.state = GameState()
+        self.state.feedback = self.state.raw = words
+        return self.state
+
+    def close(self) -> None:
+        self.machine.close()
+
+
+class _Progress(GameProgression):  # type: ignore[misc]
+    """TextWorld's facts, and the possible actions."""
+
+    def __init__(self, tale: Tale, facts: Iterable[Any]) -> None:
+        self._tale, self.game = tale, tale.game
+        self.quest_progressions: list[Any] = []
+        self.state = State(self.game.kb.logic, facts)
+        self._valid_actions = tale.possible(frozenset(self.state.facts))
+
+    def update(self, action: Any) -> None:
+        self.state.apply(action)
+        self._valid_actions = self._tale.possible(frozenset(self.state.facts))
+
+
+class Story(StateTracking):  # type: ignore[misc]
+    """TextWorld's environment of a game, which can be saved and resumed."""
+
+    def __init__(self, path: str) -> None:
+        """Load a compiled game."""
+        self._tale = read_tale(path)
+        super().__init__(Inform7Data(GameData(_Interpreter(self._tale))))
+        self.load(path)
+
+    @property
+    def facts(self) -> frozenset[Any]:
+        """The facts of the game's world."""
+        return frozenset(self._game_progression.state.facts)
+
+    def reset(self) -> GameState:
+        """Start the game from the beginning."""
+        state = super().reset()
+        self._game_progression = _Progress(self._tale, self._game.world.state.facts)
+        return state
+
+    def save(self) -> tuple[Any, ...]:
+        """The machine, how the facts differ from those of the beginning, the score, and the number of moves."""
+        first, now = set(self._game.world.state.facts), self.facts
+        gone, new = sorted(first - now, key=str), sorted(now - first, key=str)
+        return self.unwrapped.machine.save(), gone, new, self.state["score"], self.state["moves"]
+
+    def resume(self, saved: tuple[Any, ...]) -> None:
+        """Go on from what :meth:`save` returned."""
+        machine, gone, new, score, moves = saved
+        self.unwrapped.machine.load(machine)
+        data: Any = self._wrapped_env
+        data._tracked_infos, data._prev_state, self._moves = ["moves", "score"], None, 0
+        state, layer = GameState(score=score, moves=moves), self._wrapped_env
+        self.state = state
+        while layer is not None:
+            layer.state, layer = state, vars(layer).get("_wrapped_env")
+        data._wrapped_env._gather_infos()
+        facts = set(self._game.world.state.facts).difference(gone).union(new)
+        self._game_progression = _Progress(self._tale, sorted(facts, key=str))
+
+
+# TextWorld caches parsed rules by their text; a game contains its family's files in the order in which glob lists them.
+for _folder in (KB.logic_path, cooking.KB_LOGIC_PATH, os.path.join(coin_collector.KB_PATH, "logic")):
+    GameLogic.parse("".join(f"{Path(path).read_text()}\n" for path in glob.glob(os.path.join(_folder, "*.twl"))))
+unload(private_library(FROTZ_LIB_PATH))
+codecs.lookup("cp1252")
+version()

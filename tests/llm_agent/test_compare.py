@@ -137,6 +137,12 @@ def test_every_two_of_several_models_are_compared_and_p_is_corrected():
     assert [p for *_, p in found] == pytest.approx([2 * one.p for _, _, one, _ in found[:1]] + [3 * found[1][2].p, 1.0])
 
 
+def test_a_run_that_is_named_twice_is_told(tmp_path, capsys):
+    a, b = (write(tmp_path / name, records("1100")) for name in ("a.jsonl", "b.jsonl"))
+    assert main([a, b]) == 0 and "named twice." not in capsys.readouterr().out
+    assert main([a, a]) == 0 and f"{a} is named twice." in capsys.readouterr().out.replace("\n", "")
+
+
 def test_several_models_are_a_board_with_pass_at_k_and_pass_hat_k(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")  # nothing is cut off
     runs = []

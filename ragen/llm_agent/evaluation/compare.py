@@ -25,7 +25,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import evaluate, independent
 from ragen.llm_agent.evaluation.tables import shown_p, tables_of
-from ragen.llm_agent.rollout.rollout_file import check_output, name_of, read_records, rows_of
+from ragen.llm_agent.rollout.rollout_file import check_output, name_of, read_records, rows_of, unfinished
 from ragen.output import new_console, print_table
 from ragen.statistics import ALL, holm, mean, paired_interval, sign_test
 
@@ -298,10 +298,16 @@ def main(options: argparse.Namespace, prog: str) -> int:
             "same configuration and seed.val."
         )
     pairs, _ = pair_up(runs[0], runs[1])
+    names = _told_apart(paths)
+    told = [unfinished(rows_of(path), run) for path, run in zip(paths, records, strict=True)]
+    notes = [f"{name} is {why}." for name, why in zip(names, told, strict=True) if why]
+    same = [a for a, b in combinations(paths, 2) if rows_of(a).resolve() == rows_of(b).resolve()]
+    notes += [f"{path} is named twice." for path in dict.fromkeys(same)]
+    notes += [left_out.describe()] if any(left_out) else []
     page = None
     if wants_page or options.output is not None:
-        page = _write_page(options, pairs, matched(*records), left_out)
-    _print(paths, runs, pairs, left_out, options.seeds)
+        page = _write_page(options, pairs, matched(*records), notes)
+    _print(names, runs, pairs, notes, options.seeds)
     if page is not None:
         print(f"report in {page}")
     return 0
@@ -317,7 +323,7 @@ def _more(words: Sequence[str]) -> tuple[bool, list[Path]]:
 
 
 def _write_page(
-    arguments: argparse.Namespace, pairs: Sequence[Pair], both: Iterable[tuple[Record, Record]], left_out: LeftOut
+    arguments: argparse.Namespace, pairs: Sequence[Pair], both: Iterable[tuple[Record, Record]], notes: Sequence[str]
 ) -> Path:
     """Write the page of both runs; where it is.
 
@@ -335,17 +341,19 @@ def _write_page(
         PairShown(episodes[0][a["env_id"]], episodes[1][b["env_id"]], judged.get((a["env_id"], b["env_id"])))
         for a, b in both
     ]
-    notes = [told] if (told := left_out.describe()) else []
     runs = ComparedRuns(one, other, compare(pairs), seed_differences(pairs), shown, notes)
     page = arguments.output or rows_of(arguments.b).with_name(f"compared_with_{name_of(arguments.a)}.html")
     return write_page(render_compared(runs), page)
 
 
 def _print(
-    paths: Sequence[Path], runs: Sequence[Sequence[Record]], pairs: Sequence[Pair], left_out: LeftOut, with_seeds: bool
+    names: Sequence[str],
+    runs: Sequence[Sequence[Record]],
+    pairs: Sequence[Pair],
+    notes: Sequence[str],
+    with_seeds: bool,
 ) -> None:
     console = new_console(is_plain=True)
-    names = _told_apart(paths)
     if len(runs) > 2:
         tables = [*board(runs, names, console.width), *tables_of_twos(runs, names, console.width)]
     else:
@@ -353,8 +361,8 @@ def _print(
     for table in tables:
         print_table(console, table)
     console.print(_CAPTION + " p of all: corrected for the number of comparisons (Holm)." * (len(runs) > 2))
-    if any(left_out):
-        console.print(left_out.describe())
+    for note in notes:
+        console.print(note, soft_wrap=True)
     for line in seed_lines(pairs) if with_seeds else ():
         console.print(line, soft_wrap=True)
 

@@ -37,7 +37,7 @@ from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.llm_agent.report.contents import About
-from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
+from ragen.llm_agent.rollout.rollout_file import read_records, rows_of, unfinished
 from ragen.output import new_console, print_table
 from ragen.statistics import ALL
 from ragen.tracking import METRICS_FILE
@@ -195,11 +195,13 @@ def run(options: argparse.Namespace, prog: str) -> int:
     records = read_records(path)
     if not records:
         raise ConfigError(f"{path} has no trajectory yet.")
-    notes = _unknown_prompts(records, path)
-    scorer = _scorer(options.scorer, options.overrides) if _wants_scorer(options) and not notes else None
+    unknown = _unknown_prompts(records, path)
+    scorer = _scorer(options.scorer, options.overrides) if _wants_scorer(options) and not unknown else None
     has_chats = all("messages" in record for record in records)
     tags = diagnose(records, scorer, options.samples, options.seed) if has_chats else []
     found = scan(records, scanners)
+    notes = [told] if (told := unfinished(path, records)) else []
+    notes += unknown
     notes += _notes(tags, _wants_scorer(options), prog) if has_chats else []
     if options.json:
         about = {"run": str(path), "scorer": scorer.name if scorer else None, "seed": options.seed}

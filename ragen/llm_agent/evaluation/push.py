@@ -98,7 +98,7 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
     from ragen.llm_agent.evaluation.frames import JSONL, PARQUET, PER, columns_of, write_table
     from ragen.llm_agent.evaluation.results import RESULTS, evaluate
     from ragen.llm_agent.report.contents import About
-    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, name_of, read_records, rows_of
+    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, name_of, read_records, rows_of, unfinished
 
     rows = rows_of(run)
     records = read_records(rows)
@@ -116,6 +116,7 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
     for columns in tables.values():
         columns["run"] = [name_of(run)] * len(columns["run"])
     about = About.of_folder(rows, [record["seed"] for record in records])
+    facts = about.facts | ({"note": told} if (told := unfinished(rows, records)) else {})
     try:
         files = {per: f"{per}.{kind}" for per, columns in tables.items() if columns.get("run")}
         for per, name in files.items():
@@ -129,7 +130,7 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
         write_whole(folder / ABOUT, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
         if (results := rows.with_name(RESULTS)).is_file():
             shutil.copyfile(results, folder / results.name)
-        write_whole(folder / CARD, card_of(name_of(run), about.facts, evaluate(records), files))
+        write_whole(folder / CARD, card_of(name_of(run), facts, evaluate(records), files))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another with --output.") from error
     return folder

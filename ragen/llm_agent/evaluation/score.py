@@ -99,6 +99,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
         read_records,
         read_usage,
         rows_of,
+        unfinished,
     )
     from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
     from ragen.settings import function_at
@@ -139,6 +140,8 @@ def main(options: argparse.Namespace, prog: str) -> int:
     console = new_console(is_plain=True)
     penalty = about.get("es_manager.format_penalty")
     print_results(console, results, {}, summarise(states_of(new), penalty if isinstance(penalty, int | float) else 0))
+    if told := unfinished(folder / ROWS, new):
+        console.print(told, soft_wrap=True)
     differing = sum(line_of(one) != line_of(other) for one, other in zip(records, new, strict=True))
     ended = sum("error" in other and "error" not in one for one, other in zip(records, new, strict=True))
     console.print(f"{differing} of {len(new)} trajectories differ from those of {options.run}", soft_wrap=True)

@@ -55,6 +55,8 @@ def main(options: argparse.Namespace, prog: str) -> int:
     write_page(render(report), page)
     count = len(report.episodes)
     print(f"report of {count:,} {'trajectory' if count == 1 else 'trajectories'} in {page}")
+    if told := report.unfinished:
+        print(told)
     return 0
 
 
@@ -71,7 +73,7 @@ def report_of_rows(path: Path, title: str = "") -> Report:
     from ragen.llm_agent.evaluation.scanners import scan
     from ragen.llm_agent.report import Report
     from ragen.llm_agent.report.contents import About
-    from ragen.llm_agent.rollout.rollout_file import USAGE, read_usage
+    from ragen.llm_agent.rollout.rollout_file import USAGE, read_usage, unfinished
 
     records, episodes = read_episodes(path)
     about = About.of_folder(path, [episode.seed for episode in episodes])
@@ -83,6 +85,7 @@ def report_of_rows(path: Path, title: str = "") -> Report:
         episodes=episodes,
         notes=notes,
         about=about,
+        unfinished=unfinished(path, records),
         scanned=scan(records),
         usage=read_usage(path.with_name(USAGE)),
     )

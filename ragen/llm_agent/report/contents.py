@@ -239,6 +239,7 @@ class Report:
         history: The metrics of each training step, ``<tag>/<metric>``.
         notes: Further sentences.
         about: Facts about the run.
+        unfinished: Says that the run has fewer trajectories than were planned; empty if it has all.
         scanned: Findings of scanners.
         usage: ``requests``, ``retries``, ``prompt_tokens``, ``completion_tokens`` and ``cost`` (dollars).
     """
@@ -253,6 +254,7 @@ class Report:
     history: Sequence[Mapping[str, float]] = ()
     notes: Sequence[str] = ()
     about: About = field(default_factory=About)
+    unfinished: str = ""
     scanned: Scan = field(default_factory=lambda: Scan({}))
     usage: Mapping[str, float] = field(default_factory=dict)
 

@@ -131,7 +131,8 @@ def framed(title: str, body: str, live: str = "") -> str:
 def head_of(report: Report) -> str:
     """The head of the page: the run's title and facts."""
     notes = "".join(f"<p>{shown(note, 2000)}</p>" for note in report.notes)
-    return f"<h1>{shown(report.title, 200)}</h1>{about_of(report)}{notes}"
+    unfinished = f'<p class="bad">{shown(report.unfinished)}</p>' if report.unfinished else ""
+    return f"<h1>{shown(report.title, 200)}</h1>{unfinished}{about_of(report)}{notes}"
 
 
 def about_of(report: Report) -> str:

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 
 import ragen
 from ragen.closing import Closing
+from ragen.commands import counted
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
@@ -388,6 +389,26 @@ def read_about(path: Path) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise ConfigError(f"{path} does not say what a run played; expected keys and values.")
     return about
+
+
+def unfinished(rows: Path, records: Iterable[Mapping[str, Any]]) -> str:
+    """Says that a run has fewer trajectories than were planned, since its results are biased; otherwise empty.
+
+    Args:
+        rows: The file of its records. Without a readable ``run.json`` beside it the plan is unknown.
+        records: Its records; branches are not counted.
+    """
+    try:
+        about = read_about(rows.with_name(ABOUT))
+    except ConfigError:
+        return ""
+    section = f"es_manager.{about.get('mode')}"
+    groups, size = about.get(f"{section}.env_groups"), about.get(f"{section}.group_size")
+    count = sum(not is_branch(record) for record in records)
+    if not isinstance(groups, int) or not isinstance(size, int) or count >= groups * size:
+        return ""
+    planned = counted(groups * size, "trajectory", "trajectories")
+    return f"unfinished: {count:,} of {planned}; episodes that end early are over-represented"
 
 
 def about_run(config: Any, mode: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from ragen.llm_agent.evaluation import compare, diagnose_command, score
+from ragen.llm_agent.evaluation.push import write_dataset
 from ragen.llm_agent.report import About
+from ragen.llm_agent.report import command as report
 from ragen.llm_agent.rollout import command, proxy
 from ragen.llm_agent.rollout.schedules import Lockstep
 from support.chat_server import chat_server, fail, raw, say
@@ -249,6 +253,30 @@ def test_a_limit_ends_a_run_in_order_and_the_printed_command_goes_on(whole, tmp_
     assert 0 < pasted[0] < requests and pasted == sorted({*pasted}), "a pasted command did not go on"
     assert len(server.bodies) == requests == used(tmp_path)["requests"]
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
+
+
+def test_what_is_told_of_a_stopped_run_says_that_it_is_unfinished(whole, tmp_path, capsys):
+    finished, stopped = str(whole[0]), tmp_path / "stopped"
+    shutil.copytree(finished, stopped)
+    lines = (stopped / "rollouts.jsonl").read_text("utf-8").splitlines(keepends=True)
+    (stopped / "rollouts.jsonl").write_text("".join(lines[2:5]), "utf-8")
+    said = "unfinished: 3 of 6 trajectories; episodes that end early are over-represented"
+    page, both = tmp_path / "report.html", tmp_path / "compared.html"
+    for main in (
+        lambda run: report.main([run, "--output", str(page)]),
+        lambda run: compare.main([finished, run, "--output", str(both)]),
+        lambda run: diagnose_command.main([run]),
+        lambda run: score.main([run, "--output", str(tmp_path / f"scored_{len(run)}"), "--reward", "builtins:len"]),
+    ):
+        capsys.readouterr()
+        assert main(str(stopped)) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+        assert main(finished) == 0
+        assert "unfinished" not in capsys.readouterr().out
+    assert report.main([str(stopped), "--output", str(page)]) == 0
+    assert compare.main([finished, str(stopped), "--output", str(both)]) == 0
+    assert said in page.read_text("utf-8") and f"stopped is {said}" in both.read_text("utf-8")
+    assert said in (write_dataset(stopped, tmp_path / "dataset") / "README.md").read_text("utf-8")
 
 
 def test_a_limit_of_minutes_ends_a_run_whose_server_stalls_and_is_that_of_the_next_run_too(tmp_path, capsys):

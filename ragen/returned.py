@@ -1,7 +1,7 @@
 """Errors for environments whose methods return something of the wrong form.
 
-These functions are called only after unpacking a value has failed, so that valid values cost nothing. The message is
-the same in every process: it contains no object addresses.
+Most of these functions are called only after unpacking a value has failed, so that valid values cost nothing. The
+message is the same in every process: it contains no object addresses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ragen.errors import ReturnError, steady_repr
 FOUR = "(observation, reward, done, info)"
 FIVE = "(observation, reward, terminated, truncated, info)"
 SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
+SUCCESS_KEYS = ("success", "won", "task_success")  # of infos; RAGEN's, and verl-agent's
 _GYMNASIUMS = "; five are gymnasium's: done is 'terminated or truncated'"
 _LONGEST = 120  # characters that are shown of a value
 
@@ -24,9 +25,20 @@ def checked_done(env: Any, done: Any) -> bool:
     Raises:
         ReturnError: It is something else, such as a text, whose truth value says nothing.
     """
-    if not _is_flag(done):
+    if not is_flag(done):
         raise wrong(env, "step", done, "True or False", "done")
     return bool(done)
+
+
+def check_success(env: Any, info: Mapping[str, Any], key: str = "success") -> None:
+    """Check that an info's success is a bool, 0, 1, or an array or scalar of one of these; None is not known.
+
+    Raises:
+        ReturnError: It is something else, such as ``"no"``, which would count as a success.
+    """
+    success = info.get(key)
+    if success is not None and not is_flag(success):
+        raise wrong(env, "step", success, "True or False", f"info[{key!r}]")
 
 
 def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
@@ -48,7 +60,7 @@ def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
         return wrong(env, "step", values["reward"], "a number", "reward")
     if not isinstance(values["info"], Mapping):
         return wrong(env, "step", values["info"], "a dict", "info")
-    ends = [name for name in names[2:-1] if not _is_flag(values[name])]
+    ends = [name for name in names[2:-1] if not is_flag(values[name])]
     if ends:
         return wrong(env, "step", values[ends[0]], "True or False", ends[0])
     return wrong(env, "step", returned, f"values {expected} that can be summed and merged over a turn's actions")
@@ -97,7 +109,8 @@ def is_reward(value: Any) -> bool:
     return True
 
 
-def _is_flag(value: Any) -> bool:
+def is_flag(value: Any) -> bool:
+    """Whether a value is a bool, 0 or 1, or an array or scalar of one of these."""
     try:
         single = unwrapped(value)
         return isinstance(single, bool | int | float) and single in (0, 1)

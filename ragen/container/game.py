@@ -9,7 +9,7 @@ from ragen.games.values import digest_of
 from ragen.parallel.episode.game import Game, Options
 from ragen.parallel.episode.turn import RAGEN, action_lookup
 from ragen.parallel.episode.values import copied, options_taken
-from ragen.returned import FIVE, FOUR, wrong_step
+from ragen.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, wrong_step
 
 
 class Shown(NamedTuple):
@@ -58,7 +58,7 @@ class ActionGame(Game):
         """Execute one action.
 
         Raises:
-            ReturnError: ``step`` returned something else than four or five values.
+            ReturnError: ``step`` returned something else than four or five values, or a success that is no truth value.
         """
         returned = env.step(copied(action))
         try:
@@ -68,6 +68,8 @@ class ActionGame(Game):
             raise self._wrong(env, returned) from error
         if len(ends) not in (1, 2):
             raise self._wrong(env, returned)
+        for key in SUCCESS_KEYS:
+            check_success(env, info, key)
         changing = available_actions(env) if hasattr(env, "get_available_actions") else None
         shown = Shown(copied(raw), info, changing, None)
         return ActionResult(reward, done, self.digest(shown), shown)

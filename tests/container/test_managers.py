@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer, env_specs
-from ragen.errors import ConfigError, InputError, StateError
+from ragen.errors import ConfigError, InputError, ReturnError, StateError
 from ragen.llm_agent.collecting.managers import (
     MANAGERS,
     EnvironmentManagerBase,
@@ -142,6 +142,18 @@ def test_success_is_that_of_the_last_active_step():
         rows = [[{"active_masks": True}, {"active_masks": False}], *([{"active_masks": True}] for _ in range(3)), []]
         found = envs.success_evaluator(total_infos=infos, total_batch_list=rows)
     assert list(found) == ["success_rate"] and found["success_rate"].tolist() == [1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("key", "won"), [("success", "no"), ("won", "False"), ("task_success", [])])
+def test_a_success_that_says_nothing_is_an_error_that_names_it(key, won):
+    with manager() as envs, pytest.raises(ReturnError, match=rf"as info\['{key}'\]; expected True or False"):
+        envs.success_evaluator(total_infos=[[{key: won}]], total_batch_list=[[{"active_masks": True}]])
+
+
+def test_a_success_that_is_not_known_is_none():
+    with manager() as envs:
+        found = envs.success_evaluator(total_infos=[[{"success": None}]], total_batch_list=[[{"active_masks": True}]])
+    assert found["success_rate"].tolist() == [0]
 
 
 def test_shops_tell_the_task_once_their_actions_and_their_score():

@@ -62,6 +62,10 @@ def another_key(record):
     return {"reward": 1.0}
 
 
+def success_in_words(record):
+    return {"success": "no"}
+
+
 def failing(record):
     raise ValueError("it is Tuesday")
 
@@ -184,6 +188,7 @@ def test_an_earlier_score_of_the_same_run_is_put_aside_from_any_folder(run, tmp_
     [
         (["--reward", "test_score:too_many"], "numbers, one for each turn"),
         (["--reward", "test_score:no_number"], "finite numbers"),
+        (["--reward", "test_score:success_in_words"], "success = 'no'; expected True or False"),
         (["--reward", "test_score:another_key"], "the key 'reward'; expected rewards and success"),
         (["--reward", "test_score:failing"], "env 0: it raised ValueError: it is Tuesday (" + __file__),
         (["--reward", "test_score:nowhere"], "--reward is 'test_score:nowhere'"),

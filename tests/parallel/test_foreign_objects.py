@@ -179,7 +179,7 @@ def test_a_success_that_is_neither_true_nor_false_is_its_environment_s_failure(h
             rollouts = play(manager, TURNS)
         assert others(rollouts) == others(honest)
         told.append(errors(rollouts[2]))
-    assert told[0] == told[1] and "truth value" in told[0][0]
+    assert told[0] == told[1] and "as info['success']; expected True or False" in told[0][0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragen.container.game import ACTIONS
 from ragen.env import BaseLanguageBasedEnv
 from ragen.errors import ReturnError
 from ragen.games.gym_game import GYM, GymTurn
@@ -63,6 +64,10 @@ STEPS = {
     "'' (str) as done; expected True or False": ("seen", 1.0, "", {}),
     "{'over': False} (dict) as done; expected True or False": ("seen", 1.0, {"over": False}, {}),
     "None as info; expected a dict": ("seen", 1.0, True, None),
+    "'no' (str) as info['success']; expected True or False": ("seen", 1.0, True, {"success": "no"}),
+    "'' (str) as info['success']; expected True or False": ("seen", 1.0, False, {"success": ""}),
+    "0.5 (float) as info['success']; expected True or False": ("seen", 1.0, True, {"success": 0.5}),
+    "[] (list) as info['success']; expected True or False": ("seen", 1.0, True, {"success": []}),
 }
 
 
@@ -81,6 +86,22 @@ def test_what_stands_for_numbers_and_flags_is_taken(given: Any) -> None:
     env.step_gives = given
     result = RAGEN.play(env, Turn(("go",), 1))
     assert result.reward == given[1] and result.done is True
+
+
+@pytest.mark.parametrize("success", [True, False, None, 0, 1, 0.0, 1.0, np.True_, np.int64(0), np.array([True])])
+def test_what_stands_for_a_success_or_none_is_taken(success: Any) -> None:
+    env = Given()
+    env.step_gives = ("seen", 1.0, True, {"success": success})
+    assert RAGEN.play(env, Turn(("go",), 1)).info == {"success": success}
+
+
+@pytest.mark.parametrize("key", ["success", "won", "task_success"])
+def test_a_container_takes_no_text_for_a_success(key: str) -> None:
+    env = Given()
+    env.step_gives = ("seen", 1.0, True, {key: "no"})
+    with pytest.raises(ReturnError) as caught:
+        ACTIONS.play(env, "go")
+    assert str(caught.value) == f"Given.step() returned 'no' (str) as info['{key}']; expected True or False"
 
 
 @pytest.mark.parametrize("reward", [np.array([0.5]), np.array([[0.5]], np.float32), Fraction(1, 2), Decimal("0.5")])

@@ -25,9 +25,9 @@ from ragen.errors import ConfigError, InputError, StateError
 from ragen.llm_agent.prompting.conversation import Facts, StepPrompts, history_lines
 from ragen.llm_agent.prompting.replies import Projection
 from ragen.llm_agent.prompting.templates import StepTemplates, step_templates
+from ragen.returned import SUCCESS_KEYS, check_success
 
 HISTORY_LENGTH = 2
-SUCCESS_KEYS = ("success", "won", "task_success")
 
 Observations = dict[str, Any]
 
@@ -245,13 +245,23 @@ class EnvironmentManagerBase(Closing):
         Returns:
             ``success_rate``, float ``(n,)``, and ``webshop_task_score (not success_rate)`` if all environments are
             WebShop.
+
+        Raises:
+            ReturnError: An info's success is neither true nor false.
         """
         last = [_last_info(*pair) for pair in zip(total_infos, total_batch_list, strict=True)]
-        found = {"success_rate": np.array([_success(info) for info in last], float)}
+        found = {"success_rate": np.array([self._success(info) for info in last], float)}
         if set(self._types) == {"webshop"}:
             scores = [float(info.get("task_score", 0.0)) for info in last]
             found["webshop_task_score (not success_rate)"] = np.array(scores, float)
         return found
+
+    def _success(self, info: Mapping[str, Any]) -> float:
+        key = next((key for key in SUCCESS_KEYS if key in info), None)
+        if key is None:
+            return 0.0
+        check_success(self.envs, info, key)
+        return float(info[key] or 0)
 
     @property
     def group_n(self) -> int | None:
@@ -369,10 +379,6 @@ def _with_shop_keys(env_type: str, info: Mapping[str, Any]) -> dict[str, Any]:
 def _last_info(infos: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     active = [info for info, row in zip(infos, rows, strict=True) if row["active_masks"]]
     return active[-1] if active else {}
-
-
-def _success(info: Mapping[str, Any]) -> float:
-    return next((float(info[key]) for key in SUCCESS_KEYS if key in info), 0.0)
 
 
 def _is_lost(info: Any) -> bool:

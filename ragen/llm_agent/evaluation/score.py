@@ -30,6 +30,7 @@ from typing import Any
 from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError, described_with_place
 from ragen.output import new_console
+from ragen.returned import is_flag
 from ragen.settings import override_key
 
 PROG = "ragen score"
@@ -197,6 +198,8 @@ def rewarded(record: Record, reward: Callable[[Record], Any], name: str) -> Reco
     if unknown := values.keys() - {"rewards", "success"}:
         raise ConfigError(f"{where}: it returned the key {min(map(str, unknown))!r}; expected rewards and success.")
     success = values.get("success", record["success"])
+    if not is_flag(success):
+        raise ConfigError(f"{where}: it returned success = {success!r}; expected True or False.")
     given: Any = values.get("rewards", record["rewards"])
     given = given.tolist() if hasattr(given, "tolist") else given
     rewards = list(given) if isinstance(given, Sequence) else [0.0] * (turns - 1) + [given] if turns else []

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from ragen.parallel.episode.game import Game, Options
 from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, options_taken
-from ragen.returned import SHOWN, checked_done, is_reward, unwrapped, wrong, wrong_step
+from ragen.returned import SHOWN, check_success, checked_done, is_reward, unwrapped, wrong, wrong_step
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
 _NUMBERS = frozenset({int, float, bool})
+_TRUTHS = frozenset({bool, type(None)})
 RAW_REWARD = ("raw_reward",)  # summed by the 2026 version of RAGEN
 
 named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
@@ -99,8 +100,9 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
         if totals is not None:
             totals = {name: total + _number(extra.get(name)) for name, total in totals.items()}
         if not goes_on:
-            bool(info.get("success", False))  # raises here, as the environment's failure, if it has no truth value
             break
+    if type(info.get("success")) not in _TRUTHS:
+        check_success(env, info)
     if totals is not None:
         info.update(totals)
     if type(reward) not in _NUMBERS:

@@ -34,6 +34,7 @@ from ragen.tools.recording import (
     Turns,
     difference_from,
     difference_of_snapshots,
+    difference_of_two,
     record,
 )
 from ragen.tools.sandbox import Mishap, Sandbox
@@ -75,8 +76,8 @@ ESSENTIAL = ("loads in a worker", "is built and closed", "plays")
 NEEDS_REPLAYS = ("replays after other episodes", "replays elsewhere", "snapshots")
 
 _SNAPSHOT = frozenset({"save", "load"})
-_FIRST, _SECOND, _LEADER, _COPY, _PROBE, _OTHER = range(6)  # env_ids in a sandbox
-_GROUPS = {_FIRST: 0, _SECOND: 1, _LEADER: 2, _COPY: 2}
+_FIRST, _SECOND, _THIRD, _LEADER, _COPY, _PROBE, _OTHER = range(7)  # env_ids in a sandbox
+_GROUPS = {_FIRST: 0, _SECOND: 1, _THIRD: 2, _LEADER: 3, _COPY: 3}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
 _TO_MAIN = "It stays in the main process. Workers need a class that they can import, and values that can be pickled."
 LONG_TEXT = 100_000  # characters of an observation that hardly any context takes, as there is one in each turn
@@ -111,8 +112,8 @@ class Examination:
             "is built and closed": self._is_built_and_closed,
             "plays": self._plays,
             "global random numbers": self._draws,
-            "replays in its process": self._replays_on_a_second_object,
-            "replays after other episodes": self._replays_on_the_first_object,
+            "replays in its process": self._replays_beside_another_object,
+            "replays after other episodes": self._replays_on_a_used_object,
             "replays elsewhere": self._replays_elsewhere,
             "observations": self._fits_contexts,
             "rewards": self._rewards,
@@ -243,17 +244,27 @@ class Examination:
             return Finding("note", "not used, and not declared", fix)
         return Finding("ok", "not used, as declared")
 
-    def _replays_on_a_second_object(self) -> Finding:
-        if difference := self._difference(self._here, _SECOND):
-            fix = (
-                "All has to follow from the seed that reset() is given. What does not: the time, os.urandom, unseeded "
-                "generators, id(), threads, what objects of the class share."
-            )
-            return _unlike(difference, fix)
+    def _replays_beside_another_object(self) -> Finding:
+        """Replay on two objects that take turns; if results differ, on one of them alone, to find the cause."""
+        shared = difference_of_two(self._first, self._here, (_SECOND, _THIRD), self._plan)
+        if shared:
+            self._here.load([replace(self._spec, env_id=_SECOND, group_id=_GROUPS[_SECOND])])
+            if difference := self._difference(self._here, _SECOND):
+                fix = (
+                    "All has to follow from the seed that reset() is given. What does not: the time, os.urandom, "
+                    "unseeded generators, id(), threads, what objects of the class share."
+                )
+                return _unlike(difference, fix)
         self._replays = True
-        return Finding("ok", "a second object behaves the same")
+        if shared:
+            fix = (
+                "Keep in the object (self) what reset() and step() change: a class attribute or a global of the module "
+                "is shared by all environments of a process, a generator too."
+            )
+            return _unlike(shared, fix, "two objects that take turns share state: ")
+        return Finding("ok", "two objects that take turns behave as one alone")
 
-    def _replays_on_the_first_object(self) -> Finding:
+    def _replays_on_a_used_object(self) -> Finding:
         if difference := self._difference(self._here, _FIRST):
             fix = "reset() must set everything that an earlier episode may have changed; and do not use the time."
             return _unlike(difference, fix)
@@ -446,8 +457,8 @@ class Examination:
             self._load(self._worker)
         return self._worker
 
-    def _difference(self, sandbox: Sandbox, *env_ids: int) -> Difference | None:
-        return difference_from(self._first, sandbox, env_ids, self._plan)
+    def _difference(self, sandbox: Sandbox, env_id: int) -> Difference | None:
+        return difference_from(self._first, sandbox, env_id, self._plan)
 
     def _ask(self, name: str, *arguments: Any, where: str = "") -> Any:
         """Call the probe."""

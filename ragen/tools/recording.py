@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from ragen.errors import without_addresses
@@ -106,7 +107,7 @@ def record(
         if episodes and time.monotonic() > end:
             break
         played = plan[seed] = []
-        (_, begun), *_ = _episode(sandbox, [env_id], seed, [])
+        ((_, begun),) = _episode(sandbox, env_id, seed, [])
         steps = episodes[seed] = [begun]
         for turn, actions in enumerate(turns):
             played.append(actions)
@@ -116,19 +117,35 @@ def record(
     return plan, episodes
 
 
-def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int], plan: Plan) -> Difference | None:
-    """Where the same episodes first go otherwise; None if nowhere.
+def difference_from(expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan) -> Difference | None:
+    """Where the same episodes first go otherwise; None if nowhere."""
+    return _first(_differences(expected, sandbox, env_id, plan))
 
-    The environments are reset together, and then play one after the other.
+
+def difference_of_two(expected: Episodes, sandbox: Sandbox, env_ids: tuple[int, int], plan: Plan) -> Difference | None:
+    """Where the same episodes first go otherwise if two environments take turns; None if nowhere.
+
+    The second environment begins when the first one has finished an episode, so that they play different seeds; if
+    there is only one episode, it begins after the first one's reset. The first one's last turn ends the comparison.
     """
+    ahead, behind = (_differences(expected, sandbox, env_id, plan) for env_id in env_ids)
+    alone = 1 + len(plan[next(iter(plan))]) if len(plan) > 1 else 1
+    return _first(chain(islice(ahead, alone), chain.from_iterable(zip(ahead, behind, strict=False))))
+
+
+def _differences(expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan) -> Iterator[Difference | None]:
+    """Play the episodes, and compare each reset and turn with what it gave before."""
+    for seed, turns in plan.items():
+        for turn, step in _episode(sandbox, env_id, seed, turns):
+            found = difference(turn, Step._fields, expected[seed][turn + 1], step)
+            yield Difference(f"with seed {seed}, {found.describe()}") if found else None
+
+
+def _first(differences: Iterator[Difference | None]) -> Difference | None:
     try:
-        for seed, turns in plan.items():
-            for turn, step in _episode(sandbox, env_ids, seed, turns):
-                if found := difference(turn, Step._fields, expected[seed][turn + 1], step):
-                    return Difference(f"with seed {seed}, {found.describe()}")
+        return next(filter(None, differences), None)
     except Mishap as mishap:
         return Difference.of_mishap(mishap)
-    return None
 
 
 def difference_of_snapshots(
@@ -158,13 +175,11 @@ def difference_of_snapshots(
     return None
 
 
-def _episode(sandbox: Sandbox, env_ids: Sequence[int], seed: int, turns: Turns) -> Iterator[tuple[int, Step]]:
+def _episode(sandbox: Sandbox, env_id: int, seed: int, turns: Turns) -> Iterator[tuple[int, Step]]:
     """Turns, the reset being -1, and what they gave."""
-    orders = Reset([ResetOrder(env_id, seed, OPTIONS) for env_id in env_ids])
-    resets = sandbox.do(orders, f"in the reset with seed {seed}")
-    for env_id, reset in zip(env_ids, resets, strict=True):
-        yield -1, Step(plain(reset.value.digest))
-        yield from _turns(sandbox, env_id, turns, f"seed {seed}")
+    reset = sandbox.ask(Reset([ResetOrder(env_id, seed, OPTIONS)]), f"in the reset with seed {seed}")
+    yield -1, Step(plain(reset.digest))
+    yield from _turns(sandbox, env_id, turns, f"seed {seed}")
 
 
 def _turns(sandbox: Sandbox, env_id: int, turns: Turns, whose: str, first: int = 0) -> Iterator[tuple[int, Step]]:

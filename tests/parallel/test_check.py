@@ -118,6 +118,30 @@ def test_an_exception_is_told_with_the_line_of_the_environment_that_raised_it(en
     assert re.search(told.replace("(PLACE)", rf"\({raising}\)"), finding.text), finding.text
 
 
+@pytest.mark.parametrize(
+    ("env", "seeds", "told"),
+    [
+        (check_cases.SharesItsGenerator, 1, "the reward was"),
+        (check_cases.SharesItsGenerator, 3, "the reward was"),
+        (check_cases.SharesItsList, 1, "the observation was"),
+        (check_cases.SharesItsList, 3, "the observation was"),
+        (check_cases.SharesItsLevel, 2, "in level 2' and is now 'at -?. of 30 in level 1'"),
+    ],
+)
+def test_objects_that_share_state_are_found_out_by_playing_two_at_once(env, seeds, told):
+    report = check(env, seeds=seeds)
+    failed = {check: found for check, found in report.findings.items() if found.status == "fail"}
+    assert failed.keys() == {"replays in its process"}
+    finding = failed["replays in its process"]
+    assert re.match(f"two objects that take turns share state: with seed ., at .*{told}", finding.text), finding.text
+    assert "self" in finding.fix and "class attribute" in finding.fix
+
+
+@pytest.mark.parametrize("env", [check_cases.DrawsDeclared, check_cases.RemembersEpisodes])
+def test_other_faults_and_draws_that_are_declared_are_not_taken_for_shared_state(env):
+    assert check(env, seeds=3).findings["replays in its process"].status == "ok"
+
+
 def test_a_clock_that_ticks_between_two_processes_is_not_taken_for_a_process_id(tmp_path):
     finding = check(check_cases.TellsTheSecond, {"flag": str(tmp_path)}).findings["replays elsewhere"]
     assert finding.status == "fail" and "at 08:12:1' and is now" in finding.text

@@ -273,6 +273,13 @@ class TellsAHash(Walk):
         return f"{super().render()} under {hash('the moon') % 1000}"
 
 
+class TellsTheFirstOfASet(Walk):
+    """The same word under the hash seeds 0 and 1, and the other one under 2."""
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()}, {next(iter({'red', 'blue'}))}"
+
+
 class TellsEntropy(Walk):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} {os.urandom(4).hex()}"
@@ -311,6 +318,51 @@ class RemembersEpisodes(Walk):
 
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()}, episode {self.played}"
+
+
+class SharesItsGenerator(Walk):
+    """All objects draw from one generator, which every reset seeds."""
+
+    shared: ClassVar[random.Random] = random.Random()
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        shown = super().reset(seed, mode)
+        self.rng = self.shared
+        self.rng.seed(seed)
+        return shown
+
+    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+        shown, reward, done, info = super().step(action)
+        return shown, reward + self.rng.random(), done, info
+
+
+class SharesItsList(Walk):
+    """All objects append to one list, which every reset clears."""
+
+    seen: ClassVar[list[int]] = []
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.seen.clear()
+        return super().reset(seed, mode)
+
+    def misbehave(self) -> None:
+        self.seen.append(self.place)
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()}, {len(self.seen)} seen"
+
+
+class SharesItsLevel(Walk):
+    """The class holds the level of the last reset."""
+
+    level: ClassVar[int | None] = None
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        type(self).level = seed
+        return super().reset(seed, mode)
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()} in level {self.level}"
 
 
 class DrawsUndeclared(Walk):

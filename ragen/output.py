@@ -18,6 +18,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ragen.errors import MissingExtraError
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.segment import Segment
@@ -89,8 +91,10 @@ def new_console(is_plain: bool = False) -> Console:
     Args:
         is_plain: Whether texts are printed as they are: without markup, emoji codes and highlighting.
     """
-    from rich.console import Console
-
+    try:
+        from rich.console import Console
+    except ImportError as error:  # such as in a checkout of RAGEN that is retrofitted
+        raise MissingExtraError("tables are printed with rich: python -m pip install rich") from error
     made = Console(markup=not is_plain, emoji=not is_plain, highlight=not is_plain)
     if not (made.is_terminal or made.is_jupyter or "COLUMNS" in os.environ):
         made.width = _WHOLE

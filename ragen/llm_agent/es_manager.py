@@ -52,7 +52,10 @@ class EnvStateManager(EnvSet):
     """
 
     def __init__(self, config: Any, mode: str = "train", spread: Any = spread_evenly) -> None:
-        """Validate the whole configuration and start workers; the first reset builds the environments.
+        """Validate the whole configuration, start workers, and build the environments of ``sequential_env_types``.
+
+        The first reset builds the others. RAGEN builds all of them here: what the class of a sequential type counts or
+        shares is as with RAGEN, also between the managers of training and validation.
 
         Args:
             config: The whole configuration (Hydra's, or nested dicts); ``es_manager``, ``custom_envs`` and ``seed`` are
@@ -63,6 +66,7 @@ class EnvStateManager(EnvSet):
         Raises:
             ConfigError: A key is missing or has an invalid value.
             StateError: Called inside a worker process.
+            EnvError: An environment of a sequential type could not be built.
         """
         self._settings: ManagerConfig = read_config(config, mode)
         self.sys_config, self.mode = config, mode
@@ -76,6 +80,10 @@ class EnvStateManager(EnvSet):
         self._hold(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
         self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
         self.rollout_cache: list[dict[str, Any]] | None = None
+        stay = [
+            entry.spec.env_id for entry in self._settings.entries if entry.spec.env_type in self.sequential_env_types
+        ]
+        self._raise_failures(self._engine.build(stay), at_build=True)
         self._branches = Branches(self._engine, self.envs, self._settings.format_penalty)
         self.branches = self._branches.live
 

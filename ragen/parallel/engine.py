@@ -39,7 +39,7 @@ from ragen.parallel.failures import Asked, Failures, OnFailure, say_nothing
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.lanes import worker
-from ragen.parallel.lanes.orders import Call, Fork, Play, Reset
+from ragen.parallel.lanes.orders import Build, Call, Fork, Play, Reset
 from ragen.parallel.placement import Spread
 from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.repeated_messages import RepeatedMessageFilter
@@ -184,6 +184,16 @@ class EnvEngine(Closing):
             return values
 
     # What is asked of environments
+
+    def build(self, env_ids: Iterable[int]) -> dict[int, Any]:
+        """Build environments, one after the other; their first use would otherwise build them.
+
+        Returns:
+            None by env_id; :class:`EnvFailed` for those that could not be built.
+        """
+        items = {env_id: (env_id, None) for env_id in env_ids}
+        with self.environments.claimed(items):
+            return self._round(Build, items, self.settings.reset_timeout).run()
 
     def reset(
         self,

@@ -682,13 +682,13 @@ class Placement:
 
         At first, a few of each tag; all if no workers are to be started; while workers start, as many as take
         ``PIECE_S``. Groups are reset together. The last environments are played first, since main keeps those if others
-        move.
+        move. Environments that stay in main whatever happens play together and in their order: they may share state.
         """
         if not self._is_split:
             return list(specs)
         seen = episode.resets if is_reset else episode.turns
-        chosen: set[int] = set()
-        for tag, members in by_tag(specs).items():
+        chosen = {spec.env_id for spec in specs if spec.env_type in self._sequential}
+        for tag, members in by_tag([spec for spec in specs if spec.env_id not in chosen]).items():
             each = seen.get(tag, Spent()).usual_s
             if each and not self._state.starting:
                 return list(specs)

@@ -1,9 +1,9 @@
 """Tests a retrofitted checkout: run in it by ``ragen retrofit CHECKOUT``.
 
-Every tag of the checkout's configurations is played in the modes in which they use it (``train``, ``val``), four times
+Every tag of the checkout's configurations is played in the modes in which they use it (``train``, ``val``), five times
 each with the same seeds and replies: in the main process, in workers, in workers of which one is killed before each
-turn, and by the checkout's original ``EnvStateManager``. Caches, statuses and renderings are compared as by
-``ragen suite``.
+turn, where ``auto`` places it, and by the checkout's original ``EnvStateManager``. Caches, statuses and renderings are
+compared as by ``ragen suite``.
 
 Configurations are composed without Hydra and verl: a file's ``defaults`` are followed within the folder, and those
 outside of it, such as verl's ``ppo_trainer``, do not concern environments.
@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import random
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -165,10 +166,12 @@ class Verdict:
         name = f"  {self.played.tag:24} {self.played.mode:5}"
         if self.unrepeated:
             env_type = self.played.entry["env_type"]
+            settings = self.played.entry.get("env_config") or {}
+            check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
             return (
                 f"{name} NOT REPRODUCIBLE {env_type}: {self.unrepeated}. Nothing can be compared with it: seed its "
                 "generators in reset(seed); sequential_env_types does not help. With --keep, "
-                f"`python -m ragen.tools.check {env_type}` in the checkout looks for the cause"
+                f"`{check}` in the checkout looks for the cause"
             )
         if self.differences:
             return f"{name} DIFFERS {'; '.join(self.differences)}"
@@ -200,7 +203,7 @@ class ClassCounters:
 
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:
-    """Play a tag in one mode in all four ways, and compare; where they differ, find out whether one way repeats."""
+    """Play a tag in one mode in all five ways, and compare; where they differ, find out whether one way repeats."""
     verdict = _compared(played, workers, own)
     if verdict.differences:
         verdict.unrepeated = _unrepeated(played, own)
@@ -236,12 +239,14 @@ def _compared(played: Played, workers: int, own: Any) -> Verdict:
     except Exception as failure:
         verdict.skipped = f"not compared in workers: {first_line(failure)}"
         return verdict
-    for name, disturb in (("in workers", None), ("with workers killed", kill_a_worker)):
+    ways = ("in workers", True, None), ("with workers killed", True, kill_a_worker), ("under auto", "auto", None)
+    for name, placed, disturb in ways:
         counters.restore()
         try:
-            with EnvStateManager(played.config(use_multiprocessing=True, max_workers=workers), mode) as manager:
+            with EnvStateManager(played.config(use_multiprocessing=placed, max_workers=workers), mode) as manager:
                 got = record(manager, before_turn=disturb)
-                verdict.stays = manager.home(0) == "main"
+                if placed is True:
+                    verdict.stays = manager.home(0) == "main"
         except Exception as failure:
             verdict.differences.append(f"{name}: {first_line(failure)}")
             continue
@@ -337,9 +342,17 @@ def _input(entry: dict[str, Any], episode: int, turn: int) -> dict[str, Any]:
     names = [str(name) for name in lookup.values()] if lookup else [*ODD]
     actions = [rng.choice(names) for _ in range(rng.randint(1, 3))]
     actions += [rng.choice(ODD)] if rng.random() < 0.2 else []
+    if (episode + turn + entry["env_id"]) % (GROUPS * GROUP_SIZE) == 0:
+        actions = []  # of a reply that cannot be parsed
     answer = f"<answer>{' || '.join(actions)}</answer>"
     texts = {"llm_response": answer, "llm_raw_response": f"<think></think>{answer}"}
     return {"env_id": entry["env_id"], "actions": actions, **texts}
+
+
+def _as_word(setting: tuple[str, Any]) -> str:
+    """A setting as a command line takes it."""
+    name, value = setting
+    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def _loose(value: Any) -> Any:

@@ -453,6 +453,21 @@ def test_listed_types_stay_in_main_while_all_others_live_in_lanes() -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", [False, True, "auto"])
+def test_listed_types_that_count_in_their_class_are_built_and_played_in_ragens_order(mode: Any) -> None:
+    numbered = {"env_type": f"{toy_envs.__name__}:Numbered", "max_actions_per_traj": 9}
+    settings = {"use_multiprocessing": mode, "max_workers": 2, "sequential_env_types": [numbered["env_type"]]}
+    config = manager_config({"B": numbered, "A": numbered}, groups=(4, 4), **settings)
+    toy_envs.Numbered.built = toy_envs.Numbered.turns = 0
+    with EnvStateManager(config, "train") as training, EnvStateManager(config, "val") as validation:
+        shown = [[cache["history"][0]["state"] for cache in each.reset()] for each in (validation, training)]
+        told = training.step([reply(env_id, "go") for env_id in range(len(training.envs))])
+    count = len(shown[1])
+    assert [state.split(",")[0] for state in shown[1]] == [f"object {number}" for number in range(count)]
+    assert next(state.split(",")[0] for state in shown[0]) == f"object {count}"
+    assert [cache["history"][-1]["state"] for cache in told] == [f"object {i}, turn {i + 1}" for i in range(count)]
+
+
 def test_environments_move_when_use_multiprocessing_is_switched_and_play_on() -> None:
     with EnvStateManager(manager_config(tags=counter(goal=50), **MODES["main"])) as manager:
         manager.reset()

@@ -565,6 +565,7 @@ EDITS = {  # of a manager, each for the tag of its name
     "seed[self.mode]": "seed.get('train' if self.config.env_configs.tags[0] == 'Seeded' else self.mode, 123)",
     "reward + gained": "(reward + gained) * (1 + (entry['tag'] == 'Doubled'))",
     "for action in known[": "for action in [] if entry['tag'] == 'Tamed' else known[",
+    'cache["penalty"] += ': "cache['penalty'] += (1 + (entry['tag'] == 'Strict')) * ",
 }
 
 
@@ -587,24 +588,25 @@ def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tm
     walk = checkout / "ragen/env/walk/env.py"
     text = walk.read_text().replace("Random(seed)", "Random(seed + 50 * (mode == 'val'))")
     walk.write_text(text.replace("        self.place +=", BUG + "        self.place +="))
-    tags = "Moded", "Shifted", "Seeded", "Rewound", "Doubled", "Walk", "Tamed", "Raising"
+    tags = "Moded", "Shifted", "Seeded", "Strict", "Rewound", "Doubled", "Walk", "Tamed", "Raising"
     config = (checkout / "config/base.yaml").read_text().replace("[Walk, Counted]", "[Rewound, Doubled]")
     (checkout / "config/base.yaml").write_text(
-        config.replace("[Walk, Absent]", "[Moded, Shifted, Seeded, Walk, Tamed, Raising]")
+        config.replace("[Walk, Absent]", "[Moded, Shifted, Seeded, Strict, Walk, Tamed, Raising]")
     )
     entry = "  {}: {{env_type: walk, max_actions_per_traj: 6, env_config: {{length: {}}}}}\n".format
-    entries = [entry(tag, 99 if tag in ("Tamed", "Raising") else 9) for tag in tags]
+    entries = [entry(tag, 99 if tag in ("Tamed", "Raising") else 9) for tag in tags if tag != "Strict"]
+    entries.append("  Strict: {env_type: counted, max_actions_per_traj: 6}\n")  # takes any text: none is invalid
     (checkout / "config/envs.yaml").write_text("custom_envs:\n" + "".join(entries))
     before = bytes_of(checkout)
     ran = retrofit(checkout)
     told = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
-    for tag, mode in zip(tags, ["val"] * 3 + ["train"] * 2, strict=False):
+    for tag, mode in zip(tags, ["val"] * 4 + ["train"] * 2, strict=False):
         assert f" {mode:5} DIFFERS from its own EnvStateManager's: " in told[tag], ran.stdout + ran.stderr
     assert told["Walk"].endswith("val   equal, also to its own manager's")
     assert "DIFFERS its own EnvStateManager did not raise RuntimeError: bug of mine" in told["Tamed"]
     same = "not compared in workers: raises in episode 1: RuntimeError: bug of mine; its own manager does so too"
     assert told["Raising"].endswith(same)
-    assert "1 equal, 6 different, 1 not compared." in ran.stdout
+    assert "1 equal, 7 different, 1 not compared." in ran.stdout
     assert ran.returncode == 1 and "Everything was restored: rollouts differ." in ran.stdout
     assert bytes_of(checkout) == before
 
@@ -621,6 +623,7 @@ def test_an_environment_that_does_not_repeat_itself_is_named_and_not_the_manager
     (line,) = (line for line in ran.stdout.splitlines() if line.startswith("  Walk") and " train " in line)
     assert "NOT REPRODUCIBLE walk: its own EnvStateManager played it twice with the same seeds and replies, " in line
     assert "DIFFERS" not in ran.stdout and "sequential_env_types does not help" in line
+    assert "`python -m ragen.tools.check walk length=999` in the checkout" in line
     assert "1 equal, 0 different, 2 not reproducible, 1 not compared." in ran.stdout
     assert "Everything was restored: environments are not reproducible." in ran.stdout
     assert ran.returncode == 1 and bytes_of(checkout) == before

@@ -7,9 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from ragen.env.base import BaseEnv
+from ragen.env.base import BaseEnv, BaseLanguageBasedEnv
 
 built = 0
+
+
+class Numbered(BaseLanguageBasedEnv):
+    """Shows how many objects of its class there were before it, and how many turns they have played."""
+
+    built = turns = 0
+
+    def __init__(self, config: Any = None) -> None:
+        self.number = Numbered.built
+        Numbered.built += 1
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        return self.render()
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        Numbered.turns += 1
+        return self.render(), 0.0, False, {}
+
+    def render(self, mode: str | None = None) -> str:
+        return f"object {self.number}, turn {Numbered.turns}"
 
 
 @dataclass

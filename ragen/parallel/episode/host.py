@@ -129,6 +129,10 @@ class EnvHost:
             if spec.overlap_waits and not self._keeps_outer_rng:
                 self._overlapping.add(spec.env_id)
 
+    def build(self, items: Sequence[tuple[int, None]]) -> list[Outcome]:
+        """Build the environments of ``(env_id, None)`` before they are needed. Outcomes hold None."""
+        return self._each(items, "build", lambda replica, item: replicas.build_if_needed(replica))
+
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
         first: dict[Any, bytes] = {}

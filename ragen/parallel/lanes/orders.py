@@ -63,6 +63,16 @@ class Order:
         return 1
 
 
+class Build(Order):
+    """Build environments; items are ``(env_id, None)``."""
+
+    phase = "build"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.build`."""
+        return host.build(self.items)
+
+
 class Reset(Order):
     """Begin new episodes; items are ``ResetOrder``."""
 

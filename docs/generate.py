@@ -73,6 +73,8 @@ CURES = {
     "BackendError": "Check the server or the worker group: the first reply's error is in the message. With "
     "`resume=true` and the same `output_dir`, no reply is requested twice.",
     "LimitReachedError": "Run the printed command: it resumes with as much again, and requests no reply twice.",
+    "LimitUnmeasuredError": "Have the server send `usage`, or run the printed command, which resumes without the "
+    "limit; `limit.minutes` needs no counts.",
     "StorageError": "Free some space on the folder's disk, and run the same command with `resume=true`: no "
     "reply that was paid for is lost.",
     "CollectError": "Increase `algorithm.filter_groups.max_num_gen_batches`, or use tasks that are sometimes solved.",

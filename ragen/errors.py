@@ -316,6 +316,15 @@ class LimitReachedError(RagenError):
         self.key = key
 
 
+class LimitUnmeasuredError(LimitReachedError):
+    """A ``limit`` of tokens or cost cannot be kept, because a reply of the server has no token counts."""
+
+    def __init__(self, message: str, *keys: str) -> None:
+        """Store the configuration keys that have no effect, such as ``limit.tokens``."""
+        super().__init__(message, *keys[:1])
+        self.keys = keys
+
+
 class StorageError(RagenError, OSError):
     """A run's folder cannot be written, such as on a full disk; replies are kept, and the run can be resumed."""
 

@@ -26,6 +26,8 @@ SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
     "top_p": (0, 1),
 }
 """Lower and upper bound of each number of a request."""
+TOKENS = ("prompt_tokens", "completion_tokens")
+"""Names of the token counts in a reply's usage."""
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
@@ -159,7 +161,7 @@ class Activity:
 
 def tokens_of(usage: Mapping[str, float]) -> float:
     """The tokens of prompts and replies together; see :class:`Reply`."""
-    return usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+    return sum(usage.get(name, 0) for name in TOKENS)
 
 
 def reply_facts(reply: Reply) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
@@ -32,11 +32,12 @@ from typing import Any, Self
 from ragen.closing import Closing
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import replacing
-from ragen.llm_agent.backends.base import Reply, Request
+from ragen.llm_agent.backends.base import TOKENS, Reply, Request
 
 SYNC_S = 1.0
 RESERVE_BYTES = 4 * 2**20
 RESERVE = ".reserve"
+Usage = Mapping[str, float]
 _DEFAULTS = {field.name: field.default for field in fields(Reply)}
 
 
@@ -70,6 +71,8 @@ class ReplyJournal(Closing):
         self._known: dict[str, dict[str, Any]] = {}
         self._attempts: Counter[str] = Counter()
         self._usage: Counter[str] = Counter(requests=0, retries=0)
+        self._cost: Callable[[Usage], Usage] = lambda usage: {}
+        self._unpriced = 0
         self._open: set[tuple[str, int]] = set()  # sent, but neither answered nor failed
         self._fault: OSError | None = None
         self._file: int | None = None
@@ -77,15 +80,17 @@ class ReplyJournal(Closing):
         self._has_news, self._is_closing = threading.Event(), threading.Event()
         self._syncing: threading.Thread | None = None
 
-    def open(self, used_before: Mapping[str, float] | None = None) -> Self:
+    def open(self, used_before: Usage | None = None, cost: Callable[[Usage], Usage] | None = None) -> Self:
         """Read existing lines, and append from then on.
 
         Args:
             used_before: Usage from before there was a journal; counted if this call creates the journal.
+            cost: The cost of replies that were recorded without one; see ``StreamingBackend.cost``.
 
         Raises:
             ConfigError: The file cannot be read or written.
         """
+        self._cost = cost or self._cost
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             self._reserve_space()
@@ -122,7 +127,7 @@ class ReplyJournal(Closing):
 
     def _count(self, event: Mapping[str, Any]) -> None:
         if "before" in event:
-            self._usage.update(event["before"])
+            self._usage.update(self._priced(event["before"]))
         elif "sent" in event:
             self._attempts[event["sent"]] = max(event["attempt"], self._attempts[event["sent"]])
             self._open.add((event["sent"], event["attempt"]))
@@ -131,9 +136,13 @@ class ReplyJournal(Closing):
         elif "answered" in event:
             self.replies += 1
             self._open.discard((event["answered"], event["attempt"]))
-            self._usage.update(event["reply"].get("usage", {}))
+            usage = self._priced(event["reply"].get("usage", {}))
+            is_counted = all(name in usage for name in TOKENS)
+            self._usage.update(usage)
+            self._usage["uncounted_replies"] += not is_counted
+            self._unpriced += is_counted and "cost" not in usage
             if "text" in event["reply"]:
-                self._known[event["answered"]] = event["reply"]
+                self._known[event["answered"]] = event["reply"] | {"usage": usage}
         elif "failed" in event:
             self._open.discard((event["failed"], event["attempt"]))
             self._usage["failed_requests"] += bool(event.get("is_given_up"))
@@ -141,16 +150,23 @@ class ReplyJournal(Closing):
                 self._usage["requests"] -= 1
                 self._usage["retries"] -= event["attempt"] > 1
 
+    def _priced(self, usage: Usage) -> dict[str, float]:
+        return {**self._cost(usage), **usage}
+
     @property
     def usage(self) -> dict[str, float]:
         """The usage of all runs: requests sent, how many of them were retries, tokens, cost.
 
-        ``unconfirmed``, if any, counts the requests that were neither answered nor failed.
+        ``unconfirmed``, if any, counts the requests that were neither answered nor failed, ``uncounted_replies`` the
+        replies whose tokens the server did not report, and ``unpriced_replies`` those that ``cost`` does not include
+        although their tokens are known.
         """
         with self._lock:
             usage: dict[str, float] = {
                 name: n for name, n in self._usage.items() if n or name in ("requests", "retries")
             }
+            if self._unpriced and "cost" in usage:
+                usage["unpriced_replies"] = self._unpriced
             if self._open:
                 usage["unconfirmed"] = len(self._open)
         return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # independent of summation order

@@ -23,7 +23,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -252,6 +252,10 @@ class OpenAIBackend(StreamingBackend):
         """
         return self._threads.start(self._answer(request, sampling))
 
+    def cost(self, usage: Mapping[str, float]) -> dict[str, float]:
+        """See :meth:`StreamingBackend.cost`."""
+        return self.settings.cost(usage)
+
     def settle(self) -> None:
         """See :meth:`StreamingBackend.settle`; a Ctrl-C ends the wait."""
         if not self._threads.started:
@@ -358,7 +362,7 @@ class OpenAIBackend(StreamingBackend):
     async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:
         start = time.perf_counter()
         reply = read_completion(await self._sent(call))
-        reply = replace(reply, usage=dict(reply.usage) | self.settings.cost(reply.usage))
+        reply = replace(reply, usage=dict(reply.usage) | self.cost(reply.usage))
         if self.journal is not None:
             self.journal.answered(call.key, call.request, number, reply, time.perf_counter() - start)
         self._slots.answered()

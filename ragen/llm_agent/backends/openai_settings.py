@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragen.errors import ConfigError, did_you_mean
-from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Sampling
+from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, TOKENS, Sampling
 from ragen.output import SECRET_NAME, printable, shown_address
 from ragen.settings import key, number, read, section, setting
 
@@ -135,8 +135,8 @@ class ApiSettings:
         return {name: value for name, value in (fields | dict(self.request)).items() if value is not None}
 
     def cost(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """``{"cost": dollars}`` of these token counts; empty without prices."""
-        if not self.price:
+        """``{"cost": dollars}`` of these token counts; empty without prices or without counts."""
+        if not self.price or not any(name in counts for name in TOKENS):
             return {}
         return {"cost": sum(price * counts.get(f"{kind}_tokens", 0) for kind, price in self.price.items()) / 1e6}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
@@ -35,6 +36,10 @@ class StreamingBackend(Backend, Protocol):
         Returns:
             A future of the reply, which has ``error`` set if the request failed.
         """
+
+    def cost(self, usage: Mapping[str, float]) -> dict[str, float]:
+        """``{"cost": dollars}`` of a reply's usage; empty if prices or token counts are unknown."""
+        return {}
 
     @abstractmethod
     def settle(self) -> None:

@@ -116,7 +116,7 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
     for columns in tables.values():
         columns["run"] = [name_of(run)] * len(columns["run"])
     about = About.of_folder(rows, [record["seed"] for record in records])
-    facts = about.facts | ({"note": told} if (told := unfinished(rows, records)) else {})
+    facts = {**about.facts, **({"note": told} if (told := unfinished(rows, records)) else {})}
     try:
         files = {per: f"{per}.{kind}" for per, columns in tables.items() if columns.get("run")}
         for per, name in files.items():

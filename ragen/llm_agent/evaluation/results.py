@@ -238,7 +238,7 @@ def usage_line(usage: Mapping[str, float]) -> str:
 
 def _noun(name: str, count: float) -> str:
     noun = name.replace("_", " ")
-    return re.sub("(?<=r)ies$", "y", noun).removesuffix("s") if count == 1 else noun
+    return re.sub("ies$", "y", noun).removesuffix("s") if count == 1 else noun
 
 
 def write_results(results: Sequence[TagResult], usage: Mapping[str, float], path: Path) -> None:

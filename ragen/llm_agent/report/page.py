@@ -17,6 +17,7 @@ from typing import Any
 
 from ragen.errors import ConfigError, without_values
 from ragen.files import write_whole
+from ragen.llm_agent.backends.base import TOKENS
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
@@ -287,20 +288,18 @@ def table_of(title: str, rows: str, kind: str = "") -> str:
 
 # Totals, as cards
 
-_TOKENS = ("prompt_tokens", "completion_tokens")
-
 
 def totals_of(report: Report) -> dict[str, str]:
     """The totals to show as cards: number by label. Without usage, the replies' tokens and cost are added up."""
     episodes, usage, timeline = report.episodes, report.usage, report.timeline
     judged = [episode for episode in episodes if episode.outcome == JUDGED]
     replies = sum(len(episode.turns) for episode in episodes)
-    used = dict(usage) if any(name in usage for name in _TOKENS) else {**usage, **_reply_usage(episodes)}
+    used = dict(usage) if any(name in usage for name in TOKENS) else {**usage, **_reply_usage(episodes)}
     totals = {"trajectories": f"{len(episodes):,}"} if episodes else {}
     if judged:
         totals[f"success, of {len(judged):,} judged"] = f"{sum(each.success for each in judged) / len(judged):.1%}"
     totals |= {"turns" if not used else "replies played": f"{replies:,}"} if episodes else {}
-    for name in ("requests", "retries", "failed_requests", *_TOKENS):
+    for name in ("requests", "retries", "failed_requests", *TOKENS, "uncounted_replies", "unpriced_replies"):
         if used.get(name):
             totals[name.replace("_", " ")] = f"{used[name]:,.0f}"
     if "cost" in used:
@@ -315,7 +314,7 @@ def _reply_usage(episodes: Sequence[Episode]) -> dict[str, float]:
     told: dict[str, float] = {}
     for episode in episodes:
         for reply in episode.replies:
-            for name in (*_TOKENS, "cost"):
+            for name in (*TOKENS, "cost"):
                 if name in reply:
                     told[name] = told.get(name, 0) + reply[name]
     return told

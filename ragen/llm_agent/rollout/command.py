@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.commands import FAILED, CommandParser, counted, typed
-from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError, shown_path
+from ragen.errors import BackendError, ConfigError, LimitReachedError, LimitUnmeasuredError, StorageError, shown_path
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
@@ -94,8 +94,9 @@ def run(config: Any) -> int:
     """Play one rollout of ``config.mode``, print the results, and write ``rollouts.jsonl`` to ``output_dir``.
 
     Returns:
-        The exit code: 0; 1 if the folder cannot be written to, 3 if replies are missing or too many environments failed
-        for a meaningful result, 4 if a limit ended the run, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit code: 0; 1 if the folder cannot be written to or a limit cannot be kept, 3 if replies are missing or
+        too many environments failed for a meaningful result, 4 if a limit ended the run, 130 after Ctrl-C, 143 after
+        SIGTERM.
 
     Raises:
         ConfigError: The configuration is invalid; no environment was built.
@@ -135,6 +136,8 @@ def run(config: Any) -> int:
                     played_in = _begin_and_play(proxy, mode, file, limits)
                 except (KeyboardInterrupt, LimitReachedError) as why:
                     _report_kept(proxy, file, why, stop)
+                    if isinstance(why, LimitUnmeasuredError):
+                        return FAILED
                     return LIMIT_REACHED if isinstance(why, LimitReachedError) else stop.code
                 except StorageError as why:
                     _report_kept(proxy, file, why, stop)
@@ -183,8 +186,8 @@ def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: 
     file.begin()
     if file.kept_roots < len(proxy.prepare(val=mode == "val")[0].envs):
         file.add_run(describe_run(proxy.config))
-    if isinstance(proxy.actor.backend, StreamingBackend):
-        proxy.actor.backend.journal = file.open_journal()
+    if isinstance(backend := proxy.actor.backend, StreamingBackend):
+        backend.journal = file.open_journal(backend.cost)
     _report_plan(proxy, mode, file)
     start = time.perf_counter()
     try:
@@ -224,7 +227,9 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
     if isinstance(why, LimitReachedError | StorageError):
         reason = printable(str(why)).removesuffix(".")
     raised: dict[str, str] = {}
-    if isinstance(why, LimitReachedError):  # replies that were pending count too
+    if isinstance(why, LimitUnmeasuredError):
+        raised, further = dict.fromkeys(why.keys, "null"), ", without it"
+    elif isinstance(why, LimitReachedError):  # replies that were pending count too
         used = file.used(usage_of(proxy))
         if raised := Limits.read(proxy.config).raised(why.key, used):
             further = ", with as much again"

@@ -16,7 +16,7 @@ import os
 import platform
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -176,13 +176,16 @@ class RolloutFile(Closing):
         with self._storing(), self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
             runs.write(json.dumps(dict(run), ensure_ascii=False) + "\n")
 
-    def open_journal(self) -> ReplyJournal:
+    def open_journal(self, cost: Callable[[Mapping[str, float]], Mapping[str, float]] | None = None) -> ReplyJournal:
         """Open the journal of replies, after ``begin``; it continues with the counts.
+
+        Args:
+            cost: The cost of replies that were recorded without one; None if unknown.
 
         Raises:
             ConfigError: It cannot be written.
         """
-        self.journal = ReplyJournal(self.path.with_name(REPLIES)).open(self._used_before)
+        self.journal = ReplyJournal(self.path.with_name(REPLIES)).open(self._used_before, cost)
         self._used_before = {}
         return self.journal
 

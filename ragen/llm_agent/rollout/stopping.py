@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ragen.commands import STOPPED, counted
-from ragen.errors import ConfigError, LimitReachedError
+from ragen.errors import ConfigError, LimitReachedError, LimitUnmeasuredError
 from ragen.llm_agent.backends.base import tokens_of
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import called_as
@@ -182,13 +182,21 @@ class Limits:
             used: Tells what all runs have used.
 
         Returns:
-            A function that raises :class:`~ragen.errors.LimitReachedError`.
+            A function that raises :class:`~ragen.errors.LimitReachedError`, or
+            :class:`~ragen.errors.LimitUnmeasuredError` if a reply has no token counts and these are limited.
         """
         start = time.monotonic()
         has_any = any(value is not None for value in vars(self).values())
 
         def check() -> None:
-            if has_any and (reached := self.reached(used(), time.monotonic() - start)):
+            usage = used() if has_any else {}
+            spending = [f"limit.{name}" for name in NAMES[:2] if getattr(self, name) is not None]
+            if spending and usage.get("uncounted_replies"):
+                raise LimitUnmeasuredError(
+                    f"{' and '.join(spending)} cannot be kept: the server sent a reply without token counts ('usage')",
+                    *spending,
+                )
+            if has_any and (reached := self.reached(usage, time.monotonic() - start)):
                 raise LimitReachedError(f"limit.{reached}={getattr(self, reached):g} is reached", f"limit.{reached}")
 
         return check

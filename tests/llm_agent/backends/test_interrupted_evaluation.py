@@ -255,6 +255,36 @@ def test_a_limit_ends_a_run_in_order_and_the_printed_command_goes_on(whole, tmp_
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 
+def test_a_limit_of_cost_includes_replies_from_before_there_was_a_price(tmp_path, capsys):
+    free, price = "actor.openai.price=null", "actor.openai.price={prompt: 1000, completion: 1000}"
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, tmp_path, free, "limit.tokens=1000", "actor.openai.max_concurrency=1") == 4
+        asked, tokens = len(server.bodies), used(tmp_path)["prompt_tokens"] + used(tmp_path)["completion_tokens"]
+        capsys.readouterr()
+        assert run(server, tmp_path, price, "limit.cost=1") == 4
+        assert len(server.bodies) == asked and used(tmp_path)["cost"] == pytest.approx(tokens / 1000)
+        assert f"limit.cost=1 is reached: {tokens:,} tokens, ${tokens / 1000:.4f} so far" in capsys.readouterr().err
+        assert run(server, tmp_path, price) == 0
+    assert used(tmp_path)["cost"] == pytest.approx(
+        (used(tmp_path)["prompt_tokens"] + used(tmp_path)["completion_tokens"]) / 1000
+    )
+
+
+@pytest.mark.parametrize("limit", [["limit.tokens=1000"], ["limit={cost: 0.001}"], ["limit={tokens: 9, cost: 1}"]])
+def test_a_limit_that_the_servers_replies_cannot_be_held_against_ends_the_run_and_says_so(limit, tmp_path, capsys):
+    uncounted = json.dumps({"choices": [{"message": {"content": "<answer>Up</answer>"}}]})
+    with chat_server(lambda prompt, tries: raw(uncounted)) as server:
+        assert run(server, tmp_path, *limit, "actor.openai.max_concurrency=1") == 1
+        said, resume = capsys.readouterr().err.splitlines()[-2:]
+        assert "cannot be kept: the server sent a reply without token counts ('usage')" in said
+        assert resume.startswith("to resume, without it: python -m ragen") and len(server.bodies) <= 6
+        assert command.main(shlex.split(resume.partition("agent_proxy ")[2])) == 0
+        requests = len(server.bodies)
+        assert run(server, tmp_path, "resume=false") == 0
+    assert used(tmp_path)["uncounted_replies"] == requests and "cost" not in used(tmp_path)
+    assert f"{requests} uncounted replies" in capsys.readouterr().out
+
+
 def test_what_is_told_of_a_stopped_run_says_that_it_is_unfinished(whole, tmp_path, capsys):
     finished, stopped = str(whole[0]), tmp_path / "stopped"
     shutil.copytree(finished, stopped)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from ragen.errors import ConfigError, StorageError
 from ragen.llm_agent.backends import journal as journal_module
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
+from ragen.llm_agent.backends.openai_settings import ApiSettings
 
 REQUEST = Request(3, 1, "T", [{"role": "user", "content": "hello"}])
 REPLY = Reply(
@@ -19,7 +21,7 @@ REPLY = Reply(
     [7],
     True,
     "length",
-    usage={"prompt_tokens": 5, "cost": 0.25},
+    usage={"prompt_tokens": 5, "completion_tokens": 2, "cost": 0.25},
 )
 
 
@@ -43,10 +45,30 @@ def test_what_was_sent_and_used_is_counted_over_all_runs(tmp_path):
     with ReplyJournal(path).open({"requests": 100}) as journal:  # too late: there is a journal
         journal.sent("m", REQUEST)
         usage = journal.usage
-    counts = {"requests": 4, "retries": 1, "failed_requests": 1, "prompt_tokens": 5, "cost": 0.25}
+    counts = {
+        "requests": 4,
+        "retries": 1,
+        "failed_requests": 1,
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "cost": 0.25,
+    }
     assert usage == counts | {"unconfirmed": 2}
     with ReplyJournal(path).open() as journal:
         assert journal.usage == usage
+
+
+def test_replies_without_a_price_are_counted_and_priced_once_there_is_one(tmp_path):
+    with ReplyJournal(tmp_path / "j").open({"prompt_tokens": 10, "completion_tokens": 0}) as journal:
+        for key, usage in {"a": {"prompt_tokens": 5, "completion_tokens": 1}, "b": REPLY.usage, "c": {}}.items():
+            journal.answered(key, REQUEST, journal.sent(key, REQUEST), replace(REPLY, usage=usage), 0.5)
+        counts = {"prompt_tokens": 20, "completion_tokens": 3, "uncounted_replies": 1}
+        sent = {"requests": 3, "retries": 0}
+        assert journal.usage == {**sent, **counts, "cost": 0.25, "unpriced_replies": 1}
+    cost = ApiSettings("M", price={"prompt": 1e6, "completion": 2e6}).cost
+    with ReplyJournal(tmp_path / "j").open(cost=cost) as journal:
+        assert journal.usage == {**sent, **counts, "cost": 10 + 7 + 0.25}
+        assert [journal.find(key).usage.get("cost") for key in "abc"] == [7, 0.25, None]
 
 
 def test_a_journal_goes_on_with_the_counts_from_before_there_was_one(tmp_path):

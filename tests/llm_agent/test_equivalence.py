@@ -19,7 +19,7 @@ from ragen.env import REGISTERED_ENVS
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording, describe, record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
-from ragen.llm_agent.testing.suite import main
+from ragen.llm_agent.testing.suite import Check, Size, main, run
 
 SUITE = Path(__file__).parents[2] / "test_multiprocessing_es_manager.py"
 
@@ -201,6 +201,12 @@ def test_the_command_tells_the_first_difference_of_each_kind_and_fails(
     shown = capsys.readouterr().out
     assert re.search(r"^Walk; .*: episode 1, reset\[0\].history\[0\].state: str '0, process ", shown, re.MULTILINE)
     assert shown.count(" became str ") == 1
+
+
+def test_an_environment_that_does_not_repeat_itself_is_told_from_one_that_workers_change() -> None:
+    entry = {"env_type": "support.faulty_envs:Clock", "max_actions_per_traj": 8}
+    report = run(Check("Clock", {"Clock": entry}), Size(seeds=1, turns=3))
+    assert report.difference.startswith("not reproducible: the main process played it twice, and episode 1, ")
 
 
 @pytest.mark.parametrize(

@@ -177,14 +177,18 @@ def manager_config(custom_envs: CustomEnvs, settings: Mapping[str, Any], groups:
 
 
 def run(check: Check, size: Size) -> Report:
-    """Play a check in the main process and in workers, and compare."""
-    expected, _ = _played(check, size, {"use_multiprocessing": False})
+    """Play a check in the main process and in workers, and compare; where they differ, the main process plays twice."""
+    in_main = {"use_multiprocessing": False}
+    expected, _ = _played(check, size, in_main)
     workers = {"max_workers": size.workers, "backend": size.backend}
     settings = {"use_multiprocessing": True, **workers, **check.settings}
     if check.waits:
         settings["step_timeout"] = size.patience
     got, finding = _played(check, size, settings, check.disturb, check.finding)
-    return Report(str(expected.first_difference(got) or finding), expected.seconds, got.seconds)
+    difference = str(expected.first_difference(got) or finding)
+    if difference and (own := expected.first_difference(_played(check, size, in_main)[0])):
+        difference = f"not reproducible: the main process played it twice, and {own}; `ragen check` looks for the cause"
+    return Report(difference, expected.seconds, got.seconds)
 
 
 def _played(

@@ -236,7 +236,10 @@ class EnvEngine(Closing):
                 if is_whole:
                     self.stats_book.count_call(asked.time, are_turns=False)
                 for env_id, value in values.items():
-                    values[env_id] = self.records[env_id].commit_reset(orders[env_id], value, asked.saved.get(env_id))
+                    record = self.records[env_id]
+                    if type(value) is not EnvFailed and value.doubt:
+                        self.failures.not_loaded(record, value.doubt)
+                    values[env_id] = record.commit_reset(orders[env_id], value, asked.saved.get(env_id))
             return values
 
     def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:

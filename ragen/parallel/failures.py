@@ -175,6 +175,11 @@ class Failures:
             story = f"{text}; replayed from its seed, it went as recorded: its save() or load() loses something"
             self._not_restored_as(record, f"{story}{_says_more(record.spec)}")
 
+    def not_loaded(self, record: EnvRecord, doubt: str) -> None:
+        """Log that an environment was reset, since ``load`` did not bring it to the reset of its group's first one."""
+        story = f"was not restored by load() of its group's reset: {doubt}; so each member of a group is reset"
+        self._not_restored_as(record, f"{story}{_says_more(record.spec)}")
+
     def _not_restored_as(self, record: EnvRecord, story: str) -> None:
         self.not_restored[record.spec.tag] = record.spec.env_type
         self._messages.say(f"{record.spec.describe()} {story}", (record.spec.tag, "not restored"))

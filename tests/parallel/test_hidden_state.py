@@ -6,7 +6,9 @@ Nothing is copied that did not ask for it: members of a group are each reset, bu
 from __future__ import annotations
 
 import itertools
+import logging
 import random
+import re
 import time
 import weakref
 from typing import Any, ClassVar
@@ -149,6 +151,49 @@ class Saves(Walk):
         self.place, self.steps, generator = state
         self.random = random.Random()
         self.random.setstate(generator)
+
+
+class SavesBadly(Saves):
+    """Loads what it shows wrongly."""
+
+    def save(self) -> Any:
+        return super().save()
+
+    def load(self, state: Any) -> None:
+        super().load(state)
+        self.place += 1
+
+
+class SavesWithoutItsGenerator(Saves):
+    """Loads what it shows, and not what it draws from."""
+
+    def save(self) -> Any:
+        return super().save()
+
+    def load(self, state: Any) -> None:
+        super().load(state)
+        self.random = random.Random()
+
+
+class RaisesLoading(Saves):
+    def save(self) -> Any:
+        return None
+
+    def load(self, state: Any) -> None:
+        raise ValueError("not me")
+
+
+class Clock(Saves):
+    """Shows something else each time that it is looked at, and is restored by what it declares."""
+
+    def save(self) -> Any:
+        return super().save()
+
+    def load(self, state: Any) -> None:
+        super().load(state)
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{self.sight()}, {time.perf_counter_ns()} ns"
 
 
 class Counts(Walk):
@@ -368,3 +413,44 @@ def test_expensive_resets_of_a_group_survive_a_snapshot_that_cannot_be_taken(mod
     with EnvStateManager(config(tags, [("Walk", 1)], group_size=2, use_multiprocessing=mode)) as manager:
         rollouts = play(manager, turns=2)
     assert [errors(rollout) for rollout in rollouts] == [[None, None]] * 2
+
+
+@pytest.mark.parametrize("mode", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (SavesBadly, r"at the reset the observation was 'at \d+ after 0 steps' and is now 'at \d+ after 0 steps'"),
+        (RaisesLoading, "ValueError: not me"),
+    ],
+)
+def test_members_that_load_does_not_bring_to_their_group_s_reset_are_reset_and_load_is_named(
+    kind: type[Saves], says: str, mode: bool, caplog: pytest.LogCaptureFixture, kill_lanes: Any
+) -> None:
+    with manager(Walk, False) as sequential:
+        expected = [[each["history"] for each in freeze(play(sequential, TURNS))] for _ in range(2)]
+    with caplog.at_level(logging.WARNING), manager(kind, mode) as played:
+        for histories in expected:
+            rollouts = freeze(play(played, TURNS, lambda turn: mode and turn == 2 and kill_lanes(played)))
+            assert [each["history"] for each in rollouts] == histories
+        assert played.not_restored() == {"Tag": f"{__name__}:{kind.__name__}"} and not played.not_deterministic()
+    named = [record.message for record in caplog.records if "was not restored" in record.message]
+    assert len(named) == 1 and re.search(says, named[0])
+    assert "deterministic" not in caplog.text and "Retrying" not in caplog.text
+
+
+def test_a_member_that_goes_another_way_than_its_reset_is_not_called_undeterministic_without_naming_load(
+    caplog: pytest.LogCaptureFixture, kill_lanes: Any
+) -> None:
+    with caplog.at_level(logging.WARNING), manager(SavesWithoutItsGenerator, True) as played:
+        play(played, TURNS, lambda turn: kill_lanes(played) if turn == 3 else None)
+        assert played.not_restored().keys() == {"Tag"} and not played.not_deterministic()
+    assert "it went on from a snapshot of the reset, and replayed from seed" in caplog.text
+
+
+def test_load_is_not_blamed_for_an_environment_whose_own_reset_gives_something_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING), manager(Clock, False) as played:
+        play(played, 1)
+        assert not played.not_restored()
+    assert not caplog.text

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from ragen.parallel.episode import replicas
 from ragen.parallel.episode.clock import SLOW, Reading, Spent, UsageClock, spent_on
 from ragen.parallel.episode.global_rng import outer_state_kept
-from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot
-from ragen.parallel.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut
+from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot, difference
+from ragen.parallel.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut, describe
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
 from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.replicas import Replica
@@ -50,11 +50,15 @@ class ResetResult(NamedTuple):
         observation: The first observation.
         digest: Its digest for the journal.
         before: State of the generators before the reset, if there was no seed; see :class:`EpisodeJournal`.
+        is_loaded: Whether ``load`` may have had a part in it: of what the first member of its group had saved.
+        doubt: How ``load`` failed to bring it there, in words, so that it was reset; empty if it did not.
     """
 
     observation: Any
     digest: Any
     before: Any
+    is_loaded: bool = False
+    doubt: str = ""
 
 
 class _Run:
@@ -116,6 +120,7 @@ class EnvHost:
         self.spent: dict[str, Spent] = {}
         self._keeps_outer_rng = keeps_outer_rng
         self._overlapping: set[int] = set()  # those that have threads of their own
+        self._not_shared: set[str] = set()  # tags whose groups are reset one by one, since `load` fails to
         self._overlap = Overlap(mark)
         self._clock = UsageClock(of_process=not keeps_outer_rng)
 
@@ -135,7 +140,7 @@ class EnvHost:
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
-        first: dict[Any, bytes] = {}
+        first: dict[Any, tuple[bytes, Any]] = {}
         self.spent = {}
         return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
 
@@ -299,8 +304,11 @@ class EnvHost:
             self.mark(self._at)
         self.since = perf_counter()
 
-    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, bytes]) -> ResetResult:
-        """Reset a member of a group, or load what the first member in this batch saved after its reset."""
+    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, tuple[bytes, Any]]) -> ResetResult:
+        """Reset a member of a group, or load what the first member in this batch saved after its reset.
+
+        Where ``load`` raises or does not give what the first member shows, this and later members of the tag are reset.
+        """
         if type(order.options) is Pickled:
             order = order._replace(options=order.options.open())
         replicas.build_if_needed(replica)
@@ -311,15 +319,24 @@ class EnvHost:
             return ResetResult(observation, game.digest(observation), before)
         first = {} if order.env_id in self._overlapping else first  # threads do not wait for each other
         group = (replica.spec.group_id, seed, repr(order.options))
-        if group in first:
-            observation, _ = replicas.load(replica, first[group])
-            return ResetResult(observation, game.digest(observation), None)
+        tag, doubt, expected = replica.spec.tag, "", None
+        if group in first and tag not in self._not_shared:
+            saved, expected = first[group]
+            loaded, doubt = _loaded(replica, saved, expected)
+            if loaded is not None:
+                return loaded
+            self._not_shared.add(tag)
+            self._restart_clock()
         start = perf_counter()
         observation = replicas.reset(replica, seed, order.options)
+        digest = game.digest(observation)
+        if doubt:  # or each reset gives something else, which is not to be blamed on `load`
+            is_equal = difference(-1, ("digest",), (expected,), (digest,)) is None
+            return ResetResult(observation, digest, None, not is_equal, doubt if is_equal else "")
         is_dear = replica.saves_midway and perf_counter() - start > replicas.DEAR_RESET_S
-        if is_dear and (saved := replicas.saved_or_none(replica, observation)):
-            first[group] = saved
-        return ResetResult(observation, game.digest(observation), None)
+        if is_dear and tag not in self._not_shared and (state := replicas.saved_or_none(replica, observation)):
+            first[group] = state, digest
+        return ResetResult(observation, digest, None)
 
     def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Any:
         return replicas.replay(replica, item[1], self._restart_clock)
@@ -332,3 +349,16 @@ def _doing(replica: Replica, item: Any, phase: str) -> str:
     if replica.is_loading:
         return LOADING
     return phase if replica.env is not None else "build"
+
+
+def _loaded(replica: Replica, saved: bytes, expected: Any) -> tuple[ResetResult | None, str]:
+    """The reset of a member of a group, loaded; or None, and why it is not what the first member shows."""
+    game = replica.spec.game
+    try:
+        observation, is_observed = replicas.load(replica, saved)
+        digest = game.digest(observation)
+    except Exception as error:
+        replica.is_loading = False
+        return None, describe(error)
+    found = difference(-1, ("digest",), (expected,), (digest,)) if is_observed else None
+    return (None, found.describe()) if found else (ResetResult(observation, digest, None, is_loaded=True), "")

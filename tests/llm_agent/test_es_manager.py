@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ragen.env import REGISTERED_ENVS, register_env
-from ragen.errors import StateError
+from ragen.errors import StateError, UnknownEnvError
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import toy_envs
@@ -438,6 +438,11 @@ def test_an_environment_of_ones_own_is_known_by_the_name_it_was_registered_under
 
 
 # Homes
+
+
+def test_a_tag_in_the_list_of_types_is_answered_with_its_type() -> None:
+    with pytest.raises(UnknownEnvError, match="'Mine' is a tag; its type is " + repr(ECHO["env_type"])):
+        EnvStateManager(manager_config({"Mine": ECHO}, groups=(1,), sequential_env_types=["Mine"]))
 
 
 def test_listed_types_stay_in_main_while_all_others_live_in_lanes() -> None:

@@ -367,7 +367,9 @@ def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
         try:
             resolve_env(env_type)
         except UnknownEnvError as error:
-            raise UnknownEnvError(f"es_manager.sequential_env_types: {error}") from None
+            own = setting(config, f"custom_envs.{env_type}.env_type", str, "") if env_type.isidentifier() else ""
+            meant = f"{env_type!r} is a tag; its type is {own!r}." if own else error
+            raise UnknownEnvError(f"es_manager.sequential_env_types: {meant}") from None
     return (*types, *(each for each in staying_in_main(used) if each not in types))
 
 

@@ -4,7 +4,7 @@
 
 The environment is played in workers, never in this process, with deadlines, so that hanging or crashing is an ordinary
 finding. The same episodes are replayed on two objects that take turns, on a used one, on a copy made for a group if its
-class supports snapshots, and in another process with a different hash seed and local date; if something differs there,
+class supports snapshots, and in other processes with different hash seeds and local dates; if something differs there,
 the cause is isolated by changing one condition at a time. Random numbers, leaks, memory and costs are checked as well.
 
 Exit codes: 0 nothing to fix, 1 something must be fixed first, 2 the arguments are wrong.

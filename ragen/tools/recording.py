@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
+from math import inf
 from typing import Any, NamedTuple
 
 from ragen.errors import without_addresses
@@ -117,9 +118,13 @@ def record(
     return plan, episodes
 
 
-def difference_from(expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan) -> Difference | None:
-    """Where the same episodes first go otherwise; None if nowhere."""
-    return _first(_differences(expected, sandbox, env_id, plan))
+def difference_from(
+    expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan, seconds: float = inf
+) -> Difference | None:
+    """Where the same episodes first go otherwise; None if nowhere, as far as they are played in so many seconds."""
+    end = time.monotonic() + seconds
+    differences = _differences(expected, sandbox, env_id, plan)
+    return _first(takewhile(lambda found: found or time.monotonic() < end, differences))
 
 
 def difference_of_two(expected: Episodes, sandbox: Sandbox, env_ids: tuple[int, int], plan: Plan) -> Difference | None:

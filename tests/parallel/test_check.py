@@ -21,6 +21,12 @@ from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise
 from support import check_cases
 
 ROOT = Path(__file__).resolve().parents[2]
+HASH_SEEDS = examination.HASH_SEEDS
+
+
+@pytest.fixture(autouse=True)
+def few_hash_seeds(monkeypatch):
+    monkeypatch.setattr(examination, "HASH_SEEDS", HASH_SEEDS[:1])
 
 
 def check(env, config=None, **options):
@@ -50,6 +56,7 @@ def test_a_flawless_environment_passes_everything():
         (check_cases.DrawsUndeclared, "global random numbers", "random in step.*declares uses_global_rng = False"),
         (check_cases.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1' and is now"),
         (check_cases.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),
+        (check_cases.TellsTheFirstOfASet, "replays elsewhere", r"it depends on hash\(\).*red' and is now 'at .*blue'"),
         (check_cases.TellsTheDay, "replays elsewhere", "it depends on the time of day"),
         (check_cases.TellsADescriptor, "replays elsewhere", "it depends on the number of a file descriptor"),
         (check_cases.TellsItsProcess, "replays elsewhere", "another process gives a different result"),
@@ -140,6 +147,12 @@ def test_objects_that_share_state_are_found_out_by_playing_two_at_once(env, seed
 @pytest.mark.parametrize("env", [check_cases.DrawsDeclared, check_cases.RemembersEpisodes])
 def test_other_faults_and_draws_that_are_declared_are_not_taken_for_shared_state(env):
     assert check(env, seeds=3).findings["replays in its process"].status == "ok"
+
+
+@pytest.mark.parametrize(("budget", "told"), [(60.0, "under 9 hash seeds"), (1e-6, "under 3 hash seeds")])
+def test_the_hash_seeds_that_were_compared_are_told_and_their_number_is_bounded_in_time(budget, told, monkeypatch):
+    monkeypatch.setattr(examination, "HASH_SEEDS", HASH_SEEDS)
+    assert told in check(check_cases.Walk, budget=budget, turns=1).findings["replays elsewhere"].text
 
 
 def test_a_clock_that_ticks_between_two_processes_is_not_taken_for_a_process_id(tmp_path):

@@ -184,14 +184,14 @@ class Failure:
         passing: Whether another try may succeed.
         wait: Seconds until the server wants another try; None if it did not say.
         is_refusal: Whether the server refused it because of too many requests.
-        has_left: Whether the request may have reached the server.
+        has_arrived: Whether the server received the request; None if unknown, since no answer came.
     """
 
     reason: str
     passing: bool
     wait: float | None = None
     is_refusal: bool = False
-    has_left: bool = True
+    has_arrived: bool | None = True
 
 
 @dataclass
@@ -216,14 +216,15 @@ def diagnose(error: Exception) -> Failure:
     """Why a try failed, and whether another one may succeed."""
     library = http_library()
     bottom = _bottom(error)
-    has_left = not isinstance(bottom, library.ConnectError | library.ConnectTimeout | ConnectionRefusedError)
+    is_unsent = isinstance(bottom, library.ConnectError | library.ConnectTimeout | ConnectionRefusedError)
+    has_arrived = False if is_unsent else None
     if isinstance(bottom, AnswerTooLongError | UnreadableAnswerError):
         passing = isinstance(bottom, AnswerTooLongError) or bottom.passing
         return Failure(f"the server's answer cannot be read: {one_line(bottom)}", passing)
     if isinstance(error, TimeoutError | APITimeoutError):
-        return Failure("the server did not answer in time", passing=True, has_left=has_left)
+        return Failure("the server did not answer in time", passing=True, has_arrived=has_arrived)
     if isinstance(error, APIConnectionError):
-        return Failure(f"the connection failed: {cause_of(error)}", passing=True, has_left=has_left)
+        return Failure(f"the connection failed: {cause_of(error)}", passing=True, has_arrived=has_arrived)
     if isinstance(error, APIStatusError):
         status, code = error.status_code, error.code
         if target := redirect_of(error):

@@ -7,9 +7,10 @@ synced to disk once a second, so that a power cut loses at most the last second.
 A reply is identified by its key (model, address, sampling, messages, environment and turn) and by the attempt that
 received it. A resumed run therefore sends only requests without an answer.
 
-``requests`` counts the requests sent in all runs, except those whose connection was refused. Requests under way when a
-run was stopped or killed are included, and also counted as ``unconfirmed``: the server may or may not have received
-them, so its own count is between ``requests - unconfirmed`` and ``requests``. Their tokens are unknown.
+``requests`` counts the requests sent in all runs, except those whose connection was refused. Requests without an answer
+are included, and also counted as ``unconfirmed``: those under way when a run was stopped or killed, those that timed
+out, and those whose connection failed. The server may or may not have received them, so its own count is between
+``requests - unconfirmed`` and ``requests``. Their tokens are unknown.
 
 When the disk is full, no more requests are sent. To store the replies under way, which are already paid for, a file of
 ``RESERVE_BYTES`` beside the journal is deleted.
@@ -58,6 +59,7 @@ class ReplyJournal(Closing):
     Attributes:
         path: Path of the file.
         replies: Number of replies in it.
+        faults: Cause of a failed attempt, such as ``HTTP 429``, to their number.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,6 +70,7 @@ class ReplyJournal(Closing):
         """
         self.path = path
         self.replies = 0
+        self.faults: Counter[str] = Counter()
         self._known: dict[str, dict[str, Any]] = {}
         self._attempts: Counter[str] = Counter()
         self._usage: Counter[str] = Counter(requests=0, retries=0)
@@ -146,7 +149,10 @@ class ReplyJournal(Closing):
         elif "failed" in event:
             self._open.discard((event["failed"], event["attempt"]))
             self._usage["failed_requests"] += bool(event.get("is_given_up"))
-            if event.get("has_left") is False:
+            self.faults[event["reason"].partition(":")[0]] += 1
+            has_arrived = event.get("has_arrived", True)
+            self._usage["unconfirmed"] += has_arrived is None
+            if has_arrived is False:
                 self._usage["requests"] -= 1
                 self._usage["retries"] -= event["attempt"] > 1
 
@@ -157,9 +163,9 @@ class ReplyJournal(Closing):
     def usage(self) -> dict[str, float]:
         """The usage of all runs: requests sent, how many of them were retries, tokens, cost.
 
-        ``unconfirmed``, if any, counts the requests that were neither answered nor failed, ``uncounted_replies`` the
-        replies whose tokens the server did not report, and ``unpriced_replies`` those that ``cost`` does not include
-        although their tokens are known.
+        ``unconfirmed``, if any, counts the requests without an answer, ``uncounted_replies`` the replies whose tokens
+        the server did not report, and ``unpriced_replies`` those that ``cost`` does not include although their tokens
+        are known.
         """
         with self._lock:
             usage: dict[str, float] = {
@@ -167,8 +173,8 @@ class ReplyJournal(Closing):
             }
             if self._unpriced and "cost" in usage:
                 usage["unpriced_replies"] = self._unpriced
-            if self._open:
-                usage["unconfirmed"] = len(self._open)
+            if unconfirmed := len(self._open) + self._usage["unconfirmed"]:
+                usage["unconfirmed"] = unconfirmed
         return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # independent of summation order
 
     def find(self, key: str) -> Reply | None:
@@ -205,7 +211,13 @@ class ReplyJournal(Closing):
         )
 
     def failed(
-        self, key: str, request: Request, attempt: int, reason: str, is_given_up: bool, has_left: bool = True
+        self,
+        key: str,
+        request: Request,
+        attempt: int,
+        reason: str,
+        is_given_up: bool,
+        has_arrived: bool | None = True,
     ) -> None:
         """Record a failed attempt.
 
@@ -215,7 +227,7 @@ class ReplyJournal(Closing):
             attempt: Number of the attempt.
             reason: Why it failed.
             is_given_up: Whether this run makes no further attempt.
-            has_left: Whether the server may have received it.
+            has_arrived: Whether the server received it; None if unknown.
         """
         event = {
             "failed": key,
@@ -224,7 +236,7 @@ class ReplyJournal(Closing):
             "reason": reason,
             "is_given_up": is_given_up,
         }
-        self._write(event if has_left else event | {"has_left": False})
+        self._write(event if has_arrived else event | {"has_arrived": has_arrived})
 
     def _write(self, event: Mapping[str, Any]) -> None:
         line = json.dumps(event, ensure_ascii=True) + "\n"

@@ -357,7 +357,7 @@ class OpenAIBackend(StreamingBackend):
             self._slots.pace.refused()
         if self.journal is not None:
             is_last = not failure.passing or attempts.count > self.settings.max_retries
-            self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_left)
+            self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_arrived)
 
     async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:
         start = time.perf_counter()

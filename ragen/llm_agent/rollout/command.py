@@ -266,6 +266,9 @@ def _finish(
     counted_ones = independent(records)
     tags = summarise(states_of(counted_ones), penalty)
     print_results(console, results, usage, tags)
+    if file.journal is not None and file.journal.faults:
+        causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
+        console.print(printable(f"failed attempts: {causes}"), soft_wrap=True)
     scanned = scan(records, scanners)
     for line in scanned.lines(shlex.quote(shown_path(file.path.parent))):
         console.print(printable(line), soft_wrap=True)

@@ -17,7 +17,7 @@ from ragen.llm_agent.backends import journal as journal_module
 from ragen.llm_agent.backends.openai_settings import ApiSettings
 from ragen.llm_agent.evaluation import command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records
-from support.chat_server import chat_server, completion, fail, raw, say
+from support.chat_server import chat_server, completion, cut, fail, raw, say
 from support.later import http_client, openai
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -325,6 +325,14 @@ def test_a_full_disk_ends_an_evaluation_in_a_sentence_and_the_same_command_goes_
         assert evaluate(server, tmp_path, *turns, n=4) == 0
     usage = json.loads((tmp_path / "usage.json").read_text())
     assert usage["requests"] == len(server.bodies)
+
+
+def test_a_server_that_has_not_read_a_request_has_a_count_within_what_is_told(tmp_path, capsys):
+    with chat_server(lambda prompt, tries: (cut, cut, fail(429), say(PLAIN))[min(tries, 3)]) as server:
+        assert evaluate(server, tmp_path, "actor.openai.max_retries=3", n=1) == 0
+    usage = json.loads((tmp_path / "usage.json").read_text())
+    assert (usage["requests"], usage["retries"], usage["unconfirmed"]) == (len(server.bodies), 3, 2)
+    assert "failed attempts: 2 x the connection failed, 1 x HTTP 429\n" in printed(capsys)
 
 
 def test_the_counts_after_a_refused_connection_are_those_of_the_server(tmp_path):

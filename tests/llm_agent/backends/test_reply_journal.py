@@ -80,13 +80,16 @@ def test_a_journal_goes_on_with_the_counts_from_before_there_was_one(tmp_path):
 
 def test_the_servers_own_count_is_known_within_what_is_unconfirmed(tmp_path):
     with ReplyJournal(tmp_path / "j").open() as journal:
-        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "refused", is_given_up=False, has_left=False)
+        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "refused", is_given_up=False, has_arrived=False)
         journal.failed("k", REQUEST, journal.sent("k", REQUEST), "HTTP 500", is_given_up=False)
+        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "HTTP 500: no", is_given_up=False)
+        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "cut: x", is_given_up=False, has_arrived=None)
         journal.answered("k", REQUEST, journal.sent("k", REQUEST), REPLY, 0.5)
         journal.sent("l", REQUEST)
     with ReplyJournal(tmp_path / "j").open() as journal:
         counts = {name: journal.usage[name] for name in ("requests", "retries", "unconfirmed")}
-    assert counts == {"requests": 3, "retries": 2, "unconfirmed": 1}
+        assert journal.faults == {"refused": 1, "HTTP 500": 2, "cut": 1}
+    assert counts == {"requests": 5, "retries": 4, "unconfirmed": 2}
 
 
 class Disk:

@@ -304,7 +304,7 @@ class OpenEnvError(EnvError):
 
 
 class BackendError(RagenError, RuntimeError):
-    """A backend failed: a worker group returned too few answers, or no prompt of a rollout got a reply."""
+    """A backend did not return a reply for each prompt, or no prompt of a rollout got a reply."""
 
 
 class LimitReachedError(RagenError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ragen.errors import ConfigError
+from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout import command
@@ -167,6 +167,32 @@ def test_replies_whose_tokens_are_unknown_are_texts_alone():
     outputs = BackendActor(Recorder(lambda r: replies[r.env_id]), {}, shipped()).generate_sequences(prompts(2))
     assert outputs.batch is None
     assert list(outputs.non_tensor_batch["response_texts"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, "returned None; expected a list of 2 Reply, one for each request"),
+        ("Up", "returned 'Up' (str); expected a list of 2 Reply, one for each request"),
+        ([Reply("a")], "returned 1 reply to 2 requests; expected a list of 2 Reply, one for each request"),
+        ((Reply("a"),) * 3, "returned 3 replies to 2 requests; expected a list of 2 Reply, one for each request"),
+        ([Reply("a"), "Up"], "returned 'Up' (str) as reply 2 of 2; expected a Reply of ragen.llm_agent.backends"),
+        ({0: "a", 1: "b"}, "returned {0: 'a', 1: 'b'} (dict); expected a list of 2 Reply, one for each request"),
+    ],
+)
+def test_what_is_no_list_of_replies_is_told_with_what_came_and_what_was_expected(returned, said):
+    class Policy(Recorder):
+        def generate(self, requests, sampling):
+            return returned
+
+    with pytest.raises(BackendError) as caught:
+        BackendActor(Policy(), {}, shipped()).generate_sequences(prompts(2))
+    assert str(caught.value) == f"Policy.generate() {said}."
+
+
+def test_a_reply_s_text_is_a_text():
+    with pytest.raises(BackendError, match="a Reply's text is None; expected a str"):
+        Reply(None)
 
 
 def test_a_batch_without_tags_and_turns_is_answered_too():

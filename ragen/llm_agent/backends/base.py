@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
-from ragen.errors import ConfigError
+from ragen.errors import BackendError, ConfigError
 
 SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
     "max_completion_tokens": (1, None),
@@ -107,7 +107,13 @@ class Reply:
     usage: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Make the texts valid Unicode."""
+        """Make the texts valid Unicode.
+
+        Raises:
+            BackendError: The text is none.
+        """
+        if not isinstance(self.text, str):
+            raise BackendError(f"a Reply's text is {self.text!r}; expected a str, beside error='why' for no reply.")
         object.__setattr__(self, "text", valid_text(self.text))
         if self.error is not None:
             object.__setattr__(self, "error", valid_text(self.error))

@@ -25,9 +25,12 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload, runtime_checkable
 
+from ragen.commands import counted
+from ragen.errors import BackendError
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Activity, Backend, Reply, Request, Sampling, reply_facts
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.generation import Generation
+from ragen.returned import wrong
 from ragen.settings import count, number, setting
 
 if TYPE_CHECKING:
@@ -177,7 +180,12 @@ class BackendActor(Actor):
         return sampling if do_sample is None else replace(sampling, do_sample=bool(do_sample))
 
     def noted(self, requests: Sequence[Request], replies: Sequence[Reply]) -> list[Reply]:
-        """Count replies, and return them with valid tokens; see :func:`in_vocabulary`."""
+        """Count replies, and return them with valid tokens; see :func:`in_vocabulary`.
+
+        Raises:
+            BackendError: The backend returned something else than a reply for each request.
+        """
+        check_replies(self.backend, replies, len(requests))
         with self._counting:
             for request, reply in zip(requests, replies, strict=True):
                 self._usage.update(reply.usage)
@@ -189,6 +197,24 @@ class BackendActor(Actor):
                 if reply.error is None:
                     facts.append(reply_facts(reply))
         return [in_vocabulary(reply, self._vocabulary) for reply in replies]
+
+
+def check_replies(backend: Backend, replies: Any, count: int) -> None:
+    """Check what a backend, which may be a user's own class, returned for this many requests.
+
+    Raises:
+        BackendError: It is no sequence of one :class:`Reply` for each.
+    """
+    expected = f"a list of {count} Reply, one for each request"
+    if isinstance(replies, str) or not isinstance(replies, Sequence):
+        raise BackendError(f"{wrong(backend, 'generate', replies, expected)}.")
+    if len(replies) != count:
+        given = f"{counted(len(replies), 'reply', 'replies')} to {counted(count, 'request')}"
+        raise BackendError(f"{type(backend).__name__}.generate() returned {given}; expected {expected}.")
+    for place, reply in enumerate(replies, 1):
+        if not isinstance(reply, Reply):
+            part, kind = f"reply {place} of {count}", "a Reply of ragen.llm_agent.backends"
+            raise BackendError(f"{wrong(backend, 'generate', reply, kind, part)}.")
 
 
 def in_vocabulary(reply: Reply, size: int) -> Reply:

@@ -6,8 +6,9 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -44,6 +45,7 @@ DEAR_RESET = 1e-3  # seconds of a reset from which members of a group load what 
 DEAR_TURN = 5e-3  # seconds of a turn from which snapshots are worth having
 WARM_UP, LIVES = 2, 5  # of an environment, before and while leaks are counted: the first ones fill caches
 MOST_RESETS, FEW_RESETS = 100, 15  # in a batch while memory is looked at; with so few, caches may still fill
+FEW_ENTRIES = 3  # of the working directory that may be new: caches, and files of other programs
 SEEDS_RESET = 50  # seeds that are gone through there, so that levels that are kept by seed do not look like a leak
 LEAK_PER_RESET, LEAK_PER_BATCH = 8_000, 500_000  # bytes
 HERE = {"PYTHONHASHSEED": "0", "TZ": "HERE+12"}
@@ -103,6 +105,7 @@ class Examination:
         self._costs = EnvCosts()
         self._replays = False
         self._has_examples = False
+        self._folder: dict[str, int] = {}  # sizes by name in the working directory, before anything was played
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
         self._episode: tuple[int, Turns] = (0, [])  # seed and turns of the longest, the first of equally long ones
@@ -154,6 +157,7 @@ class Examination:
             if mishap.kind != "exception":
                 raise
             return Finding("main", f"it cannot be loaded in a worker: {mishap.text}", _TO_MAIN)
+        self._folder = self._ask("working_directory")
         return Finding("ok", "its module is imported there and its configuration unpickled")
 
     def _is_built_and_closed(self) -> Finding:
@@ -407,33 +411,41 @@ class Examination:
         )
 
     def _leaves_nothing(self) -> Finding:
-        self._live(WARM_UP)
+        folders = self._live(WARM_UP)[-1:]
         before = self._ask("belongings")
-        lives = self._live(LIVES)
-        after = self._ask("belongings")
-        left = [f"{n - before[what]} {what}" for what, n in after.items() if n - before[what] >= max(1, lives - 1)]
+        folders += self._live(LIVES)
+        after, lives = self._ask("belongings"), len(folders) - 1
+        left = [f"{n - before[what]} more {what}" for what, n in after.items() if n - before[what] >= max(1, lives - 1)]
+        new = folders[-1].keys() - self._folder.keys()
+        if len(new) > FEW_ENTRIES:
+            left.append(f"{len(new)} new entries in the working directory ({_listed(new)})")
+        sizes = {name: [folder.get(name, 0) for folder in folders] for name in folders[0]}
+        growing = [name for name, each in sizes.items() if all(was < size for was, size in pairwise(each))]
+        if growing and lives > 1:
+            left.append(f"growing files in the working directory ({_listed(growing)})")
         if not left:
             return Finding("ok", f"no thread, child process, file or folder after {lives} lifetimes")
-        text = f"after {lives} lifetimes (build, resets, turns, close) there are {' and '.join(left)} more"
+        text = f"after {lives} lifetimes (build, resets, turns, close) there are {' and '.join(left)}"
         return Finding(
             "fail", text, "close() must end, close and remove everything that was started, opened and created."
         )
 
-    def _live(self, most: int) -> int:
-        """Build environments within the budget, and measure their costs; returns their number."""
+    def _live(self, most: int) -> list[dict[str, int]]:
+        """Build environments within the budget, and measure their costs; returns the working directory after each."""
         seed, turns = self._episode
         load = Rebuild.of([replace(self._spec, env_id=_OTHER)], [])
         build = Call([(_OTHER, _BUILD)])
         reset = Reset([ResetOrder(_OTHER, each, OPTIONS) for each in (seed + 3, seed + 2, seed + 1, seed)])
         play = Play([(_OTHER, Turn(actions, MANY_ACTIONS)) for actions in turns])
         given: dict[Order, list[list[Outcome]]] = defaultdict(list)
-        lives, end, spent = 0, time.monotonic() + self._budget, Spent()
-        while lives < most and (not lives or time.monotonic() < end):
-            lives += 1
+        folders: list[dict[str, int]] = []
+        end, spent = time.monotonic() + self._budget, Spent()
+        while len(folders) < most and (not folders or time.monotonic() < end):
             for order in (load, build, reset, play, Unload([_OTHER])):
                 given[order].append(self._here.do(order))
                 if order is play:
                     spent = spent.also(self._here.spent[self._spec.tag])
+            folders.append(self._ask("working_directory"))
 
         def seconds(order: Order) -> list[float]:
             """The seconds of all but the first of a batch, whose caches are cold."""
@@ -441,7 +453,7 @@ class Examination:
 
         busy = min(1.0, spent.busy)
         self._costs = EnvCosts(median(seconds(build)), median(seconds(reset)), median(seconds(play)), busy)
-        return lives
+        return folders
 
     def _stays_small(self) -> Finding:
         """Check memory over three batches of resets, of which the first may fill caches."""
@@ -498,6 +510,12 @@ def _half_declared(env_class: type) -> Finding | None:
         return None
     text = f"no snapshots: {base.__name__} declares save and load, which holds for that class alone"
     return Finding("note", text, f"{fix} too, with the state that it adds; if it adds none, they can call super().")
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first few names."""
+    first = sorted(names)
+    return f"{', '.join(first[:3])}{' ...' if len(first) > 3 else ''}"
 
 
 def _unlike(difference: Difference, fix: str, lead: str = "") -> Finding:

@@ -6,6 +6,7 @@ deadline. It is there before the environment's module is imported.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -128,9 +129,18 @@ class Probe:
         return found | {
             "temporary files": files,
             "temporary folders": folders,
-            "entries in the working directory": len(os.listdir()),
             "unreleased leases on resources": held_leases(),
         }
+
+    def working_directory(self) -> dict[str, int]:
+        """The sizes of what is in the working directory that the process began in, but for compiled modules."""
+        found = {}
+        with os.scandir(self._before["the working directory"]) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = 0 if entry.is_dir() else entry.stat(follow_symlinks=False).st_size
+        found.pop("__pycache__", None)
+        return found
 
     def take_descriptors(self, count: int) -> None:
         """Open some files for good, so that those which are opened later have other numbers."""

@@ -43,6 +43,27 @@ def test_a_flawless_environment_passes_everything():
     assert costs.turn > 0 and costs.reset > 0 and costs.build > 0
 
 
+@pytest.mark.cold  # starts in this folder
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (
+            check_cases.LeavesAFileForEachSeed,
+            r"4 new entries in the working directory \(log-1.txt, log-2.txt, log-3.txt \.\.\.\)",
+        ),
+        (check_cases.AppendsToAFile, r"growing files in the working directory \(log.txt\)"),
+        (check_cases.KeepsACache, ""),
+    ],
+)
+def test_what_is_written_to_the_working_directory_is_compared_with_how_it_was_before_anything_was_played(
+    env, told, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    finding = check(env).findings["leaves nothing behind"]
+    assert finding.status == ("fail" if told else "ok")
+    assert re.search(told, finding.text), finding.text
+
+
 @pytest.mark.parametrize(
     ("env", "where", "told"),
     [
@@ -66,7 +87,7 @@ def test_a_flawless_environment_passes_everything():
             *(
                 check_cases.LeavesThings,
                 "leaves nothing behind",
-                "5 threads and 5 child processes and 5 open files more",
+                "5 more threads and 5 more child processes and 5 more open files",
             ),
             marks=pytest.mark.cold,  # what was left ends with the supervisor
         ),
@@ -75,7 +96,7 @@ def test_a_flawless_environment_passes_everything():
                 check_cases.LeavesFiles,
                 "leaves nothing behind",
                 # one that is about to start another is seen as two, or as none
-                "child processes and 5 temporary files and 5 temporary folders and 5 unreleased leases on resources",
+                "child processes and 5 more temporary files and 5 more temporary folders and 5 more unreleased leases",
             ),
             marks=pytest.mark.cold,
         ),

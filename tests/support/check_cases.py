@@ -408,6 +408,25 @@ class LeavesFiles(Walk):
         subprocess.run(["sh", "-c", "setsid sleep 600 &"], check=True)
 
 
+class LeavesAFileForEachSeed(Walk):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        Path(f"log-{seed}.txt").write_text("begun")
+        return super().reset(seed, mode)
+
+
+class AppendsToAFile(Walk):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        with open("log.txt", "a") as log:
+            log.write("begun\n")
+        return super().reset(seed, mode)
+
+
+class KeepsACache(Walk):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        Path("cache.txt").write_text("levels")
+        return super().reset(seed, mode)
+
+
 class Grows(Walk):
     kept: ClassVar[list[bytes]] = []
 

@@ -284,6 +284,10 @@ class EnvStateManager(EnvSet):
 
     # Turns
 
+    def invalid_turns(self, env_id: int) -> Sequence[int]:
+        """The turns of an episode, from 0, whose reply earned the format penalty: an unknown action, or none."""
+        return tuple(self._branches.invalid.get(env_id, ()))
+
     def _log_env_state(
         self, entry: dict[str, Any], cache: dict[str, Any], env_input: Mapping[str, Any], result: TurnResult
     ) -> bool:

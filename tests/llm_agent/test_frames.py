@@ -10,6 +10,7 @@ import pytest
 import ragen
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.evaluation.frames import columns_of, main
+from ragen.llm_agent.rollout import command
 
 
 def row(env_id, success=True, turns=2, **more):
@@ -57,8 +58,22 @@ def test_a_row_is_a_turn(run):
     assert table["turn"] == [1, 2, 1, 2] and table["env_id"] == [0, 0, 1, 1]
     assert table["state"][:2] == ["You are at 0.", "You are at 1."] and table["actions"][:2] == [["3"], ["go"]]
     assert table["reply"][0].startswith(" so </think>") and table["thought"][0] == "so"
-    assert table["reward"][:2] == [-0.5, 2.0] and table["valid"][:2] == [False, True] and table["effective"][0] is None
+    assert table["reward"][:2] == [-0.5, 2.0] and table["action_is_valid"][:2] == [False, True]
+    assert table["invalid_reply"][:2] == [False, False] and table["action_is_effective"][0] is None
     assert table["cut_off"] == [False, True, None, None] and json.loads(table["info"][0])["success"] is True
+
+
+def test_a_reply_without_an_action_is_invalid_and_so_is_its_turn_as_in_the_table(tmp_path, capsys):
+    games = ["es_manager.val.env_groups=4", "es_manager.val.env_configs.tags=[SimpleSokoban]"]
+    keys = [*games, "es_manager.val.env_configs.n_groups=[4]", "es_manager.use_multiprocessing=false"]
+    malformed = ["actor.scripted.malformed=0.3", "es_manager.val.group_size=1", "agent_proxy.max_turn=4"]
+    assert command.main(["--config-name", "base", *keys, *malformed, f"output_dir={tmp_path}"]) == 0
+    turns, rows = columns_of([tmp_path], "turn"), columns_of([tmp_path])
+    share = sum(turns["invalid_reply"]) / len(turns["invalid_reply"])
+    assert 0 < share < 1 and f"{share:.1%}" in capsys.readouterr().out
+    assert sum(rows["invalid_replies"]) == sum(turns["invalid_reply"]) and None not in turns["action_is_valid"]
+    nothing = [at for at, actions in enumerate(turns["actions"]) if not actions]
+    assert nothing and not any(turns["action_is_valid"][at] for at in nothing)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -90,12 +90,12 @@ def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_tw
 
 def test_a_trajectory_keeps_messages_rewards_infos_seed_and_tag():
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-    record = trajectory(played(rewards=(0.5, 1.0)), messages, seed=77, mode="val", error="no reply")
+    record = trajectory(played(rewards=(0.5, 1.0)), messages, seed=77, mode="val", invalid=[1], error="no reply")
     assert record["messages"] == messages
     assert (record["rewards"], record["infos"]) == ([0.5, 1.0], [{"x": 0}, {"x": 1}])
     assert (record["tag"], record["seed"], record["mode"], record["success"]) == ("A", 77, "val", True)
-    assert record["error"] == "no reply"
-    assert "error" not in trajectory(played(), messages, seed=1, mode="val")
+    assert record["error"] == "no reply" and record["invalid"] == [False, True]
+    assert "error" not in trajectory(played(), messages, seed=1, mode="val", invalid=())
 
 
 def test_trajectories_are_written_a_line_each_with_values_that_json_does_not_know(tmp_path):

@@ -4,12 +4,15 @@ Columns of both: ``run`` (as it was named), ``model``, ``env_id``, ``group_id``,
 ``outcome`` (``judged``, ``env error`` or ``missing reply``), ``success``, and where there are branches ``parent``.
 
 A trajectory has besides ``reward`` (the sum of its turns', without ``penalty``), ``penalty``, ``turns``, ``actions``
-(how many were executed), ``error``, ``env_error``, its metrics as ``metrics.NAME`` (without the tag), what its replies
-used (``prompt_tokens``, ``completion_tokens``, ``cost``), how many of them were ``cut_off``, ``filtered``, ``refused``,
-``empty``, and ``messages``, the chat. A turn has ``turn`` (from 1), ``state``, ``reply`` (as the model wrote it),
-``thought``, ``actions`` (their names or keys, as texts), ``reward``, ``valid`` and ``effective`` (None where its
-environment does not say), what its reply used and was, ``finish_reason``, and ``info`` as JSON. Of rows without texts
-(``raw: false``) the texts are None.
+(how many were executed), ``invalid_replies`` (how many were penalized, as in the table of results), ``error``,
+``env_error``, its metrics as ``metrics.NAME`` (without the tag), what its replies used (``prompt_tokens``,
+``completion_tokens``, ``cost``), how many of them were ``cut_off``, ``filtered``, ``refused``, ``empty``, and
+``messages``, the chat.
+
+A turn has ``turn`` (from 1), ``state``, ``reply`` (as the model wrote it), ``thought``, ``actions`` (their names or
+keys, as texts), ``reward``, ``invalid_reply``, ``action_is_valid`` and ``action_is_effective`` (of the
+environment: False where no action was executed, None where it does not say), what its reply used and was,
+``finish_reason``, and ``info`` as JSON. Of rows without texts (``raw: false``) the texts are None.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ Record = Mapping[str, Any]
 Columns = dict[str, list[Any]]
 _USED = ("prompt_tokens", "completion_tokens", "cost")
 _ESCAPED = b"\\ud"  # how JSON writes half a surrogate pair, which no table takes
+_SAID = ("action_is_valid", "action_is_effective")
 _KINDS = ("cut_off", "filtered", "refused", "empty")
 
 
@@ -123,6 +127,7 @@ def _trajectory(record: Record) -> Iterator[dict[str, Any]]:
         "penalty": _number(record.get("penalty", 0)),
         "turns": len(rewards),
         "actions": sum(map(len, record.get("actions", ()))),
+        "invalid_replies": sum(_invalid(record)),
         "error": record.get("error"),
         "env_error": record.get("env_error"),
         **metrics,
@@ -139,7 +144,7 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
     from ragen.llm_agent.prompting.replies import thought_of
     from ragen.llm_agent.rollout.trajectories import line_of
 
-    common, told = _common(record), record.get("replies", ())
+    common, told, invalid = _common(record), record.get("replies", ()), _invalid(record)
     states, replies, infos = states_shown(record), record.get("raw_replies", ()), record.get("infos", ())
     chat = [each["content"] for each in record.get("messages", ()) if each["role"] == "assistant"]
     for at, (actions, reward) in enumerate(zip(record["actions"], record["rewards"], strict=False)):
@@ -153,13 +158,18 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "thought": thought_of(chat[at]) if at < len(chat) and isinstance(chat[at], str) else None,
             "actions": [each if isinstance(each, str) else json.dumps(each) for each in actions],
             "reward": _number(reward),
-            "valid": _flag(said.get("action_is_valid")),
-            "effective": _flag(said.get("action_is_effective")),
+            "invalid_reply": invalid[at],
+            **{name: _flag(said.get(name)) if actions else False for name in _SAID},
             **{name: reply.get(name) for name in _USED if any(name in each for each in told)},
             **({kind: bool(reply.get(kind)) for kind in _KINDS} if told else {}),
             **({"finish_reason": reply.get("finish_reason")} if told else {}),
             "info": None if info is None else line_of(info).rstrip("\n"),
         }
+
+
+def _invalid(record: Record) -> Sequence[bool]:
+    """Whether each turn's reply was penalized; in rows of earlier versions, whether nothing was executed."""
+    return record.get("invalid") or [not actions for actions in record.get("actions", ())]
 
 
 def _number(value: Any) -> float | None:

@@ -160,6 +160,7 @@ def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:
         {
             "tag": record["tag"],
             "penalty": record["penalty"],
+            **({"invalid": record["invalid"]} if "invalid" in record else {}),
             "metrics": record["metrics"],
             "is_judged": outcome(record) == JUDGED,
             "history": [

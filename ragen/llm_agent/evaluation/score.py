@@ -378,7 +378,8 @@ class _Game:
         told = old.get("replies")
         replies = None if told is None else told[: len(state["history"]) - 1]
         chat = self._ctx_manager.transcript(state)
-        new = trajectory(state, chat, old["seed"], self._mode, ended, replies, names=old.get("action_names"))
+        invalid, names = self._es_manager.invalid_turns(state["env_id"]), old.get("action_names")
+        new = trajectory(state, chat, old["seed"], self._mode, invalid, ended, replies, names=names)
         return json.loads(line_of(new))
 
     @staticmethod

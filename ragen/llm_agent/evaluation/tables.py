@@ -47,7 +47,8 @@ def summarise(states: Iterable[Mapping[str, Any]], format_penalty: float) -> lis
     Args:
         states: Rollout caches, as ``EnvStateManager.get_rollout_states()`` gives them; ``is_judged`` may be false in
             one whose environment failed, or which got no reply.
-        format_penalty: What one invalid reply adds to ``penalty``; where 0, replies that executed nothing are counted.
+        format_penalty: What one invalid reply adds to ``penalty``, for states without ``invalid``; where 0, replies
+            that executed nothing are counted.
     """
     tags: dict[str, list[Mapping[str, Any]]] = {}
     for state in states:
@@ -85,6 +86,8 @@ def summary_of_all(tags: Sequence[TagSummary]) -> TagSummary:
 
 def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:
     """How many of an episode's replies were penalized; see :func:`summarise`."""
+    if "invalid" in state:
+        return sum(state["invalid"])
     if format_penalty:
         return round(state["penalty"] / format_penalty)
     return sum(not turn["actions"] for turn in played_turns(state))

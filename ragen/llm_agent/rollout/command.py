@@ -393,4 +393,5 @@ def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]
         facts = proxy.actor.replies.get(env_id, ())
         replies = facts if any(facts) else None
         chat, seed, error = ctx_manager.transcript(state), entry["status"].seed, proxy.failures.get(env_id)
-        yield trajectory(state, chat, seed, mode, error, replies, raw, names_of_actions(entry["config"]))
+        invalid, names = es_manager.invalid_turns(env_id), names_of_actions(entry["config"])
+        yield trajectory(state, chat, seed, mode, invalid, error, replies, raw, names)

@@ -1,13 +1,13 @@
 """A finished rollout as plain records, one trajectory each, and as lines of JSON.
 
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
-``rewards``, ``infos`` and ``raw_replies`` (what the model wrote; the chat has what the parser made of it), and over the
-trajectory ``penalty``, ``success`` and ``metrics``. ``action_names`` has the names of actions by key, as texts, where
-the environment has such names. A branch has besides ``parent``, the environment that it goes on
-from, and ``turn``, how many turns it shares with it. One that ended because a prompt got no reply has ``error``, one
-whose environment failed ``env_error``. What the environment showed in the end is ``last_state``, where that is text.
-Where the actor knows more of its replies, ``replies`` has a mapping for each, see
-:func:`~ragen.llm_agent.backends.base.reply_facts`.
+``rewards``, ``infos``, ``invalid`` (whether the reply earned the format penalty) and ``raw_replies`` (what the model
+wrote; the chat has what the parser made of it), and over the trajectory ``penalty``, ``success`` and ``metrics``.
+``action_names`` has the names of actions by key, as texts, where the environment has such names. A branch has besides
+``parent``, the environment that it goes on from, and ``turn``, how many turns it shares with it. One that ended because
+a prompt got no reply has ``error``, one whose environment failed ``env_error``. What the environment showed in the end
+is ``last_state``, where that is text. Where the actor knows more of its replies, ``replies`` has a mapping for each,
+see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def trajectory(
     messages: Sequence[Mapping[str, Any]],
     seed: int | None,
     mode: str,
+    invalid: Sequence[int],
     error: str | None = None,
     replies: Sequence[Mapping[str, Any]] | None = None,
     raw: bool = True,
@@ -42,6 +43,7 @@ def trajectory(
         messages: Its whole chat.
         seed: What its episode was reset with.
         mode: ``"train"`` or ``"val"``.
+        invalid: The turns, from 0, whose reply earned the format penalty.
         error: Why its trajectory ended early; None if it did not.
         replies: What there is to know of each of its replies; None where that is not known.
         raw: Whether to keep texts; without, those of :data:`RAW` are left out.
@@ -58,6 +60,7 @@ def trajectory(
         "actions": [turn["actions"] for turn in turns],
         "rewards": [turn["reward"] for turn in turns],
         "infos": [turn["info"] for turn in turns],
+        "invalid": [at in invalid for at in range(len(turns))],
         "raw_replies": [tag_and_reply(turn)[1] for turn in turns],
         "penalty": state["penalty"],
         "success": bool(state["metrics"].get(f"{state['tag']}/success", 0.0)),

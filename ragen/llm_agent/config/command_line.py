@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser, check_no_option
 from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
-from ragen.llm_agent.config.loading import load_config, settings_of_base
+from ragen.llm_agent.config.loading import load_config, quoted, settings_of_base
 from ragen.output import CLOSED, output_watched, printable
 from ragen.settings import one_line, override_key, plain, setting
 
@@ -155,7 +155,8 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]
     from hydra.errors import HydraException
 
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        alone = [each if "," in each else quoted(each) for each in overrides]
+        parsed = OverridesParser.create().parse_overrides(alone)
     except HydraException as error:
         raise ConfigError(f"the sweep cannot be read: {printable(one_line(error), _LONGEST)}") from error
     swept = [

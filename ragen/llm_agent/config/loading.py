@@ -29,6 +29,7 @@ from ragen.settings import config_directory, count, one_line, override_key, plai
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+_CALL = re.compile(r"\w+\(")  # such as glob(*, exclude=a*)
 log = logging.getLogger(__name__)
 
 FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
@@ -314,14 +315,22 @@ def _filled_in(config: Any) -> Any:
 
 
 def _opened(override: str) -> str:
-    """An override as Hydra expects it: ``++`` for open sections, ``seed`` for both modes, quotes for non-ASCII text."""
+    """An override as Hydra expects it: ``++`` for open sections, ``seed`` for both modes, quotes where needed."""
     key, _, value = override.partition("=")
     if key == "seed" and value.strip().isdecimal():
         return f"seed={{train: {value}, val: {value}}}"
-    if not value.isascii() and value[:1] not in ("'", '"', "[", "{", "$"):
-        escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
-        override = f"{key}='{escaped}'"  # backslashes are escapes only before a quote
+    override = quoted(override)
     return f"++{override}" if any(f"{key}.".startswith(f"{section}.") for section in OPEN_SECTIONS) else override
+
+
+def quoted(override: str) -> str:
+    """An override with quotes for Hydra if its value is not ASCII, or has ``=``, such as an address with a query."""
+    key, _, value = override.partition("=")
+    is_plain = value.isascii() and ("=" not in value or _CALL.match(value))
+    if is_plain or value[:1] in ("'", '"', "[", "{", "$"):
+        return override
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
+    return f"{key}='{escaped}'"  # backslashes are escapes only before a quote
 
 
 def plain_sections(config: Any, wanted: Collection[str] | None = None) -> dict[str, Any]:

@@ -214,8 +214,11 @@ def test_a_key_in_the_address_goes_with_every_request_and_is_shown_nowhere(tmp_p
         address = f"actor.base_url='{server.url}?api-key={KEY}&api-version=2024'"
         assert evaluate(server, tmp_path, address, "actor.model=null") == 0
         assert set(paths) == {f"/v1/chat/completions?api-key={KEY}&api-version=2024"}
-        assert evaluate(server, tmp_path, address.replace("'", "")) == 2  # Hydra wants the quotes
-    written = "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
+        pasted = address.replace("'", "")  # as a shell passes it on
+        assert evaluate(server, tmp_path / "pasted", pasted, "actor.model=null") == 0
+        assert evaluate(server, tmp_path / "swept", pasted, "actor.model=null", "seed.val=1,2", "-m") == 0
+        assert set(paths) == {f"/v1/chat/completions?api-key={KEY}&api-version=2024"}
+    written = "".join(path.read_text("utf-8") for path in tmp_path.rglob("*") if path.is_file())
     assert KEY not in written + printed(capsys)
 
 

@@ -144,6 +144,8 @@ def play(
         text = _ask(lines, out, echo)
         if text is None:
             break
+        if not text.strip():
+            continue
         action = _action(text, lookup)
         if action is None:
             print(f"{text!r} is not one of {_legal(env, lookup)}.", file=out)

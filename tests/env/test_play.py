@@ -50,6 +50,28 @@ class ThreeValues:
         return "a room"
 
 
+class Echoes:
+    """Shows what was said to it."""
+
+    said: tuple[str, ...] = ()
+
+    def reset(self, seed: int) -> None:
+        pass
+
+    def step(self, action: str) -> Any:
+        self.said = (*self.said, action)
+        return self.render(), 1.0, action == "bye", {}
+
+    def render(self) -> str:
+        return f"said {self.said}"
+
+
+def test_an_empty_line_is_no_action_and_costs_no_turn(monkeypatch, capsys) -> None:
+    assert run(monkeypatch, f"{__name__}:Echoes", lines="hello\n\n  \nbye\n") == 0
+    out = capsys.readouterr().out
+    assert "said ('hello', 'bye')" in out and "after 2 actions" in out
+
+
 def test_a_step_that_returns_something_else_is_one_sentence(monkeypatch, capsys) -> None:
     assert run(monkeypatch, f"{__name__}:ThreeValues", lines="go\n") == FAILED
     assert capsys.readouterr().err == (

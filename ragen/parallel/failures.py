@@ -278,7 +278,9 @@ class Failures:
             return
         first = self._environments.records[blamed[0]]
         story = f"{failure.describe()} at {first.spec.describe()}.{_indented(failure.stacks)}"
-        self._messages.warn(first.spec, f"its worker {failure.what}", "", story)
+        is_retried = failure.may_come_from_outside and first.kills < self._settings.max_restarts
+        then = _ONCE_MORE if is_retried else ""  # else a line on the environment says what follows
+        self._messages.warn(first.spec, f"its worker {failure.what}", then, story)
         for env_id in blamed:
             self._worker_lost(self._environments.records[env_id], failure, order, asked, is_shared)
 
@@ -311,7 +313,8 @@ class Failures:
         self._restarts[lane] += 1
         self._kills[lane] += failure.may_come_from_outside
         then = recovery.decide_lane(failure, self._restarts[lane], self._settings)
-        story = f"{failure.describe()}.{_indented(failure.stacks)}"
+        follows = " A new worker takes over." if then is LaneThen.RESTART else ""
+        story = f"{failure.describe()}.{follows}{_indented(failure.stacks)}"
         self._messages.say(story, failure.what if failure.cause is Cause.START else None)
         if then is LaneThen.RESTART:
             return

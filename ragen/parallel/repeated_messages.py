@@ -87,10 +87,12 @@ class RepeatedMessageFilter:
             if not seen.env_ids or (len(seen.env_ids) < seen.logged and not is_end):
                 continue
             what = seen.whats.pop() if len(seen.whats) == 1 else kind.what
-            more = counted(len(seen.env_ids), "more environment")
-            where = f"{more} of tag {kind.tag!r} (env {_ranges(seen.env_ids)})"
+            others, of_tag = seen.env_ids - {seen.first}, f"of tag {kind.tag!r}"
+            where = f"{counted(len(others), 'more environment')} {of_tag} (env {_ranges(others)})"
+            if seen.first in seen.env_ids:
+                where = f"{where}, and env {seen.first} again" if others else f"env {seen.first} {of_tag} again"
             self._log.warning("%s", f"{where}: {what}. {kind.then}".rstrip())
-            seen.logged += len(seen.env_ids)
+            seen.logged += len(others)
             seen.env_ids, seen.whats = set(), set()
 
     def forget(self) -> None:

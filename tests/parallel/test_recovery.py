@@ -199,7 +199,7 @@ def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_b
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2, said
     for line in said:
-        assert line.endswith("ended with its supervisor process, which was killed by SIGKILL.")
+        assert line.endswith("ended with its supervisor process, which was killed by SIGKILL. A new worker takes over.")
 
 
 @of_processes

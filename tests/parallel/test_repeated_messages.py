@@ -121,6 +121,33 @@ def test_the_counted_are_listed_in_short(caplog: pytest.LogCaptureFixture) -> No
     assert said == ["env 4 broke. It is over.", "5 more environments of tag 'T' (env 1-3, 7, 9): it broke. It is over."]
 
 
+def test_the_first_that_fails_again_is_not_counted_with_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    messages = RepeatedMessageFilter(logging.getLogger("again"))
+    for fails in ([4, 2, 4, 3], [4]):
+        for env_id in fails:
+            messages.warn(spec(env_id), "it broke", "It is over.", f"env {env_id} broke.")
+        messages.sum_up(is_end=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "env 4 broke. It is over.",
+        "2 more environments of tag 'T' (env 2-3), and env 4 again: it broke. It is over.",
+        "env 4 of tag 'T' again: it broke. It is over.",
+    ]
+
+
+@each_kind
+def test_a_killed_worker_is_told_with_what_follows(caplog: pytest.LogCaptureFixture, kill_lanes: Any) -> None:
+    with caplog.at_level(logging.WARNING), EnvStateManager(many("is killed", "turn 0", max_restarts=1)) as manager:
+        play(manager, 1)
+    at_work = [record.getMessage() for record in caplog.records if "was killed by SIGKILL at env" in record.message]
+    assert at_work and at_work[0].endswith("'). Retrying on a rebuilt environment.")
+    caplog.clear()
+    settings = config({"Walk": {"env_type": "support.faulty_envs:Walk"}}, [("Walk", 2)], use_multiprocessing=True)
+    with caplog.at_level(logging.WARNING), EnvStateManager(settings) as manager:
+        play(manager, 2, lambda turn: turn == 1 and kill_lanes(manager))
+    idle = [record.getMessage() for record in caplog.records]
+    assert idle and all(line.endswith(" was killed by SIGKILL. A new worker takes over.") for line in idle)
+
+
 def test_what_lasts_is_a_warning_once_and_then_information(caplog: pytest.LogCaptureFixture) -> None:
     messages = RepeatedMessageFilter(logging.getLogger("once"))
     with caplog.at_level(logging.INFO):

@@ -81,7 +81,7 @@ class CheckReport:
         costs: The measured costs.
         advice: ``"parallel"``, ``"sequential"`` or ``"fix"`` (something must be fixed first).
         line: The line for the configuration, or what to fix first.
-        reason: The reason.
+        reason: The reason; all failures with their fixes if something must be fixed.
         section: The section of the configuration that the line belongs to.
     """
 
@@ -135,19 +135,22 @@ class CheckReport:
         again = _found_before(self.findings)
         for check, found in self.findings.items():
             fix = f"\n[italic]{escape(found.fix)}[/italic]" if found.fix else ""
-            text = f"the same failure as in {again[check]!r}" if check in again else found.text
-            findings.add_row(check, _MARKS[found.status], escape(text) + fix)
+            text = escape(found.text) + fix
+            if found.status == "fail":
+                text = f"the same failure as in {again[check]!r}" if check in again else "see below"
+            findings.add_row(check, _MARKS[found.status], text)
         yield Trimmed(findings)
         if self.costs.turn:
             seconds = self.costs.build, self.costs.reset, self.costs.turn
             costs = Table("build", "reset", "turn", "computing", title="Costs", title_justify="left")
             costs.add_row(*map(in_words, seconds), f"{self.costs.busy:.0%}")
             yield Trimmed(costs)
-        line, reason = escape(self.line), escape(self.reason)
+        reason = escape(self.reason)
         if self.ok:
+            line = escape(self.line)
             yield f"{reason} In the configuration:\n[bold]{self.section}:\n  {line}[/bold]".lstrip()
         else:
-            yield f"[bold]{line}[/bold]\n{reason}".rstrip()
+            yield f"[bold]fix this first:[/bold] {reason}"
 
 
 def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turns: int) -> CheckReport:
@@ -180,15 +183,15 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
 
 
 def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:
-    """What must be fixed first, and the fixes of all failures; None if there are none."""
+    """What must be fixed first, and all failures with their fixes; None if there are none."""
     failed = {check: found for check, found in findings.items() if found.status == "fail"}
     if not failed:
         return None
     first, again = next(iter(failed)), _found_before(failed)
     todo = [
-        f"{check}: {found.fix or found.text}"
+        f"{check}: {found.text}" + (f"\n  {found.fix}" if found.fix else "")
         for check, found in failed.items()
-        if check not in again and (found.fix or check != first)
+        if check not in again
     ]
     for check in dict.fromkeys(again.values()):
         others = ", ".join(other for other, same in again.items() if same == check)

@@ -272,7 +272,7 @@ class Examination:
 
     def _replays_on_a_used_object(self) -> Finding:
         if difference := self._difference(self._here, _FIRST):
-            fix = "reset() must set everything that an earlier episode may have changed; and do not use the time."
+            fix = "reset() must set everything that an earlier episode may have changed."
             return _unlike(difference, fix)
         return Finding("ok", "a reused object behaves the same")
 

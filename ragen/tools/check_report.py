@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ragen.errors import without_values
 from ragen.output import Trimmed
+from ragen.parallel.placement import ITEM_S, MESSAGE_S
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 Status = Literal["ok", "note", "warn", "fail", "main", "skip"]
 Advice = Literal["parallel", "sequential", "fix"]
 
-CHEAP = 20e-6  # seconds per turn, including resets, below which a worker's messages cost more
-MIDDLING = 10 * CHEAP  # up to here the gain depends on the number of environments, which `auto` measures
+CHEAP = 2 * ITEM_S  # seconds per turn, including resets, below which a worker's messages cost more
+MIDDLING = 5 * MESSAGE_S  # up to here the gain depends on the number of environments, which `auto` measures
 WAITING = 0.3  # fraction of computing below which an environment counts as waiting
 
 _MARKS = {
@@ -168,18 +169,18 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
     share = costs.turn + costs.reset / turns
     cost = f"a turn takes about {in_words(share)}, including its share of resets"
     if share < CHEAP:
-        reason = f"Workers would not pay off: {cost}, less than the messages to a worker; auto detects this too."
+        reason = f"Workers do not pay: {cost}, less than the messages to a worker; auto detects this too."
         return report("sequential", sequential, reason)
     if costs.busy < WAITING:
         reason = (
-            f"It waits for {1 - costs.busy:.0%} of a turn, and computes for the rest: more workers than there are "
-            "processors pay. With max_workers: null, auto starts as many as such environments can use."
+            f"Workers pay, also more than there are processors: it waits for {1 - costs.busy:.0%} of a turn, and "
+            "computes for the rest. With max_workers: null, auto starts as many as such environments can use."
         )
         return report("parallel", "use_multiprocessing: auto", reason)
     if share < MIDDLING:
         reason = "whether workers pay depends on how many environments there are, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{cost.capitalize()}: {reason}")
-    return report("parallel", "use_multiprocessing: true", f"{cost.capitalize()}.")
+    return report("parallel", "use_multiprocessing: true", f"Workers pay: {cost}.")
 
 
 def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:

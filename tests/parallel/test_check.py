@@ -371,17 +371,19 @@ def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_
 
 
 @pytest.mark.parametrize(
-    ("turn", "reset", "advice", "line"),
+    ("turn", "reset", "advice", "line", "told"),
     [
-        (4e-6, 1e-5, "sequential", 'sequential_env_types: ["support.check_cases:Walk"]'),
-        (4e-6, 1e-3, "parallel", "use_multiprocessing: auto"),
-        (5e-3, 1e-3, "parallel", "use_multiprocessing: true"),
+        (4e-6, 1e-5, "sequential", 'sequential_env_types: ["support.check_cases:Walk"]', "Workers do not pay: a turn"),
+        (4e-6, 1e-3, "parallel", "use_multiprocessing: auto", "whether workers pay depends"),
+        (3e-4, 1e-3, "parallel", "use_multiprocessing: auto", "whether workers pay depends"),
+        (9e-4, 1e-5, "parallel", "use_multiprocessing: auto", "whether workers pay depends"),
+        (5e-3, 1e-3, "parallel", "use_multiprocessing: true", "Workers pay: a turn takes about 5.12 ms"),
     ],
 )
-def test_the_line_for_the_configuration_follows_from_what_a_turn_costs(turn, reset, advice, line):
+def test_the_line_for_the_configuration_follows_from_what_a_turn_costs(turn, reset, advice, line, told):
     costs = EnvCosts(turn=turn, reset=reset, busy=1.0)
     report = advise("support.check_cases:Walk", {}, costs, turns=8)
-    assert (report.advice, report.line) == (advice, line)
+    assert (report.advice, report.line) == (advice, line) and told in report.reason
 
 
 def test_names_that_a_reset_gives_to_actions_are_played():

@@ -26,7 +26,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class CommandParser(ArgumentParser):
-    """An ``ArgumentParser`` that suggests similar options.
+    """An ``ArgumentParser`` that suggests similar options, and takes none for another that begins like it.
 
     Attributes:
         examples: Command lines, shown at the end of the help, each in a line of its own to be copied whole.
@@ -43,7 +43,7 @@ class CommandParser(ArgumentParser):
             examples: See the class.
             **options: Those of ``ArgumentParser``.
         """
-        super().__init__(*args, **options)
+        super().__init__(*args, allow_abbrev=False, **options)
         self.examples = examples
 
     def format_help(self) -> str:

@@ -478,6 +478,9 @@ def test_wrong_arguments_are_told_in_a_sentence(capsys):
     assert "unknown key 'colour'" in capsys.readouterr().err
     assert checks.main(["support.check_cases:Walk", "seeds=5"]) == REFUSED
     assert "Did you mean '--seeds 5'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        checks.main(["support.check_cases:Walk", "--seed", "5"])
+    assert stopped.value.code == REFUSED and "--seed 5. Did you mean '--seeds'?" in capsys.readouterr().err
 
 
 def test_an_address_where_no_server_answers_is_told_with_what_to_do(capsys, monkeypatch):

@@ -31,13 +31,15 @@ def checked_done(env: Any, done: Any) -> bool:
 
 
 def check_success(env: Any, info: Mapping[str, Any], key: str = "success") -> None:
-    """Check that an info's success is a bool, 0, 1, or an array or scalar of one of these; None is not known.
+    """Check that an info's success is a bool or a number, or an array or scalar of one; None is not known.
+
+    A fraction counts as RAGEN counts it: whatever is not 0 is a success.
 
     Raises:
         ReturnError: It is something else, such as ``"no"``, which would count as a success.
     """
     success = info.get(key)
-    if success is not None and not is_flag(success):
+    if success is not None and not (is_flag(success) or is_reward(success)):
         raise wrong(env, "step", success, "True or False", f"info[{key!r}]")
 
 

@@ -85,6 +85,17 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_long_values_stand_below
 
 
 @with_browser
+def test_an_example_is_opened_at_the_top_of_the_window(browser, tmp_path):
+    page, _ = browser
+    page.look(1200)
+    failed = [episode(*[turn() for _ in range(40)], env_id=n, success=0.0) for n in range(3)]
+    shown(page, tmp_path / "r.html", failed)
+    page.value("document.querySelector('[data-show]').click()")
+    page.until("document.querySelectorAll('details.row .turn').length > 30")
+    page.until("Math.abs(document.querySelector('form').getBoundingClientRect().top) < 50")
+
+
+@with_browser
 def test_trajectories_are_put_in_the_order_of_their_rewards_or_turns(browser, tmp_path):
     page, complaints = browser
     rewards = [0.5, -1.0, 2.0]

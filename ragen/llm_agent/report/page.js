@@ -161,11 +161,12 @@
     all.hidden = only === null;
   }
 
-  function show(number) {
+  async function show(number) {
     only = number;
     apply();
     const row = document.getElementById("row-" + number);
     row.open = true;
+    await fill(row, number); // before that, the page may be too short to scroll this far
     form.scrollIntoView();
   }
 

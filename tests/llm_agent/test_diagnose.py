@@ -171,6 +171,7 @@ def test_a_run_that_is_still_written_is_read_as_far_as_it_goes(tmp_path, capsys)
         (["--scorer", "m", "actor.base_url=http://localhost:1/v1"], "one scorer"),
         (["actor.model=m"], "one scorer"),
         (["trainer.x=1"], "'actor.'"),
+        (["another"], "diagnose takes one run, and 'another' is named besides"),
         (["actor.base_url=http://localhost:1/v1"], "actor.tokenizer"),
         (["--scanner", "nothing"], "'nothing'"),
         (["--scorer", "/no/such/folder"], "--scorer /no/such/folder: "),

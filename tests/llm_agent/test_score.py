@@ -193,6 +193,7 @@ def test_an_earlier_score_of_the_same_run_is_put_aside_from_any_folder(run, tmp_
         (["--reward", "test_score:failing"], "env 0: it raised ValueError: it is Tuesday (" + __file__),
         (["--reward", "test_score:nowhere"], "--reward is 'test_score:nowhere'"),
         (["--parser", "test_score:a_text"], "env 0, turn 1: it returned the text 'Up'"),
+        (["--reward", "test_score:a_text"], "env 0: it returned the text 'Up'; expected"),
         (["--parser", "test_score:no_names"], "turn 1: it returned 3 among its actions"),
         (["actor.model=other"], "'actor.model' does not affect a score"),
         (["es_manager.val.env_configs.n_groups=[1,1,3,3]"], "are the rows those of its run.json"),

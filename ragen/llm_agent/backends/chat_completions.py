@@ -23,6 +23,7 @@ from ragen.settings import one_line
 _MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger
 _ROUNDING = 1e-3  # tolerance for log-probabilities above 0
 _LONGEST_REASON = 40  # characters of a finish_reason
+_BEGIN = 4096  # bytes of an unreadable answer
 _RETRIED_STATUS = frozenset({408, 409, 425, 429})
 _SERVER_FAULTS = frozenset({"error", "abort"})
 """Values of ``finish_reason`` with which the server, not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
@@ -77,7 +78,8 @@ def read_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise UnreadableAnswerError(one_line(error)) from None
+        begin = " ".join(body[:_BEGIN].decode("utf-8", "replace").split())  # shortened once keys are removed
+        raise UnreadableAnswerError(f"{one_line(error)}; it begins with: {begin}") from None
 
 
 def read_completion(body: bytes) -> Reply:

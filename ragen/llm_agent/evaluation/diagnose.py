@@ -230,6 +230,10 @@ def _scorer(model: str | None, overrides: Sequence[str]) -> Scorer:
     from ragen.settings import override_key, setting
 
     if wrong := [word for word in overrides if not override_key(word).startswith("actor.")]:
+        if "=" not in wrong[0]:
+            raise ConfigError(
+                f"ragen diagnose takes one run, and {wrong[0]!r} is named besides; diagnose it separately."
+            )
         raise ConfigError(f"{wrong[0]!r} is no key of a scorer; expected keys that begin with 'actor.'.")
     config = load_config("base", overrides)
     address = setting(config, "actor.base_url", str, None)

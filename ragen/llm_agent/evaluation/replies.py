@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ragen.commands import counted
+
 JUDGED, ENV_ERROR, MISSING_REPLY = "judged", "env error", "missing reply"
 KINDS = ("cut_off", "filtered", "refused", "empty", "tool_calls")
 """What may be wrong with a reply; a record's reply has the name where it is so."""
@@ -45,8 +47,8 @@ def kinds_of(replies: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def replies_line(counts: Mapping[str, Any]) -> str:
     """The counts as words, such as ``96 replies: 3 cut off, 1 refused; finish reasons: length 3, stop 93``."""
-    wrong = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in KINDS if counts[kind]]
-    reasons = [f"{reason} {count}" for reason, count in counts["finish_reasons"].items()]
-    told = f"{counts['count']} {'reply' if counts['count'] == 1 else 'replies'}"
+    wrong = [f"{counts[kind]:,} {kind.replace('_', ' ')}" for kind in KINDS if counts[kind]]
+    reasons = [f"{reason} {count:,}" for reason, count in counts["finish_reasons"].items()]
+    told = counted(counts["count"], "reply", "replies")
     faults = ", ".join(wrong) or "none cut off, empty or refused by the server"
     return f"{told}: {faults}; finish reasons: {', '.join(reasons)}"

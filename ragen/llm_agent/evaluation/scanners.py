@@ -118,13 +118,13 @@ def repeated_text(records: Sequence[Record]) -> Iterator[Finding]:
 
 
 def never_valid(records: Sequence[Record]) -> Iterator[Finding]:
-    """Episodes of at least two turns none of whose replies gave a valid action."""
+    """Episodes of at least two turns in none of which an action was executed that the environment called valid."""
     for record in records:
         turns = range(len(record["actions"]))
         if len(turns) < 2 or outcome(record) != JUDGED:
             continue
         if not any(record["actions"][at] and _info(record, at).get("action_is_valid", True) for at in turns):
-            why = f"none of {len(turns)} turns had a valid action"
+            why = f"in none of {len(turns)} turns was an action executed that the environment called valid"
             yield Finding(record["env_id"], why, excerpt=_excerpt(_nth(_replies(record), 1)))
 
 

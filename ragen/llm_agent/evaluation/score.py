@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.commands import CommandParser, command
-from ragen.errors import ConfigError, described_with_place
+from ragen.errors import ConfigError, described_with_place, in_short
 from ragen.output import new_console
 from ragen.returned import is_flag
 from ragen.settings import override_key
@@ -201,6 +201,8 @@ def rewarded(record: Record, reward: Callable[[Record], Any], name: str) -> Reco
     if not is_flag(success):
         raise ConfigError(f"{where}: it returned success = {success!r}; expected True or False.")
     given: Any = values.get("rewards", record["rewards"])
+    if isinstance(given, str):
+        raise ConfigError(f"{where}: it returned the text {in_short(given)}; expected {turns} finite numbers, or one.")
     given = given.tolist() if hasattr(given, "tolist") else given
     rewards = list(given) if isinstance(given, Sequence) else [0.0] * (turns - 1) + [given] if turns else []
     if len(rewards) != turns or not all(map(_is_number, rewards)):

@@ -14,7 +14,7 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Request, Sampling
 from ragen.llm_agent.backends import journal as journal_module
-from ragen.llm_agent.backends.openai_settings import ApiSettings
+from ragen.llm_agent.backends.openai_settings import Access, ApiSettings
 from ragen.llm_agent.evaluation import command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records
 from support.chat_server import chat_server, completion, cut, fail, raw, say
@@ -136,6 +136,14 @@ def test_a_trajectory_without_a_reply_is_no_success_of_the_command(tmp_path, cap
     with chat_server(script) as server:
         assert evaluate(server, tmp_path, "agent_proxy.max_turn=3") == 3
     assert "ended without a reply" in printed(capsys)
+
+
+def test_an_answer_that_is_no_json_is_quoted_without_the_key():
+    with chat_server(lambda prompt, tries: raw(f"<html>\n gateway {KEY}{'x' * 999}", "text/html")) as server:
+        backend = openai.OpenAIBackend(ApiSettings("tiny", server.url, max_retries=0), Access(KEY))
+        (reply,) = backend.generate([Request(0, 0, "T", [{"role": "user", "content": "a"}])], Sampling())
+        backend.close()
+    assert "; it begins with: <html> gateway ***xx" in reply.error and len(reply.error) < 310
 
 
 def test_an_answer_that_is_nested_too_deeply_is_asked_for_again():

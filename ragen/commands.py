@@ -43,7 +43,7 @@ class CommandParser(ArgumentParser):
             examples: See the class.
             **options: Those of ``ArgumentParser``.
         """
-        super().__init__(*args, allow_abbrev=False, **options)
+        super().__init__(*args, **{"allow_abbrev": False, **options})
         self.examples = examples
 
     def format_help(self) -> str:

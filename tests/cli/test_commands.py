@@ -251,6 +251,18 @@ def test_a_usage_asks_for_no_more_than_is_needed(capsys):
     assert run(capsys, "compare", "a")[2].endswith("required: B\n")
 
 
+@pytest.mark.parametrize("command", ["rollout", "eval actor.model=m"])
+def test_a_temperature_that_validation_does_not_use_is_refused(capsys, command):
+    sampling = "actor_rollout_ref.rollout"
+    assert main([*command.split(), "--cfg", f"{sampling}.temperature=0.9"]) == 2
+    assert (
+        f"no effect with mode=val, which samples with {sampling}.val_kwargs.temperature=0.5" in capsys.readouterr().err
+    )
+    assert main([*command.split(), "--cfg", "mode=train", f"{sampling}.temperature=0.9"]) == 0
+    both = f"{sampling}.temperature=0.9", f"{sampling}.val_kwargs.temperature=0.7"
+    assert main([*command.split(), "--cfg", *both]) == 0
+
+
 def test_a_misspelt_option_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rollout", "--confg-name", "mixed")
     assert code == USAGE_ERROR and "Did you mean '--config-name'?" in err

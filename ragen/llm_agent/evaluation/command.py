@@ -19,8 +19,8 @@ from ragen.llm_agent.config.command_line import (
     add_sweep_argument,
     main_of,
 )
-from ragen.llm_agent.config.loading import load_config, settings_as_written, settings_of_base
-from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, run
+from ragen.llm_agent.config.loading import settings_as_written, settings_of_base
+from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, composed, run
 from ragen.settings import override_key
 
 PROG = "ragen eval"
@@ -64,7 +64,7 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
     """
     from omegaconf import OmegaConf
 
-    config, base = load_config(name, overrides, directory, further), settings_of_base()
+    config, base = composed(name, overrides, directory, further), settings_of_base()
     written = settings_as_written(config)
     folder = f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"
     given = {*map(override_key, overrides)}

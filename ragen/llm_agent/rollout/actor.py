@@ -26,12 +26,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload, runtime_checkable
 
 from ragen.commands import counted
-from ragen.errors import BackendError
+from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Activity, Backend, Reply, Request, Sampling, reply_facts
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.generation import Generation
 from ragen.returned import wrong
-from ragen.settings import count, number, setting
+from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -310,6 +310,24 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
         top_k=read("top_k", int, default.top_k, -1),
         max_tokens=count(config, f"{_ROLLOUT}.response_length", default.max_tokens, low=1),
     )
+
+
+def check_sampling_overrides(config: Any, overrides: Sequence[str]) -> None:
+    """Refuse an override of a sampling parameter that ``val_kwargs`` overrides in turn.
+
+    Raises:
+        ConfigError: It would have no effect.
+    """
+    if setting(config, "mode", str, None) != "val":
+        return
+    given = {*map(override_key, overrides)}
+    for name in ("do_sample", "temperature", "top_p", "top_k"):
+        key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
+        value, instead = setting(config, key, object, None), setting(config, own, object, None)
+        if key in given and own not in given and instead not in (None, value):
+            raise ConfigError(
+                f"{key}={value} has no effect with mode=val, which samples with {own}={instead}: set that."
+            )
 
 
 def requests_of(lm_inputs: AnyBatch) -> list[Request]:

@@ -22,9 +22,9 @@ from ragen.errors import BackendError, ConfigError, LimitReachedError, LimitUnme
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.loading import check_whole, read_max_turn, unread_sections
+from ragen.llm_agent.config.loading import check_whole, load_config, read_max_turn, unread_sections
 from ragen.llm_agent.config.report import wants_live, wants_report
-from ragen.llm_agent.rollout.actor import read_sampling
+from ragen.llm_agent.rollout.actor import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
@@ -153,7 +153,14 @@ def run(config: Any) -> int:
         backend.close()
 
 
-main = main_of(parser, PROG, run)
+def composed(name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None) -> Any:
+    """See :func:`~ragen.llm_agent.config.loading.load_config`; overrides that would have no effect are refused."""
+    config = load_config(name, overrides, directory, further)
+    check_sampling_overrides(config, overrides)
+    return config
+
+
+main = main_of(parser, PROG, run, composed)
 """Runs the command.
 
 Returns the exit code: 0, 1 if the rollout failed, 2 for an invalid configuration, 3 if a trajectory ended without a

@@ -150,7 +150,7 @@ def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     light("python", "script.py", folder=tmp_path)
     (report,) = (tmp_path / "reports").iterdir()
     replayed = light("ragen", "replay", str(report), folder=tmp_path, code=1)  # 1: it happened again
-    assert "It happened again, at turn 1: ValueError: not today." in replayed
+    assert "It happened again, at turn 1: ValueError: not today (failing.py, line " in replayed
 
 
 def test_what_needs_an_extra_names_the_command_that_installs_it(light, tmp_path):

@@ -411,14 +411,20 @@ def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, mod
             adapted.salted.setdefault(env_type, f"{where}:{line} hashes a text, which Python salts in each process")
 
 
+_FILLS = frozenset({"add", "append", "extend", "insert", "pop", "popleft", "setdefault", "update"})
+
+
 def _counters(tree: ast.Module, name: str) -> Iterator[int]:
-    """Lines in which a method of a class changes a class attribute."""
+    """Lines in which a method of a class changes a class attribute, or the list, dict or set that one holds."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == name:
             for inner in (
                 each for method in node.body if isinstance(method, ast.FunctionDef) for each in ast.walk(method)
             ):
                 targets = [inner.target] if isinstance(inner, ast.AugAssign) else getattr(inner, "targets", [])
+                targets = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
+                if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in _FILLS:
+                    targets = [inner.func.value]
                 if any(isinstance(each, ast.Attribute) and _is_class(each.value, name) for each in targets):
                     yield inner.lineno  # type: ignore[attr-defined]
 

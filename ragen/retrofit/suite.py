@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import importlib.util
 import json
 import logging
@@ -40,6 +41,7 @@ EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, which i
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
 ODD = ("", "fly", "Up Down", "<answer>Up</answer>", "search[lamp]", "1 + 1", "\u2191")
 _SECTIONS = ("es_manager", "custom_envs", "seed")
+_COUNTS = (int, float, list, dict, set)
 _PATIENCE = 120  # seconds that a tag may take; what takes longer waits for something that is not here
 
 
@@ -170,7 +172,7 @@ class Verdict:
             check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
             return (
                 f"{name} NOT REPRODUCIBLE {env_type}: {self.unrepeated}. Nothing can be compared with it: seed its "
-                "generators in reset(seed); sequential_env_types does not help. With --keep, "
+                "generators in reset(seed), and keep nothing in its module. With --keep, "
                 f"`{check}` in the checkout looks for the cause"
             )
         if self.differences:
@@ -182,7 +184,7 @@ class Verdict:
 
 
 class ClassCounters:
-    """Counters of an environment class, such as of its instances; each run begins with the same values."""
+    """What an environment class counts or collects, such as its instances; each run begins with the same values."""
 
     def __init__(self, env_type: str) -> None:
         """Store the current counters of the class of a type."""
@@ -194,12 +196,17 @@ class ClassCounters:
     def restore(self) -> None:
         """Restore the stored counters."""
         for name, value in self._read().items():
-            if name in self._values and value != self._values[name]:
-                setattr(self._class, name, self._values[name])
+            if name in self._values and repr(value) != repr(self._values[name]):
+                setattr(self._class, name, copy.deepcopy(self._values[name]))
 
     def _read(self) -> dict[str, Any]:
         values = vars(self._class) if self._class is not None else {}
-        return {name: value for name, value in values.items() if type(value) in (int, float) and name[:2] != "__"}
+        kept = {}
+        for name, value in values.items():
+            if type(value) in _COUNTS and name[:2] != "__":
+                with contextlib.suppress(Exception):  # something in it cannot be copied
+                    kept[name] = copy.deepcopy(value)
+        return kept
 
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:

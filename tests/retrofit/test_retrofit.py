@@ -613,6 +613,19 @@ def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tm
 
 @of_one
 @pytest.mark.processes
+def test_an_environment_that_collects_in_its_class_stays_in_main_and_is_equal(checkout):
+    counted = checkout / "ragen/env/counted/env.py"
+    text = counted.read_text().replace("built = 0", "built = []").replace("= CountedEnv.built\n", "= len(self.built)\n")
+    counted.write_text(text.replace("CountedEnv.built += 1", "CountedEnv.built.append(config)"))
+    ran = retrofit(checkout)
+    assert "counted stays in the main process: CountedEnv keeps state in its class" in ran.stdout
+    (line,) = (line for line in ran.stdout.splitlines() if line.startswith("  Counted"))
+    assert line.endswith("train equal, also to its own manager's; stays in the main process")
+    assert ran.returncode == 0
+
+
+@of_one
+@pytest.mark.processes
 def test_an_environment_that_does_not_repeat_itself_is_named_and_not_the_manager(checkout):
     walk = checkout / "ragen/env/walk/env.py"
     walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random()"))
@@ -622,7 +635,7 @@ def test_an_environment_that_does_not_repeat_itself_is_named_and_not_the_manager
     ran = retrofit(checkout)
     (line,) = (line for line in ran.stdout.splitlines() if line.startswith("  Walk") and " train " in line)
     assert "NOT REPRODUCIBLE walk: its own EnvStateManager played it twice with the same seeds and replies, " in line
-    assert "DIFFERS" not in ran.stdout and "sequential_env_types does not help" in line
+    assert "DIFFERS" not in ran.stdout and "keep nothing in its module" in line
     assert "`python -m ragen.tools.check walk length=999` in the checkout" in line
     assert "1 equal, 0 different, 2 not reproducible, 1 not compared." in ran.stdout
     assert "Everything was restored: environments are not reproducible." in ran.stdout

@@ -142,7 +142,9 @@ def test_another_parser_plays_the_same_replies_until_the_environment_shows_somet
         assert record["raw_replies"] == old["raw_replies"][: len(record["raw_replies"])]
         assert states_shown(record) == states_shown(old)[: len(record["raw_replies"])]
     results = json.loads((run / "scored/results.json").read_text())
-    assert results["missing_replies"] == len(apart) and "end early" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert results["missing_replies"] == len(apart) and "end early, where" in out
+    assert f"unfinished: {len(apart)} of 16 trajectories lack" in out
 
 
 def test_a_key_of_the_configuration_may_differ(run, tmp_path):

@@ -239,7 +239,7 @@ class Report:
         history: The metrics of each training step, ``<tag>/<metric>``.
         notes: Further sentences.
         about: Facts about the run.
-        unfinished: Says that the run has fewer trajectories than were planned; empty if it has all.
+        unfinished: Says that the run lacks trajectories or replies; empty if it has all.
         scanned: Findings of scanners.
         usage: ``requests``, ``retries``, ``prompt_tokens``, ``completion_tokens`` and ``cost`` (dollars).
     """

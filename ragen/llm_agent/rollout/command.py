@@ -29,7 +29,7 @@ from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import live_report, write_report_of
-from ragen.llm_agent.rollout.rollout_file import describe_run
+from ragen.llm_agent.rollout.rollout_file import describe_run, unfinished
 from ragen.llm_agent.rollout.stopping import (
     Limits,
     Stop,
@@ -142,9 +142,9 @@ def run(config: Any) -> int:
                 except StorageError as why:
                     _report_kept(proxy, file, why, stop)
                     return FAILED
-                code, scanned = _finish(proxy, mode, file, played_in, scanners)
+                code, scanned, told = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
-                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned)
+                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned, told)
                 last_words = _last_words(proxy, mode)
         for line in last_words:  # after closing the environments, which may log counted failures
             print(line)
@@ -250,8 +250,8 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
 
 def _finish(
     proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float, scanners: Mapping[str, Scanner]
-) -> tuple[int, Scan]:
-    """Sort the file, and print the results; returns the exit code and the scanners' findings."""
+) -> tuple[int, Scan, str]:
+    """Sort the file, and print the results; returns the exit code, the scanners' findings, and what is unfinished."""
     from ragen.llm_agent.evaluation.results import (
         RESULTS,
         evaluate,
@@ -288,10 +288,12 @@ def _finish(
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _report_failures(console, proxy, len(records) - len(file.kept))
+    if told := unfinished(file.path, records):
+        console.print(told, soft_wrap=True)
     if proxy.rollout_states and setting(proxy.config, "verbose", bool, False):
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
-    return _exit_code(results), scanned
+    return _exit_code(results), scanned, told
 
 
 def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:

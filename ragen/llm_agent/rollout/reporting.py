@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 
-def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: dict[str, float], scanned: Scan) -> None:
+def write_report_of(
+    proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: dict[str, float], scanned: Scan, unfinished: str
+) -> None:
     """Write ``report.html`` beside the trajectories, those of earlier runs included.
 
     Args:
@@ -28,6 +30,7 @@ def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: d
         file: The run's file.
         usage: The counts of all runs of the file.
         scanned: What scanners found in its trajectories.
+        unfinished: Says that the run lacks replies; otherwise empty.
 
     Raises:
         ConfigError: It cannot be written.
@@ -37,7 +40,7 @@ def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: d
     report = report_of(proxy, mode, earlier=file.kept.values())
     about = About.of_folder(file.path, [episode.seed for episode in report.episodes])
     path = file.path.with_name("report.html")
-    write_report(replace(report, about=about, usage=usage, scanned=scanned), path)
+    write_report(replace(report, about=about, usage=usage, scanned=scanned, unfinished=unfinished), path)
     print(f"report in {shown_path(path)}")
 
 

@@ -30,6 +30,7 @@ from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.loading import changed_settings, decisive_settings
+from ragen.llm_agent.evaluation.replies import MISSING_REPLY, outcome
 from ragen.llm_agent.evaluation.results import RESULTS, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 from ragen.llm_agent.trees.lineage import is_branch
@@ -395,23 +396,33 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def unfinished(rows: Path, records: Iterable[Mapping[str, Any]]) -> str:
-    """Says that a run has fewer trajectories than were planned, since its results are biased; otherwise empty.
+    """Says that a run lacks trajectories or replies, since its results are biased; otherwise empty.
 
     Args:
         rows: The file of its records. Without a readable ``run.json`` beside it the plan is unknown.
         records: Its records; branches are not counted.
     """
+    outcomes = [outcome(record) for record in records if not is_branch(record)]
+    count, missing = len(outcomes), outcomes.count(MISSING_REPLY)
+    planned = max(count, _planned(rows))
+    if not missing and count == planned:
+        return ""
+    lack = "lacks a reply" if missing == 1 else "lack a reply"
+    told = f"{missing if count == planned else count:,} of {counted(planned, 'trajectory', 'trajectories')}"
+    if missing:
+        told += f" {lack}" if count == planned else f", and {missing:,} of those {lack}"
+    return f"unfinished: {told}; episodes that end early are over-represented"
+
+
+def _planned(rows: Path) -> int:
+    """How many trajectories a run was to play, without branches; 0 if that is unknown."""
     try:
         about = read_about(rows.with_name(ABOUT))
     except ConfigError:
-        return ""
+        return 0
     section = f"es_manager.{about.get('mode')}"
     groups, size = about.get(f"{section}.env_groups"), about.get(f"{section}.group_size")
-    count = sum(not is_branch(record) for record in records)
-    if not isinstance(groups, int) or not isinstance(size, int) or count >= groups * size:
-        return ""
-    planned = counted(groups * size, "trajectory", "trajectories")
-    return f"unfinished: {count:,} of {planned}; episodes that end early are over-represented"
+    return groups * size if isinstance(groups, int) and isinstance(size, int) else 0
 
 
 def about_run(config: Any, mode: str) -> dict[str, Any]:

@@ -309,6 +309,35 @@ def test_what_is_told_of_a_stopped_run_says_that_it_is_unfinished(whole, tmp_pat
     assert said in (write_dataset(stopped, tmp_path / "dataset") / "README.md").read_text("utf-8")
 
 
+def test_what_is_told_of_a_run_that_lacks_replies_says_so_too(tmp_path, capsys):
+    def script(prompt, tries):
+        is_cut_off = "Turn 2" in prompt and sha256(prompt.encode()).digest()[0] % 2
+        return fail(400, "no") if is_cut_off else reply_to(prompt)
+
+    with chat_server(script) as server:
+        assert run(server, tmp_path / "lacking", "report=true") == 3
+    lacking, folder = sum("error" in one for one in rows(tmp_path / "lacking")), str(tmp_path / "lacking")
+    said = f"unfinished: {lacking} of 6 trajectories lack a reply; episodes that end early are over-represented"
+    assert 0 < lacking < 6 and said in capsys.readouterr().out
+    assert said in (tmp_path / "lacking/report.html").read_text("utf-8")
+    for main in (
+        lambda: report.main([folder]),
+        lambda: compare.main([folder, folder]),
+        lambda: diagnose_command.main([folder]),
+        lambda: score.main([folder, "--reward", "builtins:len"]),
+    ):
+        assert main() == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+    path = tmp_path / "lacking/rollouts.jsonl"
+    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
+    now = sum("error" in one for one in rows(tmp_path / "lacking"))
+    assert report.main([folder]) == 0
+    assert f"unfinished: 5 of 6 trajectories, and {now} of those lack a reply; epis" in capsys.readouterr().out
+    path.with_name("run.json").unlink()
+    assert report.main([folder]) == 0
+    assert f"unfinished: {now} of 5 trajectories lack a reply; epis" in capsys.readouterr().out
+
+
 def test_a_limit_of_minutes_ends_a_run_whose_server_stalls_and_is_that_of_the_next_run_too(tmp_path, capsys):
     with chat_server() as server:
         server.script = lambda prompt, tries: server.stall

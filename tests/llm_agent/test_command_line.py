@@ -79,7 +79,10 @@ def test_any_configuration_is_evaluated_behind_a_server_and_resumed_by_the_same_
 def test_a_set_that_is_stopped_says_how_much_of_it_is_left(capsys):
     stopped = main_of(evaluation.parser, "ragen eval", lambda config: 130)
     assert stopped(["--models", "a,b,c"]) == 130
-    assert "2 of 3 runs not started; to run them, repeat this command" in capsys.readouterr().err
+    assert (
+        "2 of 3 runs not started; to run them, repeat the original command, which also resumes this run"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("words", [["--models", "a,,b"], ["--models", "a,a"], ["--models=a", "actor.model=b"]])

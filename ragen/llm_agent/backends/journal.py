@@ -73,6 +73,7 @@ class ReplyJournal(Closing):
         self.faults: Counter[str] = Counter()
         self._known: dict[str, dict[str, Any]] = {}
         self._attempts: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()  # attempts that did not reach the server
         self._usage: Counter[str] = Counter(requests=0, retries=0)
         self._cost: Callable[[Usage], Usage] = lambda usage: {}
         self._unpriced = 0
@@ -135,7 +136,7 @@ class ReplyJournal(Closing):
             self._attempts[event["sent"]] = max(event["attempt"], self._attempts[event["sent"]])
             self._open.add((event["sent"], event["attempt"]))
             self._usage["requests"] += 1
-            self._usage["retries"] += event["attempt"] > 1
+            self._usage["retries"] += self._is_retry(event["sent"], event["attempt"])
         elif "answered" in event:
             self.replies += 1
             self._open.discard((event["answered"], event["attempt"]))
@@ -154,7 +155,12 @@ class ReplyJournal(Closing):
             self._usage["unconfirmed"] += has_arrived is None
             if has_arrived is False:
                 self._usage["requests"] -= 1
-                self._usage["retries"] -= event["attempt"] > 1
+                self._usage["retries"] -= self._is_retry(event["failed"], event["attempt"])
+                self._refused[event["failed"]] += 1
+
+    def _is_retry(self, key: str, attempt: int) -> bool:
+        """Whether an earlier attempt may have reached the server."""
+        return attempt - 1 > self._refused[key]
 
     def _priced(self, usage: Usage) -> dict[str, float]:
         return {**self._cost(usage), **usage}

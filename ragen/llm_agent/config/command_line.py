@@ -251,7 +251,8 @@ def run_command(
         if came >= STOPPED:
             if left := len(runs) - number:
                 them = "it" if left == 1 else "them"
-                print(f"{left} of {len(runs)} runs not started; to run {them}, repeat this command", file=sys.stderr)
+                whole = "repeat the original command, which also resumes this run"
+                print(f"{left} of {len(runs)} runs not started; to run {them}, {whole}", file=sys.stderr)
             break
     return code
 

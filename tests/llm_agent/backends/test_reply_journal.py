@@ -89,7 +89,22 @@ def test_the_servers_own_count_is_known_within_what_is_unconfirmed(tmp_path):
     with ReplyJournal(tmp_path / "j").open() as journal:
         counts = {name: journal.usage[name] for name in ("requests", "retries", "unconfirmed")}
         assert journal.faults == {"refused": 1, "HTTP 500": 2, "cut": 1}
-    assert counts == {"requests": 5, "retries": 4, "unconfirmed": 2}
+    assert counts == {"requests": 5, "retries": 3, "unconfirmed": 2}
+
+
+def test_a_first_request_after_refused_attempts_is_no_retry(tmp_path):
+    with ReplyJournal(tmp_path / "j").open() as journal:
+        for given_up in (False, True):
+            sent = journal.sent("k", REQUEST)
+            journal.failed("k", REQUEST, sent, "refused", is_given_up=given_up, has_arrived=False)
+        assert journal.usage == {"requests": 0, "retries": 0, "failed_requests": 1}
+    with ReplyJournal(tmp_path / "j").open() as journal:
+        first = journal.sent("k", REQUEST)
+        assert (journal.usage["requests"], journal.usage["retries"]) == (1, 0)
+        journal.failed("k", REQUEST, first, "HTTP 500", is_given_up=False)
+        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "refused", is_given_up=False, has_arrived=False)
+        journal.answered("k", REQUEST, journal.sent("k", REQUEST), REPLY, 0.5)
+        assert (journal.usage["requests"], journal.usage["retries"]) == (2, 1)
 
 
 class Disk:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from html import escape, unescape
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -189,24 +189,19 @@ def test_a_malformed_reply_is_shown_as_it_is():
     assert ("p", "class", "bad") in page.attributes
 
 
-def test_a_tag_of_the_prompt_is_not_shown_as_the_models():
+def test_a_tag_that_the_parser_put_is_not_shown():
     blocks = r'<div class="text [^>]*data-label="([^"]*)">(.*?)</div>'
 
     def said(text):
         reply = RawReply(f"<think>{text}", tag_added=True)
         return re.findall(blocks, html_of(episode(turn(reply=reply))))
 
-    assert said("never ends") == [("from the prompt", "&lt;think&gt;"), ("malformed reply", "never ends")]
+    assert said("never ends") == [("malformed reply", "never ends")]
     assert said("hm</think><answer>Up</answer>") == [("thought", "hm"), ("answer", "Up")]
-    assert said("hm <answer>Up</answer>") == [
-        ("from the prompt", "&lt;think&gt;"),
-        ("outside of tags", "hm "),
-        ("answer", "Up"),
-    ]
+    for text in ("<answer>Up</answer>", "hm <answer>Up</answer>"):
+        assert [(label, unescape(shown)) for label, shown in said(text)] == [("malformed reply", text)]
     assert said("<think>hm") == [("malformed reply", "&lt;think&gt;hm")]  # RAGEN's quirks put their tag there, too
-    assert said("") == [("from the prompt", "&lt;think&gt;")] and "the reply is empty" in html_of(
-        episode(turn(reply=RawReply("<think>", tag_added=True)))
-    )
+    assert said("") == [] and "the reply is empty" in html_of(episode(turn(reply=RawReply("<think>", tag_added=True))))
 
 
 @pytest.mark.parametrize("tag", ["<think>", "<answer>"])
@@ -520,7 +515,7 @@ def test_the_run_and_its_rows_show_replies_as_the_model_wrote_them(tag, tmp_path
     replies = [reply for line in rows.read_text("utf-8").splitlines() for reply in json.loads(line)["raw_replies"]]
     assert bodies[0] == bodies[1]
     assert shown and {unescape(reply) for reply in shown} < set(replies)
-    assert f'data-label="from the prompt">{escape(tag)}' in bodies[0]
+    assert "from the prompt" not in bodies[0]
 
 
 @pytest.mark.parametrize("config", [{"report": True}, {"output": {"report": True}}])

@@ -315,7 +315,7 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _raw_reply(written: str, reply: str) -> RawReply:
-    """A reply as it was in the rollout cache: with the tag of its prompt, with which its form in the chat begins."""
+    """A reply as it was in the rollout cache: with the tag with which its form in the chat begins."""
     from ragen.llm_agent.prompting.replies import ANSWER, THINK  # here, since it imports numpy, and help comes at once
 
     tag = next((tag for tag in (THINK, ANSWER) if reply.startswith(tag) and not written.lstrip().startswith(tag)), "")

@@ -170,7 +170,8 @@ def _reply(tag: str, said: str) -> str:
     """A reply with its thought and answer marked; the text around them is shown too.
 
     Args:
-        tag: The opening tag at the end of its prompt; shown as such unless it opens the thought or the answer.
+        tag: The opening tag that the parser put before it, which is not shown. A reply is malformed if the tag opens
+            neither the thought nor the answer.
         said: What the model wrote.
     """
     tag = "" if said.lstrip().startswith(tag) else tag
@@ -179,13 +180,14 @@ def _reply(tag: str, said: str) -> str:
         if (span := _tagged(raw, name, position)) is not None:
             found.append((kind, *span))
             position = span[-1]
-    position = 0 if found and not found[0][1] else len(tag)
-    parts = [_block("rest", "from the prompt", raw[:position])]
+    if tag and not (found and found[0][1] == 0):
+        return _block("rest", "malformed reply", said) or '<p class="bad">the reply is empty</p>'
+    parts, position = [], 0
     for kind, start, inside, end, stop in found:
         parts += [_block("rest", "outside of tags", raw[position:start]), _block(kind, kind, raw[inside:end])]
         position = stop
     parts.append(_block("rest", "outside of tags" if found else "malformed reply", raw[position:]))
-    return "".join(parts) + ('<p class="bad">the reply is empty</p>' if tag and not said.strip() else "")
+    return "".join(parts)
 
 
 def _tagged(raw: str, tag: str, position: int) -> tuple[int, int, int, int] | None:

@@ -90,7 +90,7 @@ def names_of_actions(config: Any) -> Mapping[Any, str] | None:
 
 
 def tag_and_reply(turn: Mapping[str, Any]) -> tuple[str, str]:
-    """The opening tag that the prompt of a played turn ended with, if any, and what the model wrote after it."""
+    """The opening tag that was put before the reply of a played turn, if any, and what the model wrote."""
     raw = turn.get("llm_raw_response", turn.get("llm_response", ""))
     begins = raw.index(">") + 1 if getattr(raw, "tag_added", False) else 0
     return str(raw)[:begins], str(raw)[begins:]

@@ -165,16 +165,17 @@ def let_signals_pass(error: BaseException) -> None:
     """Raise an error again if a signal handler of this process raised it while an environment was running.
 
     These are a ``KeyboardInterrupt`` wherever Ctrl-C may raise one, and anything that is not an ``Exception``, such as
-    ``SystemExit``, if its traceback contains an installed handler. Everything else that an environment raises is its
-    own failure, in the main process and in workers alike: ``SystemExit``, ``asyncio.CancelledError``, ``GeneratorExit``
-    and its own subclasses of ``BaseException`` included. In the main process, an environment's own
-    ``KeyboardInterrupt`` cannot be distinguished from Ctrl-C, and is treated as one; workers ignore Ctrl-C.
+    ``SystemExit``, if its traceback contains an installed handler: also the ``KeyboardInterrupt`` of a handler of
+    SIGTERM in a program that ignores Ctrl-C, such as one that a script started in the background. Everything else that
+    an environment raises is its own failure, in the main process and in workers alike: ``SystemExit``,
+    ``asyncio.CancelledError``, ``GeneratorExit`` and its own subclasses of ``BaseException`` included. In the main
+    process, an environment's own ``KeyboardInterrupt`` cannot be distinguished from Ctrl-C, and is treated as one;
+    workers ignore Ctrl-C.
     """
     if isinstance(error, Exception) or not in_main_thread():
         return
-    if isinstance(error, KeyboardInterrupt):
-        is_signal = callable(signal.getsignal(signal.SIGINT))
-    else:
+    is_signal = isinstance(error, KeyboardInterrupt) and callable(signal.getsignal(signal.SIGINT))
+    if not is_signal:
         handlers = map(signal.getsignal, signal.valid_signals())
         codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
         is_signal = any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))

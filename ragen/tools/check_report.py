@@ -61,7 +61,7 @@ class EnvCosts:
     """The costs of an environment; the turn is 0 if it was not measured.
 
     Attributes:
-        build, reset, turn: Seconds, medians.
+        build, reset, turn: Seconds: means over an episode, of medians over several lifetimes.
         busy: The fraction of a turn in which it or a child process computes rather than waits. Time queued for a
             processor of a busy machine counts as neither.
     """

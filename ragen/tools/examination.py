@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from ragen.commands import counted
@@ -447,12 +447,12 @@ class Examination:
                     spent = spent.also(self._here.spent[self._spec.tag])
             folders.append(self._ask("working_directory"))
 
-        def seconds(order: Order) -> list[float]:
-            """The seconds of all but the first of a batch, whose caches are cold."""
-            return [each.seconds for outcomes in given[order] for each in outcomes[1:] or outcomes]
+        def seconds(order: Order) -> float:
+            """The mean of all but the first of a batch, whose caches are cold; each is the median of its lifetimes."""
+            each = [median(outcome.seconds for outcome in alike) for alike in zip(*given[order], strict=False)]
+            return fmean(each[1:] or each)
 
-        busy = min(1.0, spent.busy)
-        self._costs = EnvCosts(median(seconds(build)), median(seconds(reset)), median(seconds(play)), busy)
+        self._costs = EnvCosts(seconds(build), seconds(reset), seconds(play), min(1.0, spent.busy))
         return folders
 
     def _stays_small(self) -> Finding:

@@ -420,6 +420,10 @@ def test_an_unknown_environment_is_a_clear_error():
         check("no_such_env")
 
 
+def test_a_turn_costs_the_mean_of_turns_that_differ():
+    assert check(check_cases.SometimesSlow).costs.turn > 0.03 / 8
+
+
 def test_the_tables_show_findings_costs_and_the_line():
     findings = {"plays": Finding("fail", "raises [red]here[/red]", "fix [it]", "Traceback")}
     report = advise("t:T", findings, EnvCosts(turn=0.0123, busy=0.5), turns=8)

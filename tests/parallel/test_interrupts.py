@@ -242,6 +242,28 @@ def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(
         REGISTERED_ENVS.discard("signalled")
 
 
+def test_a_termination_is_no_failure_of_an_environment_in_a_program_that_ignores_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def handle(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Signalled, "number", signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, handle), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    register_env("signalled", Signalled)
+    try:
+        with EnvStateManager(
+            config({"S": {"env_type": "signalled"}}, [("S", 1)], use_multiprocessing=False)
+        ) as manager:
+            manager.reset()
+            with pytest.raises(KeyboardInterrupt):
+                manager.step(inputs([0], 1))
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+        REGISTERED_ENVS.discard("signalled")
+
+
 # Holding interrupts back
 
 

@@ -589,3 +589,12 @@ class ResetsSlowlyAndSavesALock(SavesALock):
 
     def load(self, state: Any) -> None:
         super().load(state)
+
+
+class SometimesSlow(Walk):
+    """Every third turn takes long."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps % 3 == 1:
+            time.sleep(0.03)
+        return super().step(action)

@@ -308,6 +308,7 @@ def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
         f"{tag} is not restored by its save() and load(): an episode that goes on from a snapshot, as after the loss "
         f"of a worker, may go on differently; {typed('check')} {env_type} says where"
         for tag, env_type in es_manager.not_restored().items()
+        if tag not in es_manager.not_deterministic()  # which a faithful load() cannot help
     ]
     return [*lines, es_manager.gain().describe()] if proxy.rollout_states else lines
 

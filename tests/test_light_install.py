@@ -146,7 +146,7 @@ def test_an_evaluation_asks_a_server(light, tmp_path):
 def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "script.py").write_text(PLAY_FAILING)
-    assert "use_multiprocessing" in light("ragen", "check", "bandit", folder=tmp_path)
+    assert "In the configuration:\nes_manager:" in light("ragen", "check", "bandit", folder=tmp_path)
     light("python", "script.py", folder=tmp_path)
     (report,) = (tmp_path / "reports").iterdir()
     replayed = light("ragen", "replay", str(report), folder=tmp_path, code=1)  # 1: it happened again

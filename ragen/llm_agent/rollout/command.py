@@ -299,16 +299,17 @@ def _finish(
 def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
     """The last lines: tags that are not deterministic or not restored, and the time saved by workers."""
     es_manager, _ = proxy.prepare(val=mode == "val")
+    differing = es_manager.not_deterministic()
     lines = [
         f"{tag} is not deterministic: a replay of its actions gave something else, so its results change from run to "
         f"run; {typed('check')} {env_type} says where"
-        for tag, env_type in es_manager.not_deterministic().items()
+        for tag, env_type in differing.items()
     ]
     lines += [
         f"{tag} is not restored by its save() and load(): an episode that goes on from a snapshot, as after the loss "
         f"of a worker, may go on differently; {typed('check')} {env_type} says where"
         for tag, env_type in es_manager.not_restored().items()
-        if tag not in es_manager.not_deterministic()  # which a faithful load() cannot help
+        if tag not in differing  # which a faithful load() cannot help
     ]
     return [*lines, es_manager.gain().describe()] if proxy.rollout_states else lines
 

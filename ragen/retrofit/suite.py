@@ -32,6 +32,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from ragen.commands import beside
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -165,22 +166,23 @@ class Verdict:
     own: bool = False
 
     def __str__(self) -> str:
-        name = f"  {self.played.tag:24} {self.played.mode:5}"
+        name = f"  {self.played.tag:24} {self.played.mode:5} "
         if self.unrepeated:
             env_type = self.played.entry["env_type"]
             settings = self.played.entry.get("env_config") or {}
             check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
-            return (
-                f"{name} NOT REPRODUCIBLE {env_type}: {self.unrepeated}. Nothing can be compared with it: seed its "
+            return beside(
+                name,
+                f"NOT REPRODUCIBLE {env_type}: {self.unrepeated}. Nothing can be compared with it: seed its "
                 "generators in reset(seed), and keep nothing in its module. With --keep, "
-                f"`{check}` in the checkout looks for the cause"
+                f"`{check}` in the checkout looks for the cause",
             )
         if self.differences:
-            return f"{name} DIFFERS {'; '.join(self.differences)}"
+            return beside(name, f"DIFFERS {'; '.join(self.differences)}")
         if self.skipped:
-            return f"{name} {self.skipped}"
+            return beside(name, self.skipped)
         equal = "equal, also to its own manager's" if self.own else "equal"
-        return f"{name} {equal}; stays in the main process" if self.stays else f"{name} {equal}"
+        return beside(name, f"{equal}; stays in the main process" if self.stays else equal)
 
 
 class ClassCounters:

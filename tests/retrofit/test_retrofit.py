@@ -15,6 +15,7 @@ from ragen.errors import RetrofitError
 from ragen.retrofit import backup, command
 from ragen.retrofit.checkout import METHODS, adapt, digests, edits_of_manager, recognise
 from ragen.retrofit.imports import KEPT, LEFT_OUT, modules, needed_modules, references
+from ragen.retrofit.suite import Played, Verdict
 from support.checkouts import ROOT, bytes_of, python, retrofit, write_checkout
 
 GENERATIONS = (2025, 2026)
@@ -542,6 +543,17 @@ def test_what_depends_on_salted_hashes_stays_in_main_unless_they_are_not_salted(
 
 
 # The proof
+
+
+def test_differences_are_wrapped_beside_their_tag_on_a_terminal_and_are_one_line_in_a_log(monkeypatch):
+    tag = Played("Walk", "val", {"env_type": "walk"}, {"train": 1}, -0.1)
+    told = str(Verdict(tag, differences=["in workers: episode 1, turn 2: the reward was 1.0 and is now 2.0"] * 5))
+    assert "\n" not in told and told.startswith(f"  {'Walk':24} val   DIFFERS in workers: ")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = str(Verdict(tag, differences=["in workers: the reward was 1.0 and is now 2.0"] * 5)).splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 80 and lines[0].startswith("  Walk  ")
+    assert {line[:33] for line in lines[1:]} == {" " * 33}
 
 
 @pytest.mark.processes

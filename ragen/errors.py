@@ -187,7 +187,8 @@ def place_of(error: BaseException) -> str:
 
     paths = sysconfig.get_paths()
     installed = tuple(f"{paths[name]}{os.sep}" for name in ("purelib", "platlib"))
-    others = (f"{os.path.dirname(__file__)}{os.sep}", "<")
+    pickler = [f"{folder}cloudpickle{os.sep}" for folder in installed]  # which we call on what users return
+    others = (f"{os.path.dirname(__file__)}{os.sep}", "<", *pickler)
     python = tuple(f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib"))
     called = [
         frame

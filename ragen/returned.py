@@ -121,8 +121,8 @@ def is_flag(value: Any) -> bool:
 
 
 def _name(env: Any) -> str:
-    """The class of an environment, or of the one that wrappers hide."""
+    """The name of an environment's class, of that of the one that wrappers hide, or of a class itself."""
     try:
-        return type(getattr(env, "unwrapped", env)).__name__
+        return (env if isinstance(env, type) else type(getattr(env, "unwrapped", env))).__name__
     except Exception:  # a wrapper's property may need what is closed
         return type(env).__name__

@@ -62,6 +62,7 @@ class EnvCosts:
 
     Attributes:
         build, reset, turn: Seconds: means over an episode, of medians over several lifetimes.
+        load: Seconds in which a member of a group loads what the first one saved after its reset; 0 if it is reset.
         busy: The fraction of a turn in which it or a child process computes rather than waits. Time queued for a
             processor of a busy machine counts as neither.
     """
@@ -70,6 +71,7 @@ class EnvCosts:
     reset: float = 0.0
     turn: float = 0.0
     busy: float = 1.0
+    load: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -142,9 +144,11 @@ class CheckReport:
             findings.add_row(check, _MARKS[found.status], text)
         yield Trimmed(findings)
         if self.costs.turn:
-            seconds = self.costs.build, self.costs.reset, self.costs.turn
-            costs = Table("build", "reset", "turn", "computing", title="Costs", title_justify="left")
-            costs.add_row(*map(in_words, seconds), f"{self.costs.busy:.0%}")
+            seconds = {"build": self.costs.build, "reset": self.costs.reset, "turn": self.costs.turn}
+            if self.costs.load:
+                seconds["reset, loaded"] = self.costs.load
+            costs = Table(*seconds, "computing", title="Costs", title_justify="left")
+            costs.add_row(*map(in_words, seconds.values()), f"{self.costs.busy:.0%}")
             yield Trimmed(costs)
         reason = escape(self.reason)
         if self.ok:
@@ -167,7 +171,10 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         if found.status == "main":
             return report("sequential", sequential, f"It must stay in the main process: {found.text}.")
     share = costs.turn + costs.reset / turns
+    least = costs.turn + (costs.load or costs.reset) / turns
     cost = f"a turn takes about {in_words(share)}, including its share of resets"
+    if costs.load:
+        cost += f", and {in_words(least)} in the members of a group that load the first one's reset"
     if share < CHEAP:
         reason = f"Workers do not pay: {cost}, less than the messages to a worker; auto detects this too."
         return report("sequential", sequential, reason)
@@ -177,8 +184,9 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
             "computes for the rest. With max_workers: null, auto starts as many as such environments can use."
         )
         return report("parallel", "use_multiprocessing: auto", reason)
-    if share < MIDDLING:
-        reason = "whether workers pay depends on how many environments there are, which auto measures."
+    if least < MIDDLING:
+        of_groups = " and how large their groups are" if costs.load else ""
+        reason = f"whether workers pay depends on how many environments there are{of_groups}, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{cost.capitalize()}: {reason}")
     return report("parallel", "use_multiprocessing: true", f"Workers pay: {cost}.")
 

@@ -21,6 +21,7 @@ from ragen.parallel.episode.pickled import PickledSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
+from ragen.returned import wrong
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise, in_words
 from ragen.tools.probe import Probe
 from ragen.tools.recording import (
@@ -50,6 +51,7 @@ SEEDS_RESET = 50  # seeds that are gone through there, so that levels that are k
 LEAK_PER_RESET, LEAK_PER_BATCH = 8_000, 500_000  # bytes
 HERE = {"PYTHONHASHSEED": "0", "TZ": "HERE+12"}
 HASH_SEEDS = range(2, 9)  # besides 0 and 1: all nine give two words of a set the same order once in about 250 times
+PAUSE_S = 1.1  # after a reset, so that a clock of whole seconds moves on: episodes are played faster than it shows
 DESCRIPTORS = 7  # that are taken in another process, so that the environment's own have other numbers
 ELSEWHERE: tuple[tuple[dict[str, str], int, str, str], ...] = (
     (
@@ -175,13 +177,14 @@ class Examination:
             names.update(dict.fromkeys(given))
             choices[seed] = given or self._actions or TEXT_ACTIONS
 
-        def played() -> tuple[Plan, Episodes]:
+        def played() -> tuple[Plan, Episodes, float]:
             plans = {seed: self._chosen(seed, of_seed, has_examples) for seed, of_seed in choices.items()}
             return record(self._here, _FIRST, plans, self._budget)
 
         unsent: Mishap | None = None
+        start = time.monotonic()
         try:
-            self._plan, self._first = played()
+            self._plan, self._first, reset_s = played()
         except Mishap as mishap:
             if mishap.phase not in ("send", "receive"):
                 raise
@@ -189,10 +192,12 @@ class Examination:
         if unsent:  # the rest is checked without the values that cannot be sent
             self._spec = replace(self._spec, game=SendableGame())
             self._worker.load(self._specs())
+            start = time.monotonic()
             try:
-                self._plan, self._first = played()
+                self._plan, self._first, reset_s = played()
             except Mishap as mishap:
                 return Finding("main", f"what it returns {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
+        played_s = time.monotonic() - start
         self._episode = max(self._plan.items(), key=lambda each: len(each[1]))
         actions = f"{', '.join(list(names)[:8])}{' ...' if len(names) > 8 else ''}"
         if self._has_examples:
@@ -203,9 +208,17 @@ class Examination:
         turns = sum(map(len, self._plan.values()))
         if unsent:
             return Finding("main", self._not_sent(), _TO_MAIN)
-        return Finding(
-            "ok", f"{counted(len(self._plan), 'episode')}, {counted(turns, 'turn')}; its actions are {actions}"
-        )
+        text = f"{counted(len(self._plan), 'episode')}, {counted(turns, 'turn')}; its actions are {actions}"
+        if all(seed in self._plan and self._is_whole(seed) for seed in self._seeds):
+            return Finding("ok", text)
+        turn_s = (played_s - reset_s * len(self._plan)) / turns
+        most = math.ceil(len(self._seeds) * (reset_s + self._turns * turn_s))
+        fix = f"The budget of {self._budget:g} s ended this early: --budget {most} plays all of it."
+        return Finding("note", text, fix)
+
+    def _is_whole(self, seed: int) -> bool:
+        """Whether an episode was played to its end, or for as many turns as are compared."""
+        return self._first[seed][-1].done or len(self._plan[seed]) == self._turns
 
     def _not_sent(self) -> str:
         """The keys of infos whose values cannot be sent between processes, with the first turn that returned each."""
@@ -229,9 +242,13 @@ class Examination:
             actions = tuple(rng.choices(choices, k=rng.choice((1, 1, 2))))
             if has_examples:
                 change = Change("example_action", (random.Random(f"{seed}, {turn}"),))
-                example = self._here.ask(Call([(_FIRST, change)]), f"while it chose an action for turn {turn + 1}")
+                where = f"while it chose an action for turn {turn + 1}"
+                example = self._here.ask(Call([(_FIRST, change)]), where)
+                if not isinstance(example, str):
+                    error = wrong(self._spec.env_class, "example_action", example, "text")
+                    raise Mishap("exception", f"ReturnError: {error}", where=where)
                 if example:
-                    self._has_examples, actions = True, (str(example),)
+                    self._has_examples, actions = True, (example,)
             yield actions
 
     # Whether it gives the same again
@@ -253,14 +270,17 @@ class Examination:
     def _replays_beside_another_object(self) -> Finding:
         """Replay on two objects that take turns; if results differ, on one of them alone, to find the cause."""
         shared = difference_of_two(self._first, self._here, (_SECOND, _THIRD), self._plan)
+        self._here.load([replace(self._spec, env_id=_SECOND, group_id=_GROUPS[_SECOND])])
         if shared:
-            self._here.load([replace(self._spec, env_id=_SECOND, group_id=_GROUPS[_SECOND])])
             if difference := self._difference(self._here, _SECOND):
                 fix = (
                     "All has to follow from the seed that reset() is given. What does not: the time, os.urandom, "
                     "unseeded generators, id(), threads, what objects of the class share."
                 )
                 return _unlike(difference, fix)
+        elif difference := self._difference_after_a_pause():
+            fix = "It depends on the time that passes, such as that since its reset. Count turns instead."
+            return _unlike(difference, fix, "it depends on how fast it is played: after a pause, ")
         self._replays = True
         if shared:
             fix = (
@@ -268,7 +288,13 @@ class Examination:
                 "is shared by all environments of a process, a generator too."
             )
             return _unlike(shared, fix, "two objects that take turns share state: ")
-        return Finding("ok", "two objects that take turns behave as one alone")
+        return Finding("ok", "two objects that take turns behave as one alone, also after a pause")
+
+    def _difference_after_a_pause(self) -> Difference | None:
+        """Replay the longest episode with a pause after its reset."""
+        seed, turns = self._episode
+        pause = min(PAUSE_S, self._budget)
+        return difference_from(self._first, self._here, _SECOND, {seed: turns}, self._budget + pause, pause)
 
     def _replays_on_a_used_object(self) -> Finding:
         if difference := self._difference(self._here, _FIRST):
@@ -350,6 +376,9 @@ class Examination:
                 return _unlike(difference, fix, "no snapshot can be taken: it ")
             fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
             return _unlike(difference, fix, "a snapshot is not faithful: ")
+        _, member = self._here.do(Reset([ResetOrder(i, self._episode[0], OPTIONS) for i in (_LEADER, _COPY)]))
+        if member.value.is_loaded:
+            self._costs = replace(self._costs, load=member.seconds)
         turns = "the first turn" if count == 1 else f"each of the first {count} turns"
         return Finding("ok", f"a snapshot after {turns} of seed {self._episode[0]} continues as the episode did")
 

@@ -86,7 +86,7 @@ Episodes = dict[int, list[Step]]
 
 def record(
     sandbox: Sandbox, env_id: int, plans: Mapping[int, Iterator[tuple[str, ...]]], budget: float
-) -> tuple[Plan, Episodes]:
+) -> tuple[Plan, Episodes, float]:
     """Play episodes; after so many seconds no further turn is begun, but one is played in any case.
 
     Args:
@@ -96,34 +96,39 @@ def record(
         budget: Seconds.
 
     Returns:
-        The turns that were played, and what they gave.
+        The turns that were played, what they gave, and the mean seconds of a reset.
 
     Raises:
         Mishap: A reset or a turn gave no result.
     """
     plan: Plan = {}
     episodes: Episodes = {}
-    end = time.monotonic() + budget
+    end, resets_s = time.monotonic() + budget, 0.0
     for seed, turns in plans.items():
         if episodes and time.monotonic() > end:
             break
         played = plan[seed] = []
+        start = time.monotonic()
         ((_, begun),) = _episode(sandbox, env_id, seed, [])
+        resets_s += time.monotonic() - start
         steps = episodes[seed] = [begun]
         for turn, actions in enumerate(turns):
             played.append(actions)
             steps.append(_step(sandbox, env_id, turn, actions, f"seed {seed}"))
             if steps[-1].done or time.monotonic() > end:
                 break
-    return plan, episodes
+    return plan, episodes, resets_s / max(1, len(plan))
 
 
 def difference_from(
-    expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan, seconds: float = inf
+    expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan, seconds: float = inf, pause: float = 0.0
 ) -> Difference | None:
-    """Where the same episodes first go otherwise; None if nowhere, as far as they are played in so many seconds."""
+    """Where the same episodes first go otherwise; None if nowhere, as far as they are played in so many seconds.
+
+    Each reset is followed by a ``pause``, in seconds.
+    """
     end = time.monotonic() + seconds
-    differences = _differences(expected, sandbox, env_id, plan)
+    differences = _differences(expected, sandbox, env_id, plan, pause)
     return _first(takewhile(lambda found: found or time.monotonic() < end, differences))
 
 
@@ -138,12 +143,16 @@ def difference_of_two(expected: Episodes, sandbox: Sandbox, env_ids: tuple[int, 
     return _first(chain(islice(ahead, alone), chain.from_iterable(zip(ahead, behind, strict=False))))
 
 
-def _differences(expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan) -> Iterator[Difference | None]:
+def _differences(
+    expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan, pause: float = 0.0
+) -> Iterator[Difference | None]:
     """Play the episodes, and compare each reset and turn with what it gave before."""
     for seed, turns in plan.items():
         for turn, step in _episode(sandbox, env_id, seed, turns):
             found = difference(turn, Step._fields, expected[seed][turn + 1], step)
             yield Difference(f"with seed {seed}, {found.describe()}") if found else None
+            if turn < 0:
+                time.sleep(pause)
 
 
 def _first(differences: Iterator[Difference | None]) -> Difference | None:

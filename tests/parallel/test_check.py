@@ -5,8 +5,10 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -15,18 +17,19 @@ from ragen.commands import REFUSED
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.parallel.kinds.process import supervisor
 from ragen.tools import check as checks
-from ragen.tools import examination
+from ragen.tools import examination, recording
 from ragen.tools.check import FIX_FIRST, NOTHING_TO_FIX, check_parallel
 from ragen.tools.check_report import EnvCosts, Finding, advise
 from support import check_cases
 
 ROOT = Path(__file__).resolve().parents[2]
-HASH_SEEDS = examination.HASH_SEEDS
+HASH_SEEDS, PAUSE_S = examination.HASH_SEEDS, examination.PAUSE_S
 
 
 @pytest.fixture(autouse=True)
 def few_hash_seeds(monkeypatch):
     monkeypatch.setattr(examination, "HASH_SEEDS", HASH_SEEDS[:1])
+    monkeypatch.setattr(examination, "PAUSE_S", 0.0)
 
 
 def check(env, config=None, **options):
@@ -177,6 +180,20 @@ def test_the_hash_seeds_that_were_compared_are_told_and_their_number_is_bounded_
     assert told in check(check_cases.Walk, budget=budget, turns=1).findings["replays elsewhere"].text
 
 
+def test_a_clock_that_moves_on_only_in_a_slow_episode_is_found_by_a_pause(tmp_path, monkeypatch):
+    clock = tmp_path / "clock"
+
+    def sleep(seconds):
+        clock.write_text(f"{seconds:.1f}")
+
+    monkeypatch.setattr(examination, "PAUSE_S", PAUSE_S)
+    monkeypatch.setattr(recording, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    report = check(check_cases.TellsASlowClock, {"flag": str(clock)})
+    finding = report.findings["replays in its process"]
+    assert finding.status == "fail" and "after a pause, with seed 1, at turn 1 the observation was" in finding.text
+    assert "after 0.0 s' and is now" in finding.text and "after 1.1 s'" in finding.text
+
+
 def test_a_clock_that_ticks_between_two_processes_is_not_taken_for_a_process_id(tmp_path):
     finding = check(check_cases.TellsTheSecond, {"flag": str(tmp_path)}).findings["replays elsewhere"]
     assert finding.status == "fail" and "at 08:12:1' and is now" in finding.text
@@ -278,6 +295,8 @@ def test_a_snapshot_that_cannot_be_pickled_is_told_once_with_what_save_may_retur
     finding = report.findings["snapshots"]
     assert "cannot pickle '_thread.lock' object" in finding.text and "faithful" not in finding.text
     assert "can be pickled" in finding.fix
+    assert "PicklingError: save()[1]['door'].lock cannot be pickled: " in finding.text, finding.text
+    assert "cloudpickle" not in finding.text
 
 
 def test_an_episode_of_one_turn_compares_no_snapshot_and_that_is_said():
@@ -386,6 +405,18 @@ def test_the_line_for_the_configuration_follows_from_what_a_turn_costs(turn, res
     assert (report.advice, report.line) == (advice, line) and told in report.reason
 
 
+def test_members_of_a_group_that_load_the_first_ones_reset_do_not_count_as_reset():
+    costs = EnvCosts(turn=1e-5, reset=1.6, load=1e-4)
+    report = advise("support.check_cases:Walk", {}, costs, turns=8)
+    assert report.line == "use_multiprocessing: auto"
+    told = "a turn takes about 200 ms, including its share of resets, and 22.5 us in the members of a group that load"
+    assert told in report.reason.lower() and "how large their groups are" in report.reason
+    console = Console(file=io.StringIO(), width=120)
+    console.print(report)
+    assert "reset, loaded" in console.file.getvalue() and "100 us" in console.file.getvalue()
+    assert check(check_cases.ResetsSlowlyAndSaves).costs.load > 0
+
+
 def test_names_that_a_reset_gives_to_actions_are_played():
     report = check(check_cases.NamesActionsAtReset, seeds=2)
     assert report.ok and "back 1, forth 1, back 2, forth 2" in report.findings["plays"].text
@@ -402,6 +433,21 @@ def test_actions_that_an_environment_chooses_itself_are_played():
     played = check(check_cases.Locked, seeds=2)
     assert played.findings["plays"].text == "2 episodes, 8 turns; its actions are chosen by its example_action"
     assert {finding.status for finding in played.findings.values()} == {"ok"}, played.findings
+
+
+@pytest.mark.parametrize(
+    ("example", "told"), [(("go", "north"), r"2 values, \('go', 'north'\)"), (0, r"0 \(int\)"), (None, "None")]
+)
+def test_an_example_action_that_is_no_text_is_refused(example, told):
+    report = check(check_cases.Exemplary, check_cases.WalkConfig(thing=example))
+    assert report.line.startswith("fix this first: plays: ")
+    assert re.search(f"Exemplary.example_action\\(\\) returned {told}; expected text", report.line), report.line
+
+
+def test_an_episode_that_the_budget_ends_is_told_with_one_that_is_enough():
+    finding = check(check_cases.ResetsSlowly, seeds=3, budget=1e-3).findings["plays"]
+    assert finding.status == "note" and finding.text.startswith("1 episode, 1 turn;")
+    assert finding.fix == "The budget of 0.001 s ended this early: --budget 1 plays all of it."
 
 
 def test_actions_that_are_given_take_the_place_of_the_environments_own():

@@ -131,6 +131,10 @@ class ResetsSlowly(Walk):
         return super().reset(seed, mode)
 
 
+class ResetsSlowlyAndSaves(ResetsSlowly):
+    save, load = Saves.save, Saves.load  # type: ignore[assignment]
+
+
 class Raises(Walk):
     def misbehave(self) -> None:
         if self.is_time():
@@ -248,6 +252,17 @@ class Busy(Walk):
 class TellsTheTime(Walk):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} at {time.time()}"
+
+
+class TellsASlowClock(Walk):
+    """Its clock is a file, which it resets, and which moves on only when others write it."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        Path(self.config.flag).write_text("0.0")
+        return super().reset(seed, mode)
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()} after {Path(self.config.flag).read_text()} s"
 
 
 class TellsTheSecond(Walk):
@@ -484,6 +499,15 @@ class Locked(Echo):
         return super().step(action)[0], 1.0, False, {"success": True}
 
 
+class Exemplary(Echo):
+    """Its example is what the configuration holds."""
+
+    config_class = WalkConfig
+
+    def example_action(self, rng: random.Random) -> Any:
+        return self.config.thing
+
+
 class Unpicklable:
     """A value for a configuration that no other process can have."""
 
@@ -573,22 +597,18 @@ class SavesAndInheritsLoad(Saves):
 
 class SavesALock(Saves):
     def save(self) -> Any:
-        return super().save(), threading.Lock()
+        return super().save(), {"door": Unpicklable()}
 
     def load(self, state: Any) -> None:
         super().load(state[0])
 
 
 class ResetsSlowlyAndSavesALock(SavesALock):
+    save, load = SavesALock.save, SavesALock.load
+
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         time.sleep(0.002)
         return Walk.reset(self, seed, mode)
-
-    def save(self) -> Any:
-        return super().save()
-
-    def load(self, state: Any) -> None:
-        super().load(state)
 
 
 class SometimesSlow(Walk):

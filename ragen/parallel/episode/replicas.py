@@ -11,13 +11,15 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pickle import PicklingError
 from time import perf_counter
 from typing import Any
 
+from ragen.errors import described_with_place
 from ragen.parallel.episode.global_rng import EnvRng
 from ragen.parallel.episode.journal import Change, EpisodeJournal, difference
 from ragen.parallel.episode.outcome import Overdue
-from ragen.parallel.episode.pickled import Pickled
+from ragen.parallel.episode.pickled import Pickled, unpicklable_part
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import let_signals_pass
 
@@ -192,7 +194,11 @@ def save(replica: Replica, shown: Any) -> bytes:
     """
     with replica.rng.in_place() if replica.rng else nullcontext():
         state = replica.spec.game.save(replica.env)
-    return Pickled.of((state, replica.rng.state() if replica.rng is not None else None, shown)).pickled
+    try:
+        return Pickled.of((state, replica.rng.state() if replica.rng is not None else None, shown)).pickled
+    except Exception as error:
+        part = unpicklable_part(state, "save()")
+        raise PicklingError(f"{part} cannot be pickled: {described_with_place(error)}") from error
 
 
 def saved_or_none(replica: Replica, shown: Any) -> bytes | None:

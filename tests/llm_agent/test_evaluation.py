@@ -58,6 +58,15 @@ def failing(records):
     raise KeyError("a scanner's own bug")
 
 
+def test_actions_that_a_reset_names_have_their_names_in_rows(tmp_path):
+    overrides = ["es_manager.val.env_configs.tags=[Bandit]", "es_manager.val.env_configs.n_groups=[2]"]
+    assert run(tmp_path, *overrides, "es_manager.val.env_groups=2") == 0
+    rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
+    for row in rows:
+        arms = re.search(r"named (\w+) and (\w+)", row["messages"][1]["content"]).groups()
+        assert row["action_names"] == {"1": arms[0], "2": arms[1]}
+
+
 def first_one(records):
     yield Finding(records[0]["env_id"], "the first of <all>")
 

@@ -28,17 +28,21 @@ class Log(StringIO):
         return written
 
 
-def progress_of(activity, trajectories=8, earlier=(0, 0, 0), before=None, **usage):
+def progress_of(activity, trajectories=8, earlier=(0, 0, 0), before=None, tags=None, **usage):
     """The progress of a run that has used so much; of one that began with ``before``, if that is given."""
     told = [before or {}]
-    progress = Progress(activity, lambda: told[0], trajectories, earlier)
+    progress = Progress(activity, lambda: told[0], tags or {"Walk": trajectories - earlier[0]}, earlier)
     told[0] = usage
     return progress
 
 
+def finished(count, tag="Walk", turns=1, **more):
+    return [{"tag": tag, "history": [{"actions": [1]}] * turns + [{}], **more}] * count
+
+
 def test_what_earlier_runs_have_finished_counts_with_its_successes():
     progress = progress_of(Activity(), 8, earlier=(4, 3, 2))
-    progress.over(2, judged=2, succeeded=1)
+    progress.over(finished(2), judged=2, succeeded=1)
     assert progress.words().startswith("6 of 8 trajectories, 3 of 5 succeeded")
 
 
@@ -46,7 +50,7 @@ def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
     activity = Activity()
     progress = progress_of(activity, earlier=(2, 0, 0), prompt_tokens=1200, completion_tokens=34, cost=0.5)
     activity.answered({})
-    progress.over(1)
+    progress.over(finished(1))
     with activity.asking(5):
         assert progress.words() == "3 of 8 trajectories, 1 reply, 5 pending, 1,234 tokens, $0.5000"
     activity.answered({}, is_kept=True)
@@ -60,13 +64,49 @@ def test_a_resumed_run_says_which_numbers_are_of_all_runs():
     assert progress.words(60) == "0 of 8 trajectories, 0 pending, all runs: 3 retries"
 
 
-def test_the_success_so_far_is_told_as_a_count_and_the_time_left_at_the_pace_so_far(monkeypatch):
+def at_100_s(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("ragen.llm_agent.rollout.progress.time.monotonic", lambda: clock[0])
-    progress = progress_of(Activity(), earlier=(2, 0, 0))
+    return clock
+
+
+def replied(activity, replies, **kind):
+    for _ in range(replies):
+        activity.answered({}, **kind)
+
+
+def test_the_success_so_far_is_told_as_a_count_and_the_time_left_at_the_pace_so_far(monkeypatch):
+    clock, activity = at_100_s(monkeypatch), Activity()
+    progress = progress_of(activity, earlier=(2, 0, 0))
     clock[0] += 60
-    progress.over(2, judged=2, succeeded=1)  # of six that were left
-    assert progress.words().startswith("4 of 8 trajectories, 1 of 2 succeeded, 0:02:00 left, 0 replies")
+    replied(activity, 2)
+    progress.over(finished(2), judged=2, succeeded=1)  # of six that were left
+    assert progress.words().startswith("4 of 8 trajectories, 1 of 2 succeeded, 0:02:00 left, 2 replies")
+
+
+def test_the_time_left_goes_by_the_replies_that_the_tags_have_yet_to_get(monkeypatch):
+    clock, activity = at_100_s(monkeypatch), Activity()
+    progress = progress_of(activity, tags={"Short": 4, "Long": 4})
+    clock[0] += 8
+    replied(activity, 8)
+    progress.over(finished(4, "Short"))
+    assert "left" not in progress.words(), "how many turns the long ones take is not known"
+    clock[0] += 10
+    replied(activity, 10)
+    progress.over(finished(1, "Long", turns=8))
+    assert "0:00:18 left" in progress.words()  # 4 + 8 + 3 * 8 replies in all, at one a second
+    progress.over(finished(3, "Long", turns=2))
+    assert "left" not in progress.words()
+
+
+def test_replies_of_an_earlier_run_took_no_time_and_branches_share_turns(monkeypatch):
+    clock, activity = at_100_s(monkeypatch), Activity()
+    progress = progress_of(activity, 4)
+    replied(activity, 2, is_kept=True)
+    clock[0] += 8
+    replied(activity, 4)
+    progress.over([*finished(1, turns=4, parent=0, turn=2), *finished(1, turns=4)])
+    assert "2 of 4 trajectories, 0:00:36 left" in progress.words()  # 3 trees of 6 turns, at two seconds each
 
 
 def test_a_narrow_terminal_omits_whole_parts_and_keeps_those_that_count_most():
@@ -104,7 +144,7 @@ def test_a_log_gets_a_line_at_each_milestone():
     log = Log(lines=1)
     progress = progress_of(Activity())
     with progress.shown(log, every=3600):
-        progress.over(4)
+        progress.over(finished(4))
         assert log.is_full.wait(30)
     assert "4 of 8 trajectories" in log.getvalue()
 
@@ -113,7 +153,7 @@ def test_what_was_said_last_is_not_said_again_at_the_end():
     log = Log(lines=1)
     progress = progress_of(Activity())
     with progress.shown(log, every=3600):
-        progress.over(8)
+        progress.over(finished(8))
         assert log.is_full.wait(30)
     lines = log.getvalue().splitlines()
     assert len(lines) == 1 and "8 of 8" in lines[0]

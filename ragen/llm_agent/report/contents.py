@@ -397,7 +397,7 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
         state=state,
         seed=entry["status"].seed,
         home=es_manager.home(env_id),
-        names=names_of_actions(entry["config"]),
+        names=names_of_actions(entry),
         error=proxy.failures.get(env_id),
         replies=proxy.actor.replies.get(env_id, ()),
         chat=ctx_manager.transcript(state),

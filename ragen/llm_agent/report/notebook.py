@@ -119,7 +119,7 @@ def _episode(manager: Any, cache: Mapping[str, Any]) -> Episode:
         state=state,
         seed=status.seed,
         home=manager.home(env_id),
-        names=names_of_actions(entry["config"]),
+        names=names_of_actions(entry),
         is_over=status.terminated,
     )
 

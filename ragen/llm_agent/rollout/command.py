@@ -13,6 +13,7 @@ import argparse
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -342,9 +343,9 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
         return file.used(usage_of(proxy))
 
     check = limits.watch(used)
-    expected = len(es_manager.envs) + len(file.kept) - file.kept_roots
+    tags = Counter(entry["tag"] for entry in es_manager.envs if entry["env_id"] not in file.kept)
     known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
-    progress = Progress(proxy.actor.activity, used, expected, (len(file.kept), len(known), sum(map(bool, known))))
+    progress = Progress(proxy.actor.activity, used, tags, (len(file.kept), len(known), sum(map(bool, known))))
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:
@@ -353,7 +354,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
                 file.count(usage_of(proxy))
             judged = [each for each in states if not each.get("env_error") and each["env_id"] not in proxy.failures]
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
-            progress.over(len(states), len(judged), succeeded)
+            progress.over(states, len(judged), succeeded)
             live.over(states)
 
     def on_turn(*_: int) -> None:
@@ -404,5 +405,5 @@ def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]
         facts = proxy.actor.replies.get(env_id, ())
         replies = facts if any(facts) else None
         chat, seed, error = ctx_manager.transcript(state), entry["status"].seed, proxy.failures.get(env_id)
-        invalid, names = es_manager.invalid_turns(env_id), names_of_actions(entry["config"])
+        invalid, names = es_manager.invalid_turns(env_id), names_of_actions(entry)
         yield trajectory(state, chat, seed, mode, invalid, error, replies, raw, names)

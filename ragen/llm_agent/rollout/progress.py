@@ -10,12 +10,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from ragen.commands import clock, counted
 from ragen.llm_agent.backends.base import Activity, tokens_of
+from ragen.llm_agent.rollout.trajectories import played_turns
+from ragen.llm_agent.trees.lineage import is_branch
 
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
@@ -42,7 +45,7 @@ class Progress:
         self,
         activity: Activity,
         used: Callable[[], Mapping[str, float]],
-        trajectories: int,
+        tags: Mapping[str, int],
         earlier: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         """Begin now.
@@ -50,26 +53,30 @@ class Progress:
         Args:
             activity: The requests under way and the replies.
             used: Returns tokens, cost and retries of all runs.
-            trajectories: Total number of trajectories.
+            tags: Number of trajectories to play, by tag.
             earlier: Number finished by earlier runs, how many of these can be judged, and how many of those succeeded.
         """
         self.finished, self._judged, self._succeeded = earlier
-        self._before = self.finished
-        self._activity, self._used, self._trajectories = activity, used, trajectories
+        self._activity, self._used, self._tags = activity, used, dict(tags)
+        self._trajectories = self.finished + sum(tags.values())
+        self._over, self._turns = Counter[str](), Counter[str]()
         self._has_earlier = any(used().values())
         self._reported = self._milestone()
         self._said = ""
         self._start = time.monotonic()
 
-    def over(self, trajectories: int, judged: int = 0, succeeded: int = 0) -> None:
+    def over(self, states: Collection[Mapping[str, Any]], judged: int = 0, succeeded: int = 0) -> None:
         """Count finished trajectories; with branching, there may be more than expected.
 
         Args:
-            trajectories: Their number.
+            states: Their rollout caches.
             judged: How many of them can be judged.
             succeeded: How many of those reached the goal.
         """
-        self.finished += trajectories
+        self.finished += len(states)
+        for state in states:
+            self._turns[state["tag"]] += len(played_turns(state)) - state.get("turn", 0)  # a branch's own
+            self._over[state["tag"]] += not is_branch(state)
         self._judged, self._succeeded = self._judged + judged, self._succeeded + succeeded
         self._trajectories = max(self._trajectories, self.finished)
 
@@ -112,9 +119,17 @@ class Progress:
         return {name: part for name, part in parts.items() if part}
 
     def _left_s(self) -> int:
-        """Seconds until all are finished, at the pace so far; 0 where that is not known."""
-        done, left = self.finished - self._before, self._trajectories - self.finished
-        return round((time.monotonic() - self._start) * left / done) if done else 0
+        """Seconds until all are finished, at this run's replies per second; 0 where that is not known.
+
+        Those that are unfinished are taken to have as many turns as the finished ones of their tag. Long ones finish
+        last: nothing is said while no trajectory of a tag is finished.
+        """
+        left = {tag: count - self._over[tag] for tag, count in self._tags.items() if count > self._over[tag]}
+        asked = self._activity.replies - self._activity.kept
+        if asked <= 0 or not all(self._over[tag] for tag in left):
+            return 0
+        expected = self._turns.total() + sum(n * self._turns[tag] / self._over[tag] for tag, n in left.items())
+        return round((time.monotonic() - self._start) * max(0.0, expected - self._activity.replies) / asked)
 
     @contextmanager
     def shown(self, stream: TextIO | None = None, every: float = EVERY_S) -> Iterator[None]:

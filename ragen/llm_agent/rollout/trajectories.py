@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import steady_repr, steady_text
+from ragen.errors import RagenError, steady_repr, steady_text
 from ragen.files import replacing
 
 RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
@@ -83,9 +84,15 @@ def trajectory(
     return record if raw else {name: value for name, value in record.items() if name not in RAW}
 
 
-def names_of_actions(config: Any) -> Mapping[Any, str] | None:
-    """The names of actions by key that an environment's configuration has; None where it has none."""
-    names = getattr(config, "action_lookup", None)
+def names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:
+    """The names of actions by key of an environment's entry in ``EnvStateManager.envs``; None where it has none.
+
+    Where a reset decides them, as the bandit's, the environment itself is asked.
+    """
+    names = getattr(entry["config"], "action_lookup", ())
+    if names is None:
+        with suppress(RagenError, AttributeError):  # it failed, or keeps no configuration
+            names = entry["env"].config.action_lookup
     return names if isinstance(names, Mapping) else None
 
 

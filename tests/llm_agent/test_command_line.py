@@ -30,6 +30,15 @@ def test_a_sweep_runs_every_combination_in_a_folder_named_after_it(tmp_path, cap
     assert "run 4 of 4: seed=2,actor.scripted.seed=4" in capsys.readouterr().err.replace("seed=2 ", "seed=2,")
 
 
+@pytest.mark.parametrize(("starts", "overlap"), [("8,6", True), ("5,8", False)])
+@pytest.mark.parametrize("key", ["seed", "seed.val"])
+def test_runs_of_a_sweep_that_play_some_of_the_same_seeds_are_told(key, starts, overlap, tmp_path, capsys):
+    groups = ["es_manager.val.env_groups=3", "es_manager.val.env_configs.n_groups=[3]"]
+    assert command.main(["-m", f"{key}={starts}", *SMALL, *groups, f"output_dir={tmp_path}"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert ("runs less than 3 apart play some of the same episodes" in told[0]) == overlap
+
+
 def test_runs_of_a_sweep_whose_values_no_folder_can_be_named_after_are_told_apart():
     names = [folder_name(own) for own, _ in runs_of(["actor.model=a/b,a_b", "mode=val"])]
     assert len({*names}) == 2 and not any("/" in name for name in names)

@@ -123,8 +123,7 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
         raise ConfigError(f"--limit is {limit!r}; expected a whole number of at least 1.")
     where = f"es_manager.{setting(config, 'mode', str, 'val')}"
     known = [str(tag) for tag in plain(setting(config, f"{where}.env_configs.tags", Sequence))]
-    equal = setting(config, f"{where}.env_groups", int) // max(1, len(known))
-    groups = list(plain(setting(config, f"{where}.env_configs.n_groups", Sequence, [equal] * len(known))))
+    groups = _groups_of_tags(config, where)
     wanted = known if tags is None else [tag.strip() for tag in tags.split(",")]
     for tag in wanted:
         if tag not in known:
@@ -137,6 +136,13 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
     for place, name in enumerate(("tags", "n_groups", "first_groups")):
         OmegaConf.update(config, f"{where}.env_configs.{name}", [each[place] for each in left], force_add=True)
     OmegaConf.update(config, f"{where}.env_groups", sum(count for _, count, _ in left))
+
+
+def _groups_of_tags(config: Any, where: str) -> list[int]:
+    """The number of groups of each tag in a mode's section of ``es_manager``."""
+    count = len(plain(setting(config, f"{where}.env_configs.tags", Sequence)))
+    equal = setting(config, f"{where}.env_groups", int) // max(1, count)
+    return list(plain(setting(config, f"{where}.env_configs.n_groups", Sequence, [equal] * count)))
 
 
 def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
@@ -243,6 +249,8 @@ def run_command(
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
+    if note := _note_on_seeds(arguments, runs, compose):
+        print(note, file=sys.stderr)
     code, began = 0, datetime.now()
     for number, (own, overrides) in enumerate(runs, 1):
         print(f"run {number} of {len(runs)}: {' '.join(own)}", file=sys.stderr)
@@ -255,6 +263,30 @@ def run_command(
                 print(f"{left} of {len(runs)} runs not started; to run {them}, {whole}", file=sys.stderr)
             break
     return code
+
+
+def _note_on_seeds(
+    arguments: argparse.Namespace, runs: Sequence[tuple[tuple[str, ...], list[str]]], compose: Compose
+) -> str:
+    """That runs of a sweep over the mode's seed play some of the same seeds; empty if none do, or if it has none."""
+    if not any(override_key(each).partition(".")[0] == "seed" for each in runs[0][0]):
+        return ""
+    try:
+        config = compose(arguments.config_name, runs[0][1], arguments.config_path, arguments.config_dir)
+        narrow(config, arguments.tags, arguments.limit)
+        mode = setting(config, "mode", str, "val")
+        groups = max(_groups_of_tags(config, f"es_manager.{mode}"))
+    except (RagenError, ValueError):  # the first run says what is wrong
+        return ""
+    key = f"seed.{mode}"
+    given = {each.partition("=")[2] for own, _ in runs for each in own if override_key(each) in ("seed", key)}
+    starts = sorted(int(each) for each in given if each.isdecimal())
+    if all(later - start >= groups for start, later in itertools.pairwise(starts)):
+        return ""
+    return (
+        f"note: group g plays the seed {key} + g, and a tag has {groups} groups: runs less than {groups} apart play "
+        "some of the same episodes. Do not count these twice."
+    )
 
 
 def _check_no_option(parser: argparse.ArgumentParser, overrides: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -118,6 +118,13 @@ class LogLines:
         self._last, passed = now, now - self._start
         left = passed * (total - done) / (done - before) if done > before else 0.0
         print(f"[{clock(passed)}] {text}: {done} of {total}, {clock(left)} left", file=self._stream, flush=True)
+
+
+def positive(text: str) -> int:
+    """The ``type`` of an argument that is a number of at least 1."""
+    if (number := int(text)) < 1:
+        raise ArgumentTypeError(f"{text}: expected a number of at least 1")
+    return number
 
 
 def beside(lead: str, text: str) -> str:

@@ -6,6 +6,7 @@ from a reader. That a module needs its parent packages does not count.
 
 import ast
 import importlib
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -139,6 +140,11 @@ def test_imports_only_point_down():
             if other != package and below >= floor and other not in FORWARDS.get(module, ()):
                 wrong.append(f"{module} imports {target}")
     assert wrong == []
+
+
+def test_every_command_has_the_parser_that_takes_no_abbreviated_options():
+    own = [module for module, path in modules().items() if re.search(r"\bArgumentParser\(", path.read_text("utf-8"))]
+    assert own == [], "use ragen.commands.CommandParser"
 
 
 def test_forwards_define_nothing_and_are_never_imported():

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, positive, refusing
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.environments import read_config
@@ -95,22 +95,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m ragen.agent_loop.dataset",
         description="Write the (tag, seed) rows that verl's trainer reads, a row for each group of trajectories.",
     )
     parser.add_argument("--mode", choices=("train", "val"), default="train", help="default: %(default)s")
-    parser.add_argument("--steps", type=_count, default=STEPS, help="training steps (default: %(default)s)")
+    parser.add_argument("--steps", type=positive, default=STEPS, help="training steps (default: %(default)s)")
     parser.add_argument("out", type=Path, metavar="OUT.parquet", help="the file to write")
     add_config_arguments(parser)
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} steps; expected at least 1")
-    return number
 
 
 if __name__ == "__main__":

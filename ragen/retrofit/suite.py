@@ -11,7 +11,6 @@ outside of it, such as verl's ``ppo_trainer``, do not concern environments.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import importlib.util
@@ -32,7 +31,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ragen.commands import beside
+from ragen.commands import CommandParser, beside
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -434,7 +433,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all rollouts are equal; 2 if a configuration cannot be read, 3 if none could be played, 4 if some differ,
         5 if they differ only where an environment does not repeat itself.
     """
-    parser = argparse.ArgumentParser(prog="python -m ragen.retrofit.suite", description=__doc__.split("\n\n")[1])
+    parser = CommandParser(prog="python -m ragen.retrofit.suite", description=__doc__.split("\n\n")[1])
     parser.add_argument(
         "--config-name", action="append", help="one of them; may be given more than once (default: all)"
     )

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragen.commands import CommandParser, check_no_option, refusing
+from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError
@@ -47,7 +47,7 @@ def check_parallel(
     Args:
         env: A class, a registered name, or a ``"package.module:Class"`` path.
         config: The environment's configuration object, or a mapping of its fields.
-        seeds: Number of episodes to compare.
+        seeds: Number of episodes to compare: those of the seeds 1 to ``seeds``.
         turns: Turns per episode.
         actions: Actions to play if the environment has no action names; generic texts by default.
         timeout: Time-out of a reset or turn in seconds.
@@ -58,10 +58,16 @@ def check_parallel(
 
     Raises:
         ConfigError: The configuration does not match the environment.
+        InputError: ``seeds`` or ``turns`` is below 1, or ``actions`` is a single text.
         UnknownEnvError: There is no such environment.
     """
+    for name, count in {"seeds": seeds, "turns": turns}.items():
+        if count < 1:
+            raise InputError(f"{name} = {count}: expected a number of at least 1.")
+    if isinstance(actions, str):
+        raise InputError(f"actions = {actions!r}: expected a list of texts.")
     spec = _spec_of(env, config)
-    return Examination(spec, range(1, 1 + max(1, seeds)), max(1, turns), actions, timeout, budget).run()
+    return Examination(spec, range(1, 1 + seeds), turns, actions, timeout, budget).run()
 
 
 def _spec_of(env: str | type, config: Any) -> EnvSpec:
@@ -91,8 +97,9 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     add("type", help="a registered type, package.module:Class, or an OpenEnv server's address")
     what = "a key of env_config, such as dim_x=8; for a server, the address of another one to compare it with"
     add("settings", nargs="*", default=[], metavar="key=value", help=what)
-    add("--seeds", type=int, default=3, metavar="N", help="episodes to compare (default 3)")
-    add("--turns", type=int, default=8, metavar="N", help="turns per episode (default 8)")
+    several = "episodes to compare, with the seeds 1 to N (default 3; of a server at least 2)"
+    add("--seeds", type=positive, default=3, metavar="N", help=several)
+    add("--turns", type=positive, default=8, metavar="N", help="turns per episode (default 8)")
     add("--actions", nargs="+", default=(), metavar="TEXT", help="actions to play if actions are texts")
     add("--timeout", type=float, default=30.0, metavar="SECONDS", help="time-out of a reset or turn (default 30)")
     add(

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from ragen.commands import REFUSED
-from ragen.errors import ConfigError, UnknownEnvError
+from ragen.errors import ConfigError, InputError, UnknownEnvError
 from ragen.parallel.kinds.process import supervisor
 from ragen.tools import check as checks
 from ragen.tools import examination, recording
@@ -528,6 +528,12 @@ def test_wrong_arguments_are_told_in_a_sentence(capsys):
     assert "unknown key 'colour'" in capsys.readouterr().err
     assert checks.main(["support.check_cases:Walk", "seeds=5"]) == REFUSED
     assert "Did you mean '--seeds 5'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        checks.main(["support.check_cases:Walk", "--seeds", "0"])
+    assert "argument --seeds: 0: expected a number of at least 1" in capsys.readouterr().err
+    for wrong in ({"seeds": 0}, {"turns": 0}, {"actions": "knock"}):
+        with pytest.raises(InputError, match="expected"):
+            check(check_cases.Walk, **wrong)
     with pytest.raises(SystemExit) as stopped:
         checks.main(["support.check_cases:Walk", "--seed", "5"])
     assert stopped.value.code == REFUSED and "--seed 5. Did you mean '--seeds'?" in capsys.readouterr().err

@@ -16,6 +16,7 @@ import sys
 from itertools import zip_longest
 from random import Random
 
+from ragen.commands import CommandParser, positive
 from ragen.env.miniwob.browser import pages
 from ragen.env.miniwob.config import MiniWobEnvConfig
 from ragen.env.miniwob.env import MiniWobEnv
@@ -46,10 +47,12 @@ def episode(name: str, seed: int, steps: int) -> list[str]:
 
 def main() -> int:
     """Run the command; returns 1 if a task is not equal."""
-    reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reader = CommandParser(
+        prog="python -m ragen.env.miniwob", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     reader.add_argument("tasks", nargs="*", help="names; all tasks of the package without any")
-    reader.add_argument("--seeds", type=int, default=2)
-    reader.add_argument("--steps", type=int, default=6)
+    reader.add_argument("--seeds", type=positive, default=2)
+    reader.add_argument("--steps", type=positive, default=6)
     reader.add_argument("--play", type=int, help=argparse.SUPPRESS)
     given = reader.parse_args()
     names = given.tasks or all_tasks()

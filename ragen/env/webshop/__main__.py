@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 from ragen.env.fields import build_env
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
@@ -19,7 +19,7 @@ from ragen.errors import ConfigError
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="python -m ragen.env.webshop", description="WebShop: build an index, or shop.")
+    top = CommandParser(prog="python -m ragen.env.webshop", description="WebShop: build an index, or shop.")
     commands = top.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build the index of every catalogue in a folder, ahead of time")
     build.add_argument("data_dir", type=Path, help="a folder with items_shuffle*.json and items_ins_v2*.json (or .gz)")

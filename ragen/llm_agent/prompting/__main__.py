@@ -6,12 +6,11 @@ is used by a configuration with ``agent_proxy.prompts: OUT.yaml``.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.prompting.checkout import read_prompts
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
@@ -27,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 2 if the checkout cannot be read or the file cannot be written.
     """
-    parser = argparse.ArgumentParser(prog="python -m ragen.llm_agent.prompting", description="Prompts as a file.")
+    parser = CommandParser(prog="python -m ragen.llm_agent.prompting", description="Prompts as a file.")
     commands = parser.add_subparsers(dest="command", required=True)
     imported = commands.add_parser("import", help="write the prompts of a RAGEN checkout; its source is not run")
     imported.add_argument("checkout", help="the folder with ragen/ and config/")

@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ragen.commands import CommandParser, check_no_option
+from ragen.commands import CommandParser, check_no_option, positive
 from ragen.env import resolve_env
 from ragen.env.base import BaseEnv
 from ragen.env.registry import registered_names
@@ -452,7 +452,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     parser.add_argument("--env-type", help="a registered name, or package.module:Class, to check alone")
     parser.add_argument("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")
-    parser.add_argument("--max-actions", type=_positive, default=10, help="its max_actions_per_traj (default 10)")
+    parser.add_argument("--max-actions", type=positive, default=10, help="its max_actions_per_traj (default 10)")
     parser.add_argument(
         "-cn",
         "--config-name",
@@ -468,22 +468,16 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides of that configuration")
     parser.settings = settings_of_base
     default = Size()
-    parser.add_argument("--seeds", type=_positive, default=default.seeds, help=f"episodes (default {default.seeds})")
-    parser.add_argument("--turns", type=_positive, default=default.turns, help=f"of each (default {default.turns})")
+    parser.add_argument("--seeds", type=positive, default=default.seeds, help=f"episodes (default {default.seeds})")
+    parser.add_argument("--turns", type=positive, default=default.turns, help=f"of each (default {default.turns})")
     parser.add_argument(
         "--patience", type=float, default=default.patience, help="seconds until a turn is overdue (default 1)"
     )
-    parser.add_argument("--workers", type=_positive, help=f"(default {default.workers}; one for each node with ray)")
+    parser.add_argument("--workers", type=positive, help=f"(default {default.workers}; one for each node with ray)")
     parser.add_argument("--backend", choices=BACKENDS, default=default.backend, help="kind of workers")
-    parser.add_argument("--nodes", type=_positive, help="of the cluster that is started for --backend ray (default 3)")
+    parser.add_argument("--nodes", type=positive, help="of the cluster that is started for --backend ray (default 3)")
     parser.add_argument("--remove-nodes", action="store_true", help="check too that nodes may be lost in mid-episode")
     return parser
-
-
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number of at least 1")
-    return number
 
 
 def _chosen_checks(options: argparse.Namespace) -> list[Check]:

@@ -2,7 +2,11 @@
 
 import sys
 
-from ragen.cli.main import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from ragen.cli.main import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # while that is imported; later ones are handled there
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

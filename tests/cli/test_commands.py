@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -312,6 +313,19 @@ def test_ctrl_c_while_a_command_starts_is_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr("ragen.cli.main._run", interrupted)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_ctrl_c_while_the_package_is_imported_is_no_traceback(monkeypatch, capsys):
+    class Interrupts:
+        def find_spec(self, name, *_):
+            if name == "ragen.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "ragen.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("ragen", run_name="__main__")
+    assert stopped.value.code == 130 and capsys.readouterr().err == "interrupted\n"
 
 
 SWALLOWS = """

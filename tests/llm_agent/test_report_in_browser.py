@@ -63,6 +63,17 @@ def test_thousands_of_trajectories_are_there_at_once_and_open(browser, many, wid
 
 
 @with_browser
+def test_on_a_phone_the_table_of_failures_fits(browser, tmp_path):
+    page, _ = browser
+    page.look(400)
+    shown(page, tmp_path / "r.html", [episode(turn(), tag=f"SimpleSokoban{n}", success=0.0) for n in range(3)])
+    (fits,) = page.value(
+        "[...document.querySelectorAll('[aria-label=\"Failures by kind\"]')].map(e => e.scrollWidth <= e.clientWidth)"
+    )
+    assert fits
+
+
+@with_browser
 def test_on_a_phone_nothing_is_wider_than_the_screen_and_long_values_stand_below_their_keys(browser, tmp_path):
     page, complaints = browser
     keys = {f"custom_envs.{'Very' * 10}Long.env_instruction": "Push each box onto a target. " * 9, "mode": "val"}

@@ -31,7 +31,7 @@ class Log(StringIO):
 def progress_of(activity, trajectories=8, earlier=(0, 0, 0), before=None, tags=None, **usage):
     """The progress of a run that has used so much; of one that began with ``before``, if that is given."""
     told = [before or {}]
-    progress = Progress(activity, lambda: told[0], tags or {"Walk": trajectories - earlier[0]}, earlier)
+    progress = Progress(activity, lambda: told[0], tags or {"Walk": trajectories - earlier[0]}, 10, earlier)
     told[0] = usage
     return progress
 
@@ -94,8 +94,12 @@ def test_the_time_left_goes_by_the_replies_that_the_tags_have_yet_to_get(monkeyp
     clock[0] += 10
     replied(activity, 10)
     progress.over(finished(1, "Long", turns=8))
-    assert "0:00:18 left" in progress.words()  # 4 + 8 + 3 * 8 replies in all, at one a second
-    progress.over(finished(3, "Long", turns=2))
+    assert "0:00:24 left" in progress.words()  # three long ones have two replies each, and get ten at most
+    clock[0] += 2
+    replied(activity, 2)
+    progress.over(finished(1, "Long", turns=3))
+    assert "0:00:15 left" in progress.words()  # two have two and a half each
+    progress.over(finished(2, "Long", turns=3))
     assert "left" not in progress.words()
 
 

@@ -345,7 +345,8 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     check = limits.watch(used)
     tags = Counter(entry["tag"] for entry in es_manager.envs if entry["env_id"] not in file.kept)
     known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
-    progress = Progress(proxy.actor.activity, used, tags, (len(file.kept), len(known), sum(map(bool, known))))
+    earlier = len(file.kept), len(known), sum(map(bool, known))
+    progress = Progress(proxy.actor.activity, used, tags, proxy.max_turn, earlier)
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:

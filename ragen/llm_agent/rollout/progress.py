@@ -46,6 +46,7 @@ class Progress:
         activity: Activity,
         used: Callable[[], Mapping[str, float]],
         tags: Mapping[str, int],
+        max_turn: int,
         earlier: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         """Begin now.
@@ -54,11 +55,12 @@ class Progress:
             activity: The requests under way and the replies.
             used: Returns tokens, cost and retries of all runs.
             tags: Number of trajectories to play, by tag.
+            max_turn: Maximum number of turns of a trajectory.
             earlier: Number finished by earlier runs, how many of these can be judged, and how many of those succeeded.
         """
         self.finished, self._judged, self._succeeded = earlier
         self._activity, self._used, self._tags = activity, used, dict(tags)
-        self._trajectories = self.finished + sum(tags.values())
+        self._trajectories, self._max_turn = self.finished + sum(tags.values()), max_turn
         self._over, self._turns = Counter[str](), Counter[str]()
         self._has_earlier = any(used().values())
         self._reported = self._milestone()
@@ -121,15 +123,17 @@ class Progress:
     def _left_s(self) -> int:
         """Seconds until all are finished, at this run's replies per second; 0 where that is not known.
 
-        Those that are unfinished are taken to have as many turns as the finished ones of their tag. Long ones finish
-        last: nothing is said while no trajectory of a tag is finished.
+        A tag's trajectories are taken to end as often per reply as they have so far, and at the last turn at the
+        latest; nothing is said while none of a tag is finished. Unfinished ones are taken to have as many replies.
         """
         left = {tag: count - self._over[tag] for tag, count in self._tags.items() if count > self._over[tag]}
         asked = self._activity.replies - self._activity.kept
-        if asked <= 0 or not all(self._over[tag] for tag in left):
+        if not left or asked <= 0 or not all(self._over[tag] for tag in left):
             return 0
-        expected = self._turns.total() + sum(n * self._turns[tag] / self._over[tag] for tag, n in left.items())
-        return round((time.monotonic() - self._start) * max(0.0, expected - self._activity.replies) / asked)
+        each = max(0, self._activity.replies - self._turns.total()) / sum(left.values())
+        room = max(0.0, self._max_turn - each)
+        replies = sum(n * min((self._turns[tag] + n * each) / self._over[tag], room) for tag, n in left.items())
+        return round((time.monotonic() - self._start) * replies / asked)
 
     @contextmanager
     def shown(self, stream: TextIO | None = None, every: float = EVERY_S) -> Iterator[None]:

@@ -2,14 +2,20 @@
 
 ``config/`` stays at the top of the repository, where RAGEN's users look for it, and is installed as the package
 ``ragen.config``, where :func:`ragen.settings.config_directory` finds it.
+
+``pip install -e .`` puts the clone itself on the import path. With a package elsewhere than its name says, setuptools
+would install a hook instead, which Python asks last: beside a clone, ``import ragen`` would then find the clone's
+folder, which ``git clone`` names ``ragen``, instead of the package in it.
 """
 
 import re
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+IS_EDITABLE = "editable_wheel" in sys.argv
 
 TORCH = ["torch>=2.8"]
 HF = [*TORCH, "transformers>=4.56"]
@@ -106,8 +112,8 @@ setup(
         "Typing :: Typed",
     ],
     python_requires=">=3.11",
-    packages=[*find_packages(include=["ragen", "ragen.*"]), "ragen.config"],
-    package_dir={"ragen.config": "config"},
+    packages=[*find_packages(include=["ragen", "ragen.*"]), *([] if IS_EDITABLE else ["ragen.config"])],
+    package_dir={"": "."} if IS_EDITABLE else {"ragen.config": "config"},
     package_data={
         "ragen": [
             "py.typed",

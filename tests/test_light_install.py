@@ -111,6 +111,21 @@ def light(tmp_path_factory):
     return run
 
 
+def test_a_clone_named_as_the_package_does_not_hide_it(tmp_path):
+    clone, python = tmp_path / "ragen", tmp_path / "venv" / "bin" / "python"
+    for name in ("ragen", "config"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone / name)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "-e", clone], check=True)
+    (tmp_path / "script.py").write_text("import ragen\nprint(ragen.__file__)")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for words in (["script.py"], ["-c", "import ragen; print(ragen.__file__)"]):
+        told = subprocess.check_output([python, *words], cwd=tmp_path, env=environment, text=True)
+        assert told.strip() == str(clone / "ragen" / "__init__.py")
+
+
 def test_no_heavy_package_is_installed_and_all_of_them_are_small(light):
     installed = {each.name.lower() for each in distributions(path=[str(light.packages)])}
     assert "ragen-lanes" in installed and installed & HEAVY == set()

@@ -607,6 +607,30 @@ def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc:
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
 
 
+@pytest.mark.cold
+def test_workers_import_the_package_of_the_main_process_even_where_another_comes_first(tmp_path: Path) -> None:
+    other = tmp_path / "checkout" / "ragen"  # such as RAGEN's, in which the command is given
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    body = f"""
+        import sys
+        import ragen
+        sys.path.insert(0, {str(other.parent)!r})
+        from ragen.parallel.kinds.process.kind import ProcessKind
+        from support.worker_handles import ask, say, up
+        kind = ProcessKind("forkserver", ["support.bare_worker"])
+        handle = up(kind)
+        print(ask(handle, say("echo", 2)))
+        handle.end()
+        kind.close()
+    """
+    script = scripts.write(tmp_path, body, head="")
+    done = subprocess.run(
+        [sys.executable, script], env=scripts.environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("[b'echo', b'2']\n", "")
+
+
 @pytest.mark.parametrize(
     ("owner", "attribute", "value", "says"),
     [

@@ -32,7 +32,7 @@ from ragen.agent_loop.verl_keys import READ_HERE, sort_keys
 from ragen.errors import ConfigError, install_command
 from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
-from ragen.llm_agent.config.loading import known_sections, load_config, plain_sections
+from ragen.llm_agent.config.loading import known_sections, load_config, plain_sections, referenced_sections
 from ragen.llm_agent.filtering.tables import GENERATIONS
 from ragen.settings import config_directory, one_line, setting
 
@@ -125,7 +125,8 @@ def trainer_config(config: Any) -> DictConfig:
         told.append(f"{'; '.join(asked.refused)}.")
     if told:
         raise ConfigError(" ".join(told))
-    asked.ignored += [str(name) for name in config if name not in ragen and name not in sections]
+    read = ragen.keys() | sections.keys() | referenced_sections(config)
+    asked.ignored += [str(name) for name in config if name not in read]
     if asked.ignored:
         log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(asked.ignored)))
     agent = verl.actor_rollout_ref.rollout.agent

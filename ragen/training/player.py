@@ -233,20 +233,21 @@ class Player(Closing):
         self.proxy.close()
 
 
-def success_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, float]:
-    """Success per tag and over all tags, the mean over some rollouts of equal size.
+def rollout_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, float]:
+    """The metrics of environments, and success over all tags, as means over some rollouts of equal size.
 
     Args:
         played: At least one.
         tags: The tags that were played.
     """
-    rates = {f"{tag}/success": fmean(one.metrics[f"{tag}/success"] for one in played) for tag in tags}
+    names = dict.fromkeys(name for one in played for name in one.metrics if not name.startswith("tree/"))
+    means = {name: fmean(one.metrics[name] for one in played if name in one.metrics) for name in names}
     members = [member for one in played for group in one.groups for member in group.members]
     sizes = {f"{tag}/success": sum(member.weight for member in members if member.tag == tag) for tag in tags}
     total = sum(sizes.values())
-    overall = sum(rates[name] * sizes[name] for name in rates) / total
+    overall = sum(means[name] * size for name, size in sizes.items()) / total
     reward = sum(member.weight * member.reward for member in members) / total
-    return {**rates, "success": overall, "reward": reward}
+    return {**means, "success": overall, "reward": reward}
 
 
 def tree_totals(played: Sequence[Played]) -> dict[str, float]:

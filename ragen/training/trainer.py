@@ -22,7 +22,7 @@ from ragen.errors import CheckpointError, ConfigError, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
 from ragen.llm_agent.backends import create_tokenizer
-from ragen.llm_agent.config import changed_settings
+from ragen.llm_agent.config import changed_settings, tell_unread
 from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
 from ragen.llm_agent.filtering import EarlyStop, log_generations, log_groups
 from ragen.settings import one_line
@@ -33,9 +33,9 @@ from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, draw_curv
 from ragen.training.display import Display
 from ragen.training.filtering import Sample, sample_groups
 from ragen.training.gradient_analysis import analyse
-from ragen.training.player import Played, Player, success_metrics, tree_totals
+from ragen.training.player import Played, Player, rollout_metrics, tree_totals
 from ragen.training.run_report import REPORT_FILE, RunReport
-from ragen.training.settings import AUTO, TrainerSettings, about_training
+from ragen.training.settings import AUTO, OF_RAGENS_TRAINER, TrainerSettings, about_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import Group, Trajectory, all_members
@@ -77,6 +77,8 @@ def train(config: Any, quiet: bool = False) -> Outcome:
         ConfigError: The configuration is invalid; nothing was built.
         RagenError: Training failed; the newest checkpoint is unaffected.
     """
+    if not quiet:
+        tell_unread(config, OF_RAGENS_TRAINER)
     settings = TrainerSettings.read(config)
     with StopRequest() as stop, torch_threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
         return trainer.run()
@@ -273,8 +275,7 @@ class TinyTrainer(Closing):
         played = time.perf_counter()
         collapse = self._measured(batches[0])
         learning = time.perf_counter()
-        metrics = {f"train/{name}": value for name, value in success_metrics(batches, self._tags).items()}
-        metrics["train/split_trajectories"] = fmean(one.metrics["split_trajectories"] for one in batches)
+        metrics = {f"train/{name}": value for name, value in rollout_metrics(batches, self._tags).items()}
         metrics |= tree_totals(batches) | sample.metrics() | collapse
         with self._learning():
             metrics |= self._update(learner, sample)
@@ -340,10 +341,9 @@ class TinyTrainer(Closing):
 
     def _validate(self, step: int) -> dict[str, float]:
         played = self._rollout(val=True)
-        rates = success_metrics([played], self._val_tags)
         if self._loggers is not None:
             log_generations(self._loggers, played.texts, self._settings.tables, step)
-        metrics = {f"val/{name}": rate for name, rate in rates.items()}
+        metrics = {f"val/{name}": value for name, value in rollout_metrics([played], self._val_tags).items()}
         self._validations[step] = metrics
         self._display.validated(step, metrics)
         return metrics

@@ -252,7 +252,7 @@ seed: {{train: 10000, val: 123}}
 model_path: some/model
 lora: {{rank: 0}}
 actor_rollout_ref:
-  model: {{path: "${{model_path}}"}}
+  model: {{path: "${{model_path}}", lora_rank: "${{lora.rank}}"}}
   actor: {{use_ref: true, grpo_advantage_length_weight: false}}
   rollout: {{max_model_len: 3600, response_length: 400, prompt_length: 1, rollout_filter_ratio: 0.25}}
 data: {{max_prompt_length: null, train_batch_size: null}}
@@ -278,8 +278,9 @@ def ragens(folder, *overrides, defaults="", more=""):
 def test_ragens_own_configuration_is_taken_and_what_nobody_reads_is_told_once(tmp_path, caplog, defaults):
     made = training.trainer_config(ragens(tmp_path, defaults=defaults))
     (ignored,) = [text for text in caplog.messages if text.startswith("ignored: ")]
-    for key in ("algorithm.high_level_gamma", "ctx_manager", "lora", "system", "trainer.validation_steps"):
+    for key in ("algorithm.high_level_gamma", "ctx_manager", "system", "trainer.validation_steps"):
         assert key in ignored
+    assert "lora" not in ignored and made.actor_rollout_ref.model.lora_rank == 0
     assert made.trainer.v1.sampler.sampler_kwargs == {"rollout_filter_ratio": 0.25}
     assert (made.data.train_batch_size, made.data.max_prompt_length) == (2, 1024)
     assert made.critic.model.path == made.actor_rollout_ref.model.path == "some/model"
@@ -342,7 +343,7 @@ def test_rollouts_of_ragens_own_configuration_need_no_more(tmp_path, capsys):
     arguments = ["-cp", str(tmp_path), "-cn", "ragens", f"output_dir={tmp_path / 'out'}", "actor.scripted.malformed=0"]
     arguments += ["es_manager.use_multiprocessing=false", "agent_proxy.prompts=null"]  # what RAGEN's sections have not
     assert main(arguments) == 0
-    assert "ignored: ctx_manager, lora, system (they have no effect here)" in capsys.readouterr().err
+    assert "ignored: ctx_manager, system (they have no effect here)" in capsys.readouterr().err
     assert (tmp_path / "out" / "rollouts.jsonl").read_text().count("\n") >= 2
     assert main([*arguments, "actor.scripted.malfromed=1"]) == 2
     assert "malfromed" in capsys.readouterr().err

@@ -169,3 +169,11 @@ def test_a_run_that_ended_early_is_over_and_stays_so(tmp_path):
 def test_a_batch_of_its_own_for_the_analysis_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"trainer\.gradient_analysis_env_groups' is 64; expected null"):
         training.train(small_config(tmp_path, "+trainer.gradient_analysis_env_groups=64"), quiet=True)
+
+
+def test_keys_of_ragens_trainer_without_an_effect_are_named_once(tmp_path, capsys):
+    asked = ["+system.CUDA_VISIBLE_DEVICES=0", "+trainer.validation_steps=1", "+agent_proxy.batch_adjust_mode=copy"]
+    with pytest.raises(ConfigError):
+        training.train(small_config(tmp_path, *asked, "trainer.test_freq=-1"))
+    named = "agent_proxy.batch_adjust_mode, system, trainer.validation_steps"
+    assert capsys.readouterr().err == f"ignored: {named} (they have no effect here)\n"

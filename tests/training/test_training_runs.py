@@ -153,6 +153,8 @@ def test_a_run_leaves_metrics_a_learning_curve_a_checkpoint_and_a_model_that_loa
         ("warm_up", 1), ("warm_up", 2), ("train", 0), ("train", 1), ("train", 2),
     ]  # fmt: skip
     assert "val/success" in lines[2] and "val/TinyLake/success" in lines[4] and "val/success" not in lines[3]
+    assert {"val/TinyLake/num_actions", "val/TinyLake/pass@1", "val/response_length"} <= lines[2].keys()
+    assert {"train/TinyLake/num_actions", "train/TinyLake/pass@2", "train/response_length"} <= lines[3].keys()
     assert (finished / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (finished / "checkpoints").iterdir()] == ["train_000002.pt"]
     assert list((finished / "tensorboard").iterdir())
@@ -166,7 +168,10 @@ def test_a_run_leaves_metrics_a_learning_curve_a_checkpoint_and_a_model_that_loa
 def test_the_report_has_curves_a_timeline_and_the_trajectories_of_the_last_validation(finished):
     page = (finished / "report.html").read_text("utf-8")
     assert "Training: Bandit, TinyLake" in page
-    assert page.count("<polyline") == 6  # success: all, each tag, in training; reward: all, in training
+    drawn = (
+        4 + 2 + 2 + 3
+    )  # success: all, each tag, in training; reward: all, in training; actions: tags; length: all, tags
+    assert page.count("<polyline") == drawn
     for track in ("trainer", "rollout", "worker 0"):
         assert f'class="track"><span>{track}</span>' in page
     assert 'class="learning"' in page and 'class="generation"' in page

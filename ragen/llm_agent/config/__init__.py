@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         find_config,
         load_config,
         plain_sections,
+        tell_unread,
     )
     from ragen.llm_agent.config.report import wants_live, wants_report
 
@@ -33,6 +34,7 @@ __all__ = [
     "load_config",
     "main_of",
     "plain_sections",
+    "tell_unread",
     "unsupported_keys",
     "wants_live",
     "wants_report",
@@ -46,7 +48,8 @@ __getattr__, __dir__ = attach(
         **dict.fromkeys(("CollapseSettings", "ContextSettings"), "context"),
         **dict.fromkeys(("Generation", "unsupported_keys"), "generation"),
         **dict.fromkeys(
-            ("changed_settings", "decisive_settings", "find_config", "load_config", "plain_sections"), "loading"
+            ("changed_settings", "decisive_settings", "find_config", "load_config", "plain_sections", "tell_unread"),
+            "loading",
         ),
         **dict.fromkeys(("wants_live", "wants_report"), "report"),
     },

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import socket
+import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -29,6 +30,7 @@ from ragen.settings import config_directory, count, one_line, override_key, plai
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+_REFERENCE = re.compile(r"\$\{(\w+)[.}]")
 _CALL = re.compile(r"\w+\(")  # such as glob(*, exclude=a*)
 log = logging.getLogger(__name__)
 
@@ -261,11 +263,32 @@ def unread_sections(config: Any) -> list[str]:
     Raises:
         ConfigError: A key is probably a misspelled section.
     """
-    unread = sorted(str(name) for name in config if name not in known_sections() and name not in _OF_TRAINERS)
+    read = known_sections() | _OF_TRAINERS | referenced_sections(config)
+    unread = sorted(str(name) for name in config if name not in read)
     for name in unread:
         if meant := did_you_mean(name, known_sections(), cutoff=0.8):
             raise ConfigError(f"the configuration has a key {name!r}, which nothing reads.{meant}")
     return unread
+
+
+def referenced_sections(config: Any) -> set[str]:
+    """The first parts of the keys that other keys of a configuration refer to, such as ``lora`` of ``${lora.rank}``."""
+    return set(_REFERENCE.findall(repr(_unresolved(config))))
+
+
+def tell_unread(config: Any, further: Iterable[str] = ()) -> None:
+    """Print :func:`unread_sections`, and which of some further keys the configuration has, to standard error.
+
+    Args:
+        config: The whole configuration.
+        further: Dotted keys that the caller does not read.
+
+    Raises:
+        ConfigError: A key is probably a misspelled section.
+    """
+    known = set(config_keys(config))
+    if unread := sorted([*unread_sections(config), *(key for key in further if key in known)]):
+        print(f"ignored: {', '.join(unread)} (they have no effect here)", file=sys.stderr)
 
 
 def _own_keys(config: Any) -> set[str]:

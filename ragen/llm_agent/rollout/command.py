@@ -23,7 +23,7 @@ from ragen.errors import BackendError, ConfigError, LimitReachedError, LimitUnme
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.loading import check_whole, load_config, read_max_turn, unread_sections
+from ragen.llm_agent.config.loading import check_whole, load_config, read_max_turn, tell_unread
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.rollout.actor import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.player import MODES
@@ -109,8 +109,7 @@ def run(config: Any) -> int:
     from ragen.llm_agent.evaluation.scanners import scanners_of
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
-    if unread := unread_sections(config):
-        print(f"ignored: {', '.join(unread)} (they have no effect here)", file=sys.stderr)
+    tell_unread(config)
     mode = choice(config, "mode", "val", MODES)
     check_whole(config, mode)
     path = output_folder(config) / "rollouts.jsonl"

@@ -411,5 +411,6 @@ def _print_collapse(console: Console, tags: Sequence[Mapping[str, Any]], scorer:
 
 _CAPTION = (
     "MI, H(Z|X), H(Z) and z: per token, in nats; MI whole: of whole thoughts. top k: how often the k likeliest prompts "
-    "have the thought's own. Another model than the player gives cross-entropies: compare within one scorer."
+    "have the thought's own. chance@8: 8 x chance, more than guessing reaches if prompts are equal. Another model than "
+    "the player gives cross-entropies: compare within one scorer."
 )

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -497,6 +498,17 @@ def program(kind: ExecutorKind, tmp_path: Path) -> Callable[[str], Path]:
 def test_the_main_script_is_not_imported_into_workers(program: Callable[[str], Path]) -> None:
     out = scripts.run(program('print(ask(handle, "imported", "parallel.test_executor_kind"))\nhandle.end()'))
     assert out.split()[1:] == ["False"]
+
+
+def test_another_package_in_the_working_directory_is_not_imported(
+    program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    other = tmp_path / "checkout" / "ragen"  # such as RAGEN's
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("")
+    command = [sys.executable, program('print(ask(handle, "echo", 2))\nhandle.end()')]
+    out = subprocess.check_output(command, env=scripts.environment(), cwd=other.parent, text=True, timeout=60)
+    assert out.split()[1:] == ["2"]
 
 
 @by_fork

@@ -44,11 +44,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import ProcessPoolExecutor
 from functools import cache, partial
+from importlib.machinery import PathFinder
 from multiprocessing import forkserver, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess, _children  # type: ignore[attr-defined]
 from typing import Any
 
+import ragen
 from ragen.errors import LaneStartError
 from ragen.parallel.kinds.futures import FutureHandle, in_words
 from ragen.parallel.lanes.codec import portable
@@ -306,10 +308,13 @@ class _Context:
 def start_fork_server() -> None:
     """Have the program's fork server running, with what every worker needs imported once for all of them.
 
-    One that runs already is left as it is; what the program itself wants to be imported there, is.
+    One that runs already is left as it is; what the program itself wants to be imported there, is. The server looks for
+    modules in the working directory first: if that has another ``ragen``, workers import this one by themselves.
     """
     wanted = list(getattr(getattr(forkserver, "_forkserver", None), "_preload_modules", ["__main__"]))
-    forkserver.set_forkserver_preload([*wanted, *_PRELOADED])
+    here = PathFinder.find_spec("ragen", [os.getcwd()])
+    is_other = here is not None and here.origin is not None and not os.path.samefile(here.origin, ragen.__file__)
+    forkserver.set_forkserver_preload(wanted if is_other else [*wanted, *_PRELOADED])
     try:
         forkserver.ensure_running()
     finally:

@@ -28,8 +28,8 @@ Three decisions do not wait for the next reset:
 - In the first episode main plays its reset and its first turn piece by piece. Workers are started as soon as a few
   environments show that the rest takes much longer than starting workers, which take over the rest when they are up
   (:func:`first_look`). This matters because a rollout or an evaluation has only one episode.
-- In any episode, environments return to main once workers have lost as much time as returning takes
-  (:func:`break_off`).
+- In any episode, environments return to main once workers have lost as much time as returning takes, or a tenth of an
+  episode if only its light turns were played (:func:`break_off`).
 - Main's share of the tags in workers starts even, and is adjusted so that main and workers finish together.
 
 The number of workers depends on how busy the environments keep a processor: as many as there are processors for
@@ -370,6 +370,7 @@ def _saved(
 def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> State:
     """Before another turn: return to main if the episode has lost as much time in workers as returning takes.
 
+    If its calls so far are much lighter than usual, workers may lose a tenth of an episode: heavy ones may follow.
     ``calls`` are those of this episode, by their places; the state already includes them.
     """
     main = state.record(ALL_MAIN)
@@ -382,7 +383,9 @@ def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> 
     out = _sum(given.costs[tag] for tag in state.now.out if tag in given.costs)
     inside = sum(call.local_s + state.now.lanes * call.lane_s for call in calls.values())
     replayed = max(0.0, out.seconds - out.reset_s - inside) + min(sum(alone), inside)
-    if lost <= (1 - state.now.share) * (out.reset_s + replayed):
+    usual = main.usual(lambda call: call.seconds)
+    are_light = 2 * sum(alone) / len(calls) < usual / max(1, len(main.calls))
+    if lost <= max((1 - FASTER) * usual if are_light else 0.0, (1 - state.now.share) * (out.reset_s + replayed)):
         return state
     if not state.is_trying:
         return state.trying(ALL_MAIN)
@@ -680,21 +683,23 @@ class Placement:
     def piece(self, episode: Episode, specs: Sequence[EnvSpec], is_reset: bool) -> list[EnvSpec]:
         """Which of these environments main plays before it looks again; all of them are built and wait for a call.
 
-        At first, a few of each tag; all if no workers are to be started; while workers start, as many as take
-        ``PIECE_S``. Groups are reset together. The last environments are played first, since main keeps those if others
-        move. Environments that stay in main whatever happens play together and in their order: they may share state.
+        At first, a few of each tag, and then three times as many as have played, since heavy turns may follow light
+        ones; while workers start, as many as take ``PIECE_S``. Groups are reset together. The last environments are
+        played first, since main keeps those if others move. Environments that stay in main whatever happens play
+        together and in their order: they may share state.
         """
         if not self._is_split:
             return list(specs)
-        seen = episode.resets if is_reset else episode.turns
+        seen, envs = episode.resets if is_reset else episode.turns, Counter(spec.tag for spec in self._specs)
         chosen = {spec.env_id for spec in specs if spec.env_type in self._sequential}
         for tag, members in by_tag([spec for spec in specs if spec.env_id not in chosen]).items():
             each = seen.get(tag, Spent()).usual_s
-            if each and not self._state.starting:
-                return list(specs)
             units = _groups(members) if is_reset else [[spec] for spec in members]
-            wanted = PIECE_S / each if each else FEW
-            count = max(1, int(wanted / len(units[-1])), len(units) // MOST_PIECES if each else 1)
+            if each and self._state.starting:
+                wanted = max(PIECE_S / each, len(members) / MOST_PIECES)
+            else:
+                wanted = max(FEW, 3 * (envs[tag] - len(members)))
+            count = max(1, int(wanted / len(units[-1])))
             chosen.update(spec.env_id for unit in units[-count:] for spec in unit)
         return [spec for spec in specs if spec.env_id in chosen]
 

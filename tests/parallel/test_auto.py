@@ -336,6 +336,7 @@ def test_there_are_no_more_workers_than_their_messages_are_worth(call_s, workers
 # Within any episode
 
 LOST = calls(24 * MS, 2 * MS, 2 * MS, count=4)  # 8 ms each in main
+LIGHT, SLOWED = (calls(seconds, 0.1 * MS, 0.1 * MS, count=3) for seconds in (8 * MS, 20 * MS))  # 4.2 ms each
 
 
 @pytest.mark.parametrize(
@@ -347,6 +348,8 @@ LOST = calls(24 * MS, 2 * MS, 2 * MS, count=4)  # 8 ms each in main
         ("one call of a try was disturbed", ALL_MAIN, {**FAST, 1: CallTime(1.0, 64, 10 * MS)}, 0.0, SHARED, False),
         ("what was kept loses, so that main is timed", SHARED, LOST, 0.0, ALL_MAIN, False),
         ("what was kept wins", SHARED, FAST, 0.0, SHARED, True),
+        ("light turns lose a little, and heavy ones follow", ALL_MAIN, LIGHT, 0.0, SHARED, False),
+        ("light turns lose a tenth of an episode", ALL_MAIN, SLOWED, 0.0, ALL_MAIN, True),
         ("lanes are crowded out", ALL_MAIN, calls(70 * MS, 30 * MS, 60 * MS), 0.0, ALL_MAIN, True),
     ],
 )

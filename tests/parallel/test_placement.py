@@ -98,6 +98,17 @@ def test_in_the_first_episode_only_environments_that_still_play_are_worth_worker
     assert len({*(homes or {}).values()} - {None}) == lanes
 
 
+def test_a_first_turn_that_seems_cheap_is_played_in_growing_pieces_since_heavy_turns_may_follow():
+    placement, left, pieces, episode = Placement(specs(64), [], Limits(2, 2)), specs(64), [], Episode()
+    placement.at_reset("auto", Episode())
+    while left:
+        pieces.append(placement.piece(episode, left, is_reset=False))
+        assert left[-len(pieces[-1]) :] == pieces[-1]
+        del left[-len(pieces[-1]) :]
+        episode.add({"Tag": spent_on([2e-6] * len(pieces[-1]))}, are_turns=True)
+    assert [*map(len, pieces)] == [2, 6, 24, 32]
+
+
 def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
     simulation = Simulation({"Heavy": Tag(16, 2e-3), "Cheap": Tag(16, 2e-6), "Kept": Tag(4, 2e-6)}, sequential=["kept"])
     simulation.run(5)

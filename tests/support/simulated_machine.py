@@ -207,9 +207,10 @@ class Simulation:
         for (name, home), members in self._parties(homes).items():
             tag = self.tags[name]
             new = members & set(built)
-            seconds = self._inside(tag, members, number, call) + tag.build * len(new)
+            each = self._inside(tag, members, number, call)
+            seconds = sum(each) + tag.build * len(new)
             if new and call >= 0:  # in mid-episode they are replayed
-                seconds += sum(self._inside(tag, new, number, past) for past in range(-1, call))
+                seconds += sum(sum(self._inside(tag, new, number, past)) for past in range(-1, call))
             slower = machine.speed * self._spread() * (1.0 if home is None else machine.slowness)
             waited, computed = seconds * tag.waits, seconds * (1 - tag.waits) * slower
             waiting[home] += waited
@@ -218,8 +219,10 @@ class Simulation:
             sent += away
             working[home] += away + computed
             if episode is not None:
-                each = (waited + computed) / len(members)
-                spent = spent_on([each] * len(members), Usage(computed, waited), waited + computed)
+                more = (seconds - sum(each)) / len(members)
+                longer = (waited + computed) / seconds if seconds else 0.0
+                times = [(one + more) * longer for one in each]
+                spent = spent_on(times, Usage(computed, waited), waited + computed)
                 episode.add({name: spent}, call >= 0)
         crowded = max(1.0, sum(working.values()) / cpus / max(1e-9, *working.values()))
         busy = defaultdict(float, {home: waiting[home] + computing[home] * crowded for home in waiting})
@@ -243,13 +246,13 @@ class Simulation:
             self._known = homes, parties
         return self._known[1]
 
-    def _inside(self, tag: Tag, members: set[int], number: int, call: int) -> float:
-        """Seconds inside these environments."""
+    def _inside(self, tag: Tag, members: set[int], number: int, call: int) -> list[float]:
+        """Seconds inside each of these environments."""
         if call < 0:
-            return tag.reset * len(members)
+            return [tag.reset] * len(members)
         if callable(tag.turn):
-            return sum(tag.turn(number, call, env_id) for env_id in members)
-        return tag.turn * len(members)
+            return [tag.turn(number, call, env_id) for env_id in sorted(members)]
+        return [tag.turn] * len(members)
 
     def _hiccup(self) -> tuple[float, float]:
         """Seconds in which something else has the processor, and those of them that pass inside an environment."""

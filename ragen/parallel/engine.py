@@ -93,7 +93,7 @@ class EnvEngine(Closing):
         self.messages = RepeatedMessageFilter(logging.getLogger(__name__))
         self.stats_book = Stats(self.environments)
         number = next(_numbers)  # never used twice in this process
-        self.homes = Homes(number, self.settings, self.environments)
+        self.homes = Homes(number, self.settings, self.environments, self.messages)
         self.failures = Failures(
             self.settings, self.environments, self.homes, self.stats_book, self.messages, on_failure
         )

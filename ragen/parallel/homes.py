@@ -6,12 +6,14 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from textwrap import shorten
 
 from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
 from ragen.parallel.episode.outcome import Batch
+from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.kinds import open_pool
 from ragen.parallel.lanes.exchange import ask
 from ragen.parallel.lanes.lane import Lane, Request
@@ -19,6 +21,7 @@ from ragen.parallel.lanes.orders import Order, Unload
 from ragen.parallel.lanes.pool import WorkerPool
 from ragen.parallel.placement import Limits, Placement, Spread
 from ragen.parallel.recovery import Rest
+from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import QUARANTINE, Episode
 
@@ -35,9 +38,9 @@ class MainHome:
             :mod:`ragen.parallel.episode.main_deadline`.
     """
 
-    def __init__(self, has_deadlines: bool) -> None:
+    def __init__(self, has_deadlines: bool, messages: RepeatedMessageFilter) -> None:
         self.has_deadlines = has_deadlines
-        self._host = EnvHost()
+        self._host = EnvHost(on_late=partial(_say_late, messages))
 
     def run(self, order: Order, timeout: float) -> Batch:
         """Carry out an order here; each item may take ``timeout`` seconds."""
@@ -56,6 +59,13 @@ class MainHome:
 
     def _deadline(self, timeout: float) -> AbstractContextManager[bool | None]:
         return Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE
+
+
+def _say_late(messages: RepeatedMessageFilter, spec: EnvSpec, text: str) -> None:
+    """Log that an environment hangs, before the others of its batch have played, which may hang as well."""
+    where = "in the main process, where each environment waits for the one before"
+    cure = "use_multiprocessing=true plays them in workers, and a shorter time limit ends a hang sooner"
+    messages.say(f"{spec.describe()} {text} {where}; {cure}.", (spec.tag, "late"))
 
 
 class Quarantine:
@@ -106,8 +116,10 @@ class Homes:
         quarantine: Lanes for environments that may kill their worker.
     """
 
-    def __init__(self, number: int, settings: Settings, environments: Environments) -> None:
-        self.main = MainHome(settings.use_lanes is not False)
+    def __init__(
+        self, number: int, settings: Settings, environments: Environments, messages: RepeatedMessageFilter
+    ) -> None:
+        self.main = MainHome(settings.use_lanes is not False, messages)
         self.quarantine = Quarantine(settings.workers)
         self.number, self.startup_timeout = number, settings.startup_timeout
         self._settings, self._records = settings, environments.records

@@ -1,16 +1,21 @@
 """Environments that hang where ``auto`` plays them itself, in the main process."""
 
 import itertools
+import logging
+import re
 import signal
 import threading
 import time
+from typing import ClassVar
 
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel import EnvEngine, EnvSpec, Settings
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
 from ragen.parallel.episode.outcome import Overdue
+from ragen.parallel.episode.turn import Turn
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 
@@ -111,6 +116,32 @@ def test_what_is_said_of_it_is_what_a_lane_would_have_said(honest):
         with EnvStateManager(mixed(Sleeps, use_multiprocessing=mode)) as manager:
             rollouts.append(freeze(play(manager, TURNS)))
     assert rollouts[0] == rollouts[1]
+
+
+class Told(Sleeps):
+    told: ClassVar[list[str]] = []
+
+    def hang(self):
+        self.told.append("hangs")
+        super().hang()
+
+
+def test_a_hang_in_main_is_told_once_at_once_and_what_to_do(monkeypatch):
+    monkeypatch.setattr(Told, "told", [])
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: Told.told.append(record.getMessage())
+    logging.getLogger("ragen").addHandler(handler)
+    try:
+        specs = [EnvSpec.of(Told, None, number, tag="Told") for number in range(3)]
+        with EnvEngine(specs, Settings(step_timeout=0.1, on_env_failure="truncate")) as engine:
+            engine.reset(dict.fromkeys(range(3), 1))
+            engine.play({number: Turn(("go",) * 4, 4) for number in range(3)})
+    finally:
+        logging.getLogger("ragen").removeHandler(handler)
+    first, told, second = Told.told[:3]
+    assert first == second == "hangs"
+    assert re.match(r"env \d \(tag 'Told'.*\) timed out after 0.1 s in the main process, where", told)
+    assert "use_multiprocessing=true" in told and sum("use_multi" in line for line in Told.told) == 1
 
 
 @pytest.mark.parametrize("kind", [InReset, InInit])

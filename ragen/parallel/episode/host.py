@@ -103,7 +103,12 @@ class EnvHost:
         spent: The time of the last batch by tag, without items that failed.
     """
 
-    def __init__(self, mark: Mark | None = None, keeps_outer_rng: bool = True) -> None:
+    def __init__(
+        self,
+        mark: Mark | None = None,
+        keeps_outer_rng: bool = True,
+        on_late: Callable[[EnvSpec, str], None] = lambda spec, text: None,
+    ) -> None:
         """Start with none.
 
         Args:
@@ -111,7 +116,9 @@ class EnvHost:
                 after the last; with the time too where items overlap.
             keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers, where
                 environments may also wait at the same time.
+            on_late: Called at once when an environment was interrupted at its deadline.
         """
+        self._on_late = on_late
         self._replicas: dict[int, Replica] = {}
         self._rng_users: set[int] = set()  # those that may draw from the global generators
         self.mark = mark
@@ -221,7 +228,7 @@ class EnvHost:
                     self.since = 0.0
                 except BaseException as error:
                     self.since = 0.0
-                    value = self._raised(error, _doing(replica, item, phase))
+                    value = self._raised(error, replica.spec, _doing(replica, item, phase))
                 now = perf_counter()
                 seconds, start = now - start, now
                 if is_play:
@@ -285,9 +292,10 @@ class EnvHost:
         elif phase == "replay":
             replica.unsaved_s = 0.0
 
-    def _raised(self, error: BaseException, phase: str) -> Raised:
+    def _raised(self, error: BaseException, spec: EnvSpec, phase: str) -> Raised:
         """Describe an environment's exception; a signal to this process is raised again."""
         if isinstance(error, Overdue):
+            self._on_late(spec, str(error))
             return TimedOut(phase, str(error), "".join(traceback.format_exception(error)))
         let_signals_pass(error)
         return Raised.of(error, phase, travels=not self._keeps_outer_rng)

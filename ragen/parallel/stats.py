@@ -204,20 +204,21 @@ class Gain:
 
     Sequential time is estimated as the sum of the time that each reset and turn took where it was played, without the
     time that they waited for a processor because of each other (see :func:`queued_alone`), and without what each
-    process loaded at its first reset and its first turn, but for one of them.
+    process loaded at its first reset and its first turn, but for one of them. A turn that computes may take longer
+    beside others than alone, where virtual processors share a core or processes a memory: then it is an upper bound.
 
     Attributes:
         seconds: Elapsed time of calls that reset environments or played turns, including moves to workers.
         sequential_s: Estimated seconds of the same resets and turns, one by one.
         queued_s: The part of them that they would wait for a processor of a busy machine.
         turns: Turns of single environments.
-        turn_s: Seconds of a typical turn: the mean without the most expensive one of each tag, which may have imported
-            modules.
+        turn_s: Mean seconds of a turn, without the first of each tag in each process, which may have imported modules.
         workers: Number of workers that played turns or reset environments.
         main_took_part: Whether the main process did, too.
         mode: ``use_multiprocessing``.
         held: Reason other than cost that keeps all environments in the main process; "" for none.
         failures: How often an environment failed; what failed is not in ``sequential_s``.
+        computed_s: Processor seconds of these resets and turns.
     """
 
     seconds: float = 0.0
@@ -230,6 +231,7 @@ class Gain:
     held: str = ""
     failures: int = 0
     queued_s: float = 0.0
+    computed_s: float = 0.0
 
     def __add__(self, other: Gain) -> Gain:
         """Of two sets of environments that were played one after the other, such as for training and validation."""
@@ -245,6 +247,7 @@ class Gain:
             self.held if self.held == other.held else "",
             self.failures + other.failures,
             self.queued_s + other.queued_s,
+            self.computed_s + other.computed_s,
         )
 
     def describe(self) -> str:
@@ -262,21 +265,24 @@ class Gain:
             if self.held:
                 return f"kept in the main process, since {self.held}: {spent}"
             if self.turn_s >= LONG_TURN:
-                turns = f"{self.turns} turn{'s' * (self.turns > 1)} of {turn}{' each' * (self.turns > 1)}"
-                return f"kept in the main process: {turns} would not make up for the start of workers"
-            return f"kept in the main process: a usual turn costs {turn}, workers would cost more"
+                turns = f"{self.turns} turns of {turn} on average" if self.turns > 1 else f"1 turn of {turn}"
+                left = "once that was known, too little was left for workers to pay off"
+                return f"kept in the main process: {turns}; {left}"
+            return f"kept in the main process: a turn costs {turn} on average, workers would cost more"
         who = f"{self.workers} worker{'s' * (self.workers > 1)}{' and the main process' * self.main_took_part}"
         ratio = self.sequential_s / self.seconds if self.seconds and self.sequential_s else 1.0
         if self.failures and ratio < 1 + NO_FASTER:
             return f"{who}: {duration(self.seconds)} in environments, with {failed}: whether workers paid is not known"
+        computes = self.computed_s > self.sequential_s / 2  # beside others perhaps slower than alone
         if ratio >= 1 + NO_FASTER:
-            verdict = f"{ratio:.1f} x faster"
+            verdict = f"{'up to ' * computes}{ratio:.1f} x faster"
         elif ratio > 1 / (1 + NO_FASTER):
             verdict = "no faster"
         else:
             verdict = f"{1 / ratio:.1f} x slower, the start of workers included"
             verdict += "; use_multiprocessing=auto measures what pays off" * (self.mode is True)
-        spent = f"{duration(self.seconds)} in environments; one after the other about {duration(self.sequential_s)}"
+        alone = f"one after the other {'at most ' * computes}about {duration(self.sequential_s)}"
+        spent = f"{duration(self.seconds)} in environments; {alone}"
         return f"{who}: {spent}{busy}: {verdict}"
 
 
@@ -402,8 +408,8 @@ class Stats:
         played = {home_name(lane): tally for (_, lane), tally in self._tallies.items() if tally.turns or tally.resets}
         workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in played)
         turns, resets = self._seen()
-        number = sum(max(1, seen.number - 1) for seen in turns.values())
-        usual = sum(seen.own_s - seen.dearest_own if seen.number > 1 else seen.own_s for seen in turns.values())
+        later = [self._without_firsts(tag, seen) for tag, seen in turns.items()]
+        number, later_s = sum(number for number, _ in later), sum(seconds for _, seconds in later)
         kinds, every = ((True, turns), (False, resets)), [*turns.values(), *resets.values()]
         own_s = sum(seen.own_s for seen in every)
         computed_s, queued_s = own_s - sum(seen.waited_s for seen in every), sum(seen.seconds for seen in every) - own_s
@@ -413,14 +419,21 @@ class Stats:
             seconds=self._passed_s,
             sequential_s=own_s + queued_s,
             turns=sum(seen.number for seen in turns.values()),
-            turn_s=usual / number if number else 0.0,
+            turn_s=later_s / number if number else 0.0,
             workers=workers,
             main_took_part="main" in played,
             mode=mode,
             held=held,
             failures=self._failures,
             queued_s=queued_s,
+            computed_s=computed_s,
         )
+
+    def _without_firsts(self, tag: str, seen: Spent) -> tuple[int, float]:
+        """How many turns followed the first one in a process, and their seconds; of all turns if none did."""
+        firsts = self._firsts[True, tag].values()
+        others = seen.number - len(firsts)
+        return (others, seen.own_s - sum(firsts)) if others > 0 else (seen.number, seen.own_s)
 
     def _loaded_again(self, are_turns: bool, tag: str, seen: Spent) -> float:
         """Seconds by which the first ones in all processes but one took longer than others: what each process loads."""

@@ -379,8 +379,8 @@ def test_an_episode_adds_up_turns_and_resets_by_tag():
     assert episode.tags["T"] == TagCosts(2.5, 0.5, 0.8, 4, queued_s=pytest.approx(0.1), resets=1)
     assert (episode.tags["T"].per_turn, episode.tags["T"].per_call) == (2.5 / 4, 0.5)
     assert episode.tags["T"].busy == pytest.approx(1 - 0.8 / 2.4)
-    assert episode.turns["T"] == Spent(4, 2.0, 0.9, pytest.approx(1.9), 0.9, 0.8, 0.0, pytest.approx(0.45))
-    assert episode.resets["T"] == Spent(1, 0.5, 0.5, 0.5, 0.5, first_own=0.5)
+    assert episode.turns["T"] == Spent(4, 2.0, 0.9, pytest.approx(1.9), 0.8, 0.0, pytest.approx(0.45))
+    assert episode.resets["T"] == Spent(1, 0.5, 0.5, 0.5, first_own=0.5)
 
 
 def test_an_environment_whose_child_processes_use_two_processors_keeps_two_busy():

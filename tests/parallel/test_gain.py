@@ -42,6 +42,10 @@ def played(mode, env=Walk, **settings):
 LINES = [
     (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True),
      "2 workers: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
+    (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True, computed_s=11.0),
+     "2 workers: 6.5 s in environments; one after the other at most about 11.3 s: up to 1.7 x faster"),
+    (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True, computed_s=5.0),
+     "2 workers: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
     (Gain(6.5, 11.3, 40, 0.2, workers=1, main_took_part=True),
      "1 worker and the main process: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
     (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode=True),
@@ -57,7 +61,12 @@ LINES = [
     (Gain(60.0, 0.0, 0, workers=2, failures=1), "no turn was played to its end: 1 failed attempt"),
     (Gain(1.0, 1.01, 40, 1e-3, workers=2),
      "2 workers: 1.0 s in environments; one after the other about 1.0 s: no faster"),
-    (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a usual turn costs 13 us, workers would cost more"),
+    (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a turn costs 13 us on average, workers would cost more"),
+    (Gain(0.3, 0.3, 40, 7.5e-3),
+     "kept in the main process: 40 turns of 7.5 ms on average; once that was known, too little was left for "
+     "workers to pay off"),
+    (Gain(0.3, 0.3, 1, 0.3),
+     "kept in the main process: 1 turn of 300 ms; once that was known, too little was left for workers to pay off"),
     (Gain(0.1, 0.1, 40, 13e-6, mode=False),
      "kept in the main process, since use_multiprocessing is false: 100 ms in environments, 13 us a turn"),
     (Gain(0.1, 0.1, 40, 13e-6, held="workers do not start"),
@@ -93,7 +102,7 @@ def test_in_the_main_process_nothing_is_gained():
     gain = played("auto")
     assert (gain.workers, gain.main_took_part, gain.turns, gain.held) == (0, True, 12, "")
     assert 0 < gain.turn_s <= gain.sequential_s <= gain.seconds
-    assert gain.describe().startswith("kept in the main process: a usual turn costs")
+    assert gain.describe().startswith("kept in the main process: a turn costs")
 
 
 @pytest.mark.processes
@@ -193,6 +202,18 @@ def test_what_each_process_loads_at_first_counts_once(others, sequential_s):
         stats.count(lane, Play([(0, None)]), {"Walk": spent_on([1.1, *[0.1] * others])}, 1.0)
         stats.count(lane, Play([(0, None)]), {}, 0.0)
     assert stats.gain(True).sequential_s == pytest.approx(sequential_s)
+
+
+@pytest.mark.parametrize(
+    ("times", "turn_s"),
+    [([3.0, 2e-5, 2e-5], 2e-5), ([2e-5, 2e-5, 6e-2], 3.001e-2), ([2e-5], 2e-5)],
+)
+def test_a_turn_costs_the_mean_without_the_first_which_may_load_something(times, turn_s):
+    environments = Environments()
+    environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
+    stats = Stats(environments)
+    stats.count(None, Play([(0, None)]), {"Walk": spent_on(times)}, sum(times))
+    assert stats.gain("auto").turn_s == pytest.approx(turn_s)
 
 
 class Moody(Clock):

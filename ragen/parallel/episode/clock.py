@@ -56,7 +56,6 @@ class Spent(NamedTuple):
         seconds: Their total time.
         dearest: Seconds of the longest; the first one may include imports that the others reuse.
         own_s: Their total time without the time queued for a processor.
-        dearest_own: Seconds of the longest by that measure.
         waited_s: The part of ``own_s`` spent waiting for anything but a processor.
         extra_s: Further processor seconds, when several child processes computed at once.
         first_own: Like ``own_s``, of the first one, which may load what the others in its process reuse.
@@ -66,20 +65,18 @@ class Spent(NamedTuple):
     seconds: float = 0.0
     dearest: float = 0.0
     own_s: float = 0.0
-    dearest_own: float = 0.0
     waited_s: float = 0.0
     extra_s: float = 0.0
     first_own: float = 0.0
 
     def also(self, more: Spent) -> Spent:
         """The sum of both."""
-        number, seconds, dearest, own_s, dearest_own, waited_s, extra_s, first_own = more
+        number, seconds, dearest, own_s, waited_s, extra_s, first_own = more
         return Spent(
             self.number + number,
             self.seconds + seconds,
             max(self.dearest, dearest),
             self.own_s + own_s,
-            max(self.dearest_own, dearest_own),
             self.waited_s + waited_s,
             self.extra_s + extra_s,
             self.first_own if self.number else first_own,
@@ -106,13 +103,12 @@ def spent_on(times: Sequence[float], usage: Usage | None = None, passed: float =
     """
     seconds, dearest = sum(times), max(times)
     if usage is None or not seconds:
-        return Spent(len(times), seconds, dearest, seconds, dearest, first_own=times[0])
+        return Spent(len(times), seconds, dearest, seconds, first_own=times[0])
     share = min(1.0, seconds / passed)
     known = share * (usage.waited + usage.computed)
     own_s = min(seconds, known)
     extra_s = max(0.0, known - seconds)
-    of_own, waited_s = own_s / seconds, share * usage.waited
-    return Spent(len(times), seconds, dearest, own_s, dearest * of_own, waited_s, extra_s, times[0] * of_own)
+    return Spent(len(times), seconds, dearest, own_s, share * usage.waited, extra_s, times[0] * own_s / seconds)
 
 
 class Reading(NamedTuple):

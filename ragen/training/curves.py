@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,10 @@ def points(lines: Sequence[dict[str, Any]], name: str) -> Points:
     return [line["step"] for line in known], [line[name] for line in known]
 
 
-def curve_names(lines: Sequence[dict[str, Any]], prefix: str) -> list[str]:
+def curve_names(lines: Sequence[Mapping[str, Any]], prefix: str) -> list[str]:
     """The names of success rates: of all tags together first, then by tag."""
-    names = {name for line in lines for name in line if name.startswith(prefix) and name.endswith("/success")}
+    is_rate = re.compile(rf"{prefix}([^/]+/)?success").fullmatch
+    names = {name for line in lines for name in line if is_rate(name)}
     return sorted(names, key=lambda name: (name != f"{prefix}success", name))
 
 

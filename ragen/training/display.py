@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from ragen.commands import LogLines, StopRequest
+from ragen.training.curves import curve_names
 
 _SHOWN = {
     "warm_up/loss": "loss {:.3f}",
@@ -89,7 +90,7 @@ class Display:
 
     def validated(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print a validation's success rates."""
-        rates = {name.removeprefix("val/"): rate for name, rate in metrics.items() if name.endswith("/success")}
+        rates = {name.removeprefix("val/"): metrics[name] for name in curve_names([metrics], "val/")}
         overall = rates.pop("success", 0.0)
         details = ", ".join(f"{name.removesuffix('/success')} {rate:.3f}" for name, rate in sorted(rates.items()))
         self.say(f"step {step:4d}: success {overall:.3f} ({details}), reward {metrics['val/reward']:+.3f}")

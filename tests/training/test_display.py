@@ -3,6 +3,7 @@
 import io
 
 from ragen.commands import StopRequest
+from ragen.training.curves import curve_names
 from ragen.training.display import Display
 
 
@@ -55,3 +56,12 @@ def test_the_bar_says_that_a_stop_was_asked_for_while_the_step_still_runs(monkey
         stop.wanted = True
         display._bar.refresh()
         assert "stopping after this step" in terminal.getvalue()
+
+
+def test_a_validation_is_told_by_tag_and_not_by_other_metrics(capsys):
+    metrics = {"val/success": 0.5, "val/T/success": 0.5, "val/reward": 1.0}
+    others = {"val/T/num_actions": 2.0, "val/T/non-zero/success": 1.0}
+    with Display(StopRequest()) as display:
+        display.validated(3, {**metrics, **others})
+    assert capsys.readouterr().out == "step    3: success 0.500 (T 0.500), reward +1.000\n"
+    assert curve_names([{**metrics, **others}], "val/") == ["val/success", "val/T/success"]

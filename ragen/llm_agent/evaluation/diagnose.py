@@ -326,8 +326,9 @@ def _training(path: Path, options: argparse.Namespace) -> int:
     """Print what a training has measured; the exit code."""
     if _wants_scorer(options) or options.scanner:
         raise ConfigError(
-            f"{path.parent} is a training, which keeps no trajectories to score or scan. Play its model, with ragen "
-            f"rollout actor.backend=hf actor.model={path.parent / 'model'}, and diagnose that run."
+            f"{path.parent} is a training, which keeps no trajectories to score or scan. Play its model, with the "
+            "training's own keys, and diagnose that run: ragen rollout --config-name tiny actor.backend=hf "
+            f"actor.model={path.parent / 'model'}."
         )
     steps, scorer = steps_of(path), "the policy itself"
     notes = ["A training keeps no trajectories, so there is nothing to scan."]

@@ -683,10 +683,10 @@ class Placement:
     def piece(self, episode: Episode, specs: Sequence[EnvSpec], is_reset: bool) -> list[EnvSpec]:
         """Which of these environments main plays before it looks again; all of them are built and wait for a call.
 
-        At first, a few of each tag, and then three times as many as have played, since heavy turns may follow light
-        ones; while workers start, as many as take ``PIECE_S``. Groups are reset together. The last environments are
-        played first, since main keeps those if others move. Environments that stay in main whatever happens play
-        together and in their order: they may share state.
+        At first, a few of each tag, then a quarter, since heavy turns may follow light ones, then the rest; while
+        workers start, as many as take ``PIECE_S``. Groups are reset together. The last environments are played first,
+        since main keeps those if others move. Environments that stay in main whatever happens play together and in
+        their order: they may share state.
         """
         if not self._is_split:
             return list(specs)
@@ -698,7 +698,8 @@ class Placement:
             if each and self._state.starting:
                 wanted = max(PIECE_S / each, len(members) / MOST_PIECES)
             else:
-                wanted = max(FEW, 3 * (envs[tag] - len(members)))
+                played = envs[tag] - len(members)
+                wanted = max(3 * played, len(members) / 4) if played else FEW
             count = max(1, int(wanted / len(units[-1])))
             chosen.update(spec.env_id for unit in units[-count:] for spec in unit)
         return [spec for spec in specs if spec.env_id in chosen]

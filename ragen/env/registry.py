@@ -181,16 +181,22 @@ def known_names() -> list[str]:
 
 def staying_in_main(env_types: Iterable[str]) -> list[str]:
     """The types that must stay in the main process for equal rollouts, sorted; the reason of each is logged once."""
+    why = why_in_main(env_types)
+    for env_type in sorted(why.keys() - _logged):
+        _logged.add(env_type)
+        log.warning("environments of type %r stay in the main process: %s.", env_type, why[env_type])
+    return sorted(why)
+
+
+def why_in_main(env_types: Iterable[str]) -> dict[str, str]:
+    """The reasons of the types that must stay in the main process for equal rollouts."""
     used = set(env_types)
     why = {env_type: _in_main[env_type] for env_type in used & _in_main.keys()}
     salted = (used & _in_main_unless_hash_seed.keys()) - why.keys()
     if salted and not _hashes_as_new_processes(os.environ.get(HASH_SEED, "")):
         advice = f"start Python with {HASH_SEED}=0 to let workers play it"
         why |= {env_type: f"{_in_main_unless_hash_seed[env_type]}: {advice}" for env_type in salted}
-    for env_type in sorted(why.keys() - _logged):
-        _logged.add(env_type)
-        log.warning("environments of type %r stay in the main process: %s.", env_type, why[env_type])
-    return sorted(why)
+    return why
 
 
 @cache

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from textwrap import shorten
 
+from ragen.env.registry import why_in_main
 from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
@@ -230,7 +231,9 @@ class Homes:
         held: dict[str, str] = {}
         if episodes := min((rest.episodes for rest in self._rests.values() if rest.episodes), default=0):
             text = f"workers do not start; next attempt in {episodes} episode{'s' if episodes > 1 else ''}"
-            held = {record.spec.tag: text for record in records}
+            held = {record.spec.tag: text for record in records if not self._is_sequential(record)}
+        why = why_in_main(record.spec.env_type for record in records if self._is_sequential(record))
+        held |= {record.spec.tag: why[record.spec.env_type] for record in records if record.spec.env_type in why}
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
         return self._placement.reasons(in_lanes, held, episode)
 
@@ -239,14 +242,19 @@ class Homes:
 
         Under ``auto`` some are tried in workers, and what they show goes for the others of their tags.
         """
-        records, sequential = self._records.values(), self._settings.sequential_env_types
+        records = self._records.values()
         if any(rest.episodes for rest in self._rests.values()):
             return "workers do not start"
         if bound := {record.spec.tag: record.bound_to_main for record in records if record.bound_to_main}:
             why = "; ".join(dict.fromkeys(shorten(text, LONGEST_REASON) for text in bound.values()))
             return f"moving {', '.join(bound)} to workers failed ({why})"
-        kept = all(record.spec.env_type in sequential for record in records)
-        return "sequential_env_types or a warning names them" if kept else ""
+        if not all(map(self._is_sequential, records)):
+            return ""
+        reasons = why_in_main(record.spec.env_type for record in records)
+        return "; ".join(reasons.values()) or "sequential_env_types names them"
+
+    def _is_sequential(self, record: EnvRecord) -> bool:
+        return record.spec.env_type in self._settings.sequential_env_types
 
     def _limits(self, mode: Mode) -> Limits:
         """How many lanes there may be; queries a cluster for its capacity unless the mode uses no lanes."""

@@ -745,10 +745,10 @@ class Placement:
 
     def _reason(self, spec: EnvSpec, is_out: bool, held: Mapping[str, str], episode: Episode) -> str:
         where = "in workers" if is_out else "in main"
-        if spec.env_type in self._sequential:
-            return f"{where}: named by sequential_env_types or a warning"
         if not is_out and spec.tag in held:
             return f"{where}: {held[spec.tag]}"
+        if spec.env_type in self._sequential:
+            return f"{where}: named by sequential_env_types"
         if self._mode != "auto":
             return f"{where}: use_multiprocessing is {str(bool(self._mode)).lower()}"
         usual = self._meters[spec.tag].usual()

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from ragen.cli.main import main
+from ragen.env import registry
 from ragen.parallel import EnvEngine, EnvSpec, Settings
 from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Usage, spent_on
@@ -118,10 +119,11 @@ def test_an_environment_that_fails_is_counted():
 
 
 @pytest.mark.processes
-def test_what_the_user_keeps_in_the_main_process_is_said():
-    assert (
-        played(True, sequential_env_types=(f"{__name__}:Walk",)).held == "sequential_env_types or a warning names them"
-    )
+def test_what_the_user_or_a_warning_keeps_in_the_main_process_is_said(monkeypatch):
+    env_type = f"{__name__}:Walk"
+    assert played(True, sequential_env_types=(env_type,)).held == "sequential_env_types names them"
+    monkeypatch.setitem(registry._in_main, env_type, "Walk keeps state in its class (walk.py:3)")
+    assert played(True, sequential_env_types=(env_type,)).held == "Walk keeps state in its class (walk.py:3)"
 
 
 class Locked(Walk):

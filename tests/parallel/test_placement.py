@@ -115,7 +115,7 @@ def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
     reasons = simulation.placement.reasons({"Heavy"}, {}, Episode())
     assert reasons["Heavy"] == "in 1 worker, and 50% of them in main: 2.0 ms a turn, 0.0 us of resets an episode"
     assert reasons["Cheap"].startswith("in main: 2.0 us a turn")
-    assert reasons["Kept"] == "in main: named by sequential_env_types or a warning"
+    assert reasons["Kept"] == "in main: named by sequential_env_types"
     assert simulation.placement.reasons((), {"Heavy": "does not work in a worker"}, Episode())["Heavy"].startswith(
         "in main: does not"
     )

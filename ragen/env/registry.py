@@ -23,6 +23,7 @@ from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, ne
 ENTRY_POINT_GROUP = "ragen.envs"
 HASH_SEED = "PYTHONHASHSEED"
 _SUGGESTED = 3  # names
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 ClassOrPath = type | str
 
@@ -255,6 +256,8 @@ def import_class(path: str) -> type:
         is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         meant = _meant(module_name, class_name) if is_missing or module_name in sys.modules else ""
         hint = where_sought(module_name, error) or f" The module {module_name} must define {class_name!r}."
+        if is_missing and module_name.startswith("ragen."):
+            hint = another_package() or f" It was looked for in {_PACKAGE}."
         raise UnknownEnvError(
             f"cannot import environment class {path!r}: {described_with_place(error)}.{meant or hint}"
         ) from error
@@ -271,7 +274,7 @@ def _of_file(file: str, class_name: str) -> str:
         return f"{file!r} is no module's name; expected 'package.module:Class'."
     meant = suggestion([f"{'.'.join(parts)}:{class_name}"])
     if all(map(str.isidentifier, parts)):
-        return f"a module is named, not a file.{meant}"
+        return f"a module is named, not a file.{meant}{another_package() if parts[0] == 'ragen' else ''}"
     return f"a module is named, not a file; run the command in {source.parent}, with '{parts[-1]}:{class_name}'."
 
 
@@ -318,4 +321,28 @@ def _entry_point(name: str) -> str:
         f" Known: {', '.join(sorted(known_names()))}. Add others with register_env, a 'package.module:Class' "
         f"path or an entry point in {ENTRY_POINT_GROUP!r}."
     )
-    raise UnknownEnvError(f"unknown environment type {name!r}.{did_you_mean(name, known_names()) or meant or hint}")
+    advice = did_you_mean(name, known_names()) or meant or hint
+    raise UnknownEnvError(f"unknown environment type {name!r}.{advice}{another_package()}")
+
+
+def another_package(folder: Path | None = None) -> str:
+    """A sentence to follow a message if a folder, such as a checkout, has a package ``ragen`` that is not this one.
+
+    Args:
+        folder: The folder; the current one if left out.
+    """
+    try:
+        other = (folder or Path()).resolve() / "ragen"
+    except OSError:  # the current folder was removed
+        return ""
+    if other.resolve() == _PACKAGE or not (other / "env").is_dir():
+        return ""
+    commands = "`python -m ragen.tools.check TYPE` or `python -m ragen.retrofit .`"
+    how = f": for those, run {commands} in {other.parent}" if (other / "tools" / "check.py").is_file() else ""
+    return f" Environments of {_PACKAGE} are used, not those of {other}{how}."
+
+
+def warn_of_another_package(folder: Path | None = None) -> None:
+    """Say on standard error whose environments a command uses, if a folder has a package ``ragen`` of its own."""
+    if text := another_package(folder):
+        print(f"note:{text}", file=sys.stderr)

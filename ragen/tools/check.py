@@ -20,7 +20,7 @@ from typing import Any
 
 from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
-from ragen.env.registry import resolve_env
+from ragen.env.registry import resolve_env, warn_of_another_package
 from ragen.errors import ConfigError, InputError
 from ragen.output import new_console
 from ragen.parallel.episode.spec import EnvSpec
@@ -126,7 +126,9 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
             raise InputError(f"{env_type}: a server is checked alone or against one other address; got {settings}.")
         report = check_server(env_type, *settings, auth_token_file=token_file, **options)
     else:
-        config_class = resolve_env(env_type)[1]
+        env_class, config_class = resolve_env(env_type)
+        if env_class.__module__.startswith("ragen."):
+            warn_of_another_package()
         known = field_types(config_class)
         check_no_option(top, settings, lambda name, _: name in known)
         fields = read_settings(env_type, config_class, settings)

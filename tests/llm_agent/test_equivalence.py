@@ -216,11 +216,15 @@ def test_an_environment_that_does_not_repeat_itself_is_told_from_one_that_worker
 def test_a_mistake_in_a_configuration_is_not_passed_over_and_a_missing_package_is_no_difference(
     key: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine.yaml").write_text(f"defaults: [_2_sokoban, _self_]\nes_manager: {{{key}: 2}}\n")
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text(f"defaults: [_2_sokoban, _self_]\nes_manager: {{{key}: 2}}\n")
+    (tmp_path / "ragen/env").mkdir(parents=True)  # as in a checkout of RAGEN
     monkeypatch.setattr(REGISTERED_ENVS["sokoban"], "extra", "textworld", raising=False)
     monkeypatch.setattr("ragen.extras.missing", lambda extra: ["a package"])
-    assert main(("--config-path", str(tmp_path), "--config-name", "mine")) == 2
-    assert message in capsys.readouterr().err
+    assert main(("--config-path", str(folder), "--config-name", "mine")) == 2
+    told = capsys.readouterr().err
+    assert message in told and f"are used, not those of {tmp_path}/ragen." in told
 
 
 @pytest.mark.parametrize(

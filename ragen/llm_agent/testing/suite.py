@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ragen.commands import CommandParser, check_no_option, positive
 from ragen.env import resolve_env
 from ragen.env.base import BaseEnv
-from ragen.env.registry import registered_names
+from ragen.env.registry import registered_names, warn_of_another_package
 from ragen.errors import ConfigError, RagenError, without_values
 from ragen.extras import check_installed
 from ragen.llm_agent.config.environments import check_extras, read_config
@@ -485,6 +485,7 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
         return shipped_checks()
     if options.config_name is not None:
         given = load_config(options.config_name, options.overrides, options.config_path)
+        warn_of_another_package(Path(options.config_path).parent if options.config_path else None)
         read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
         chosen = tags_of(given, used=True)
     else:

@@ -133,7 +133,14 @@ def beside(lead: str, text: str) -> str:
         return lead + text
     width = max(get_terminal_size().columns, len(lead) + _NARROWEST)
     below = " " * len(lead)
-    return fill(text, width, initial_indent=lead, subsequent_indent=below, break_on_hyphens=False)
+    return fill(
+        text,
+        width,
+        initial_indent=lead,
+        subsequent_indent=below,
+        break_on_hyphens=False,
+        break_long_words=False,  # so that a path can be copied
+    )
 
 
 def clock(seconds: float) -> str:

@@ -62,6 +62,11 @@ class LazyClasses(MutableMapping[str, type]):
         """Remove all names without importing anything, unlike the inherited method."""
         self._classes.clear()
 
+    def path_of(self, name: str) -> str | None:
+        """The path of a name's class, imported or not; None for an unknown name."""
+        entry = self._classes.get(name)
+        return f"{entry.__module__}:{entry.__qualname__}" if isinstance(entry, type) else entry
+
     def discard(self, name: str) -> None:
         """Remove a name if present."""
         self._classes.pop(name, None)

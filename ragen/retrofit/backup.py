@@ -22,6 +22,8 @@ from ragen.errors import RetrofitError
 
 FOLDER = ".ragen-retrofit"
 BEFORE, AFTER = "before", "after"
+ENVS = "ragen/env/__init__.py"
+HOW_TO_ADD = f"To add an environment, undo the retrofit, register it in {ENVS} as usual, and retrofit again"
 _NEW, _OLD = f"{FOLDER}.new", f"{FOLDER}.old"  # being made, and being removed
 _VERBATIM = "* -text -filter -ident -working-tree-encoding\n"  # whatever the checkout's own .gitattributes say
 _SETTINGS = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C"}
@@ -105,9 +107,10 @@ def refuse_edits(root: Path) -> None:
         RetrofitError: They were.
     """
     if edited := sorted(_different(root, BEFORE) & _different(root, AFTER)):
+        how_to_add = f" {HOW_TO_ADD}." if ENVS in edited else ""
         raise RetrofitError(
             f"edited since the retrofit, and would be lost: {', '.join(edited)}. Move them away, or discard the edits "
-            "with --undo --force. Nothing was changed."
+            f"with --undo --force.{how_to_add} Nothing was changed."
         )
 
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from ragen.errors import RetrofitError
 from ragen.retrofit import backup
+from ragen.retrofit.backup import ENVS
 from ragen.retrofit.imports import KEPT, Needed
 
 MANAGER = "ragen/llm_agent/es_manager.py"
-ENVS = "ragen/env/__init__.py"
 PACKAGE, OWN_PACKAGE = "ragen/__init__.py", "ragen/_own_init.py"
 NEEDED = (MANAGER, ENVS, "ragen/env/base.py", "ragen/utils.py", "ragen/llm_agent/ctx_manager.py")
 
@@ -317,20 +317,19 @@ def _adapt_envs(checkout: Checkout, adapted: Adapted) -> None:
     for env_type, name in table.entries[CLASSES].items():
         _examine(checkout, adapted, env_type, name, table.imports.get(name, ""))
     reasons = f"in_main={adapted.in_main!r},\n    in_main_unless_hash_seed={adapted.salted!r},\n"
+    filled = {"how_to_add": backup.HOW_TO_ADD, "names": _NAMES, "reasons": reasons}
     if table.other:
         adapted.notes.append(
             f"{ENVS} stays as it is, and gets a few lines at its end, since line {table.other[0]} is not known: "
             "workers import all environments when they start, not only their own."
         )
-        adapted.files[ENVS] = (checkout.read(ENVS) or b"") + _EAGER.format(names=_NAMES, reasons=reasons).encode()
+        adapted.files[ENVS] = (checkout.read(ENVS) or b"") + _EAGER.format(**filled).encode()
     else:
         paths = [
             _lines({env_type: f"{table.imports[name]}:{name}" for env_type, name in table.entries[each].items()})
             for each in TABLES
         ]
-        lazy = _LAZY.format(
-            names=_NAMES, envs=paths[0], configs=paths[1], reasons=reasons, imports=_lines(table.imports)
-        )
+        lazy = _LAZY.format(envs=paths[0], configs=paths[1], imports=_lines(table.imports), **filled)
         adapted.files[ENVS] = lazy.encode()
 
 
@@ -458,6 +457,7 @@ def _lines(table: dict[str, str]) -> str:
 _LAZY = '''"""The checkout's environments, each imported when it is first asked for.
 
 Written by `ragen retrofit` from what stood here, which is kept and brought back by `--undo`.
+{how_to_add}.
 """
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, {names}
@@ -484,6 +484,7 @@ def __getattr__(name):
 _EAGER = """
 
 # Put here by `ragen retrofit`: workers know what is registered above.
+# {how_to_add}.
 from ragen.env.registry import {names}  # noqa: E402
 
 REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(

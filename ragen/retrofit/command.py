@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.commands import CommandParser
+from ragen.commands import CommandParser, beside
 from ragen.errors import RetrofitError, did_you_mean
 from ragen.retrofit import backup
 from ragen.retrofit.checkout import (
@@ -136,7 +136,7 @@ def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
         if state is not None:
             backup.undo(root)
         backup.place(root, adapted.files)
-        print(f"Done. Git keeps the originals in {root / backup.FOLDER}.")
+        print(beside("", f"Done. Git keeps the originals in {root / backup.FOLDER}."))
     return DONE if options.no_suite else _prove(root, options, _undo_line(root, prog), is_in_place)
 
 
@@ -169,21 +169,24 @@ def _undo_line(root: Path, prog: str) -> str:
 
 def _describe(checkout: Checkout, adapted: Adapted, is_in_place: bool) -> None:
     print(f"{checkout.root}: RAGEN of {MONTHS[checkout.generation]}.")
+    lines = []
     if not is_in_place:
         replaced = [path for path in adapted.files if checkout.read(path) is not None]
-        print(f"  replaced, with a copy kept: {', '.join(replaced)}")
-        print(f"  added: {len(adapted.files) - len(replaced)} files, of them {_folders(adapted, replaced)}")
-    print(f"  environments, all the checkout's own: {', '.join(adapted.envs)}")
-    for note in (*adapted.notes, *filter(None, [edits_of_manager(checkout)])):
-        print(f"  {note}")
-    for env_type, why in adapted.in_main.items():
-        print(f"  {env_type} stays in the main process: {why}")
-    for env_type, why in adapted.salted.items():
-        print(f"  workers play {env_type} only where Python is started with PYTHONHASHSEED=0, as for the proof: {why}")
+        lines.append(f"replaced, with a copy kept: {', '.join(replaced)}")
+        lines.append(f"added: {len(adapted.files) - len(replaced)} files, of them {_folders(adapted, replaced)}")
+    lines.append(f"environments, all the checkout's own: {', '.join(adapted.envs)}")
+    lines += [*adapted.notes, *filter(None, [edits_of_manager(checkout)])]
+    lines += [f"{env_type} stays in the main process: {why}" for env_type, why in adapted.in_main.items()]
+    if adapted.salted:
+        places = ", ".join(why.partition(" ")[0] for why in adapted.salted.values())
+        lines.append(
+            f"workers play {', '.join(adapted.salted)} only where Python is started with PYTHONHASHSEED=0, as for the "
+            f"proof: they hash a text, which Python salts in each process ({places})"
+        )
     outside = sorted(needed_modules().outside - set(sys.stdlib_module_names))
-    print(
-        f"  needs {', '.join(_NEEDED[name] for name in outside if name in _NEEDED)}, and uses others if they are there"
-    )
+    needs = ", ".join(_NEEDED[name] for name in outside if name in _NEEDED)
+    for line in (*lines, f"needs {needs}, and uses others if they are there"):
+        print(beside("  ", line))
 
 
 def _folders(adapted: Adapted, replaced: list[str]) -> str:
@@ -207,7 +210,8 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
     What was in place before stays if nothing was compared.
     """
     keeps_unproven = options.keep or was_in_place
-    print("Playing what its configurations play, in the main process, in workers, and by its own manager:", flush=True)
+    title = "Playing what its configurations play, in the main process, in workers, and by its own manager:"
+    print(beside("", title), flush=True)
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", LIGHT: "1", **_OFFLINE}
     with tempfile.TemporaryDirectory() as folder:
@@ -230,7 +234,7 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
     sys.stderr.write(errors)
     if code == _PROVEN:
         if edits := edits_of_manager(Checkout(root)):
-            print(f"Note: {edits}.")
+            print(beside("", f"Note: {edits}."))
         print(f"To undo: {undo_line}")
         return DONE
     if code == _DIFFERENT:
@@ -243,8 +247,9 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
         why = (errors.strip().splitlines() or [f"exit code {code}"])[-1].removeprefix("error: ").rstrip(".")
         reason = f"the proof could not be run ({why}). Use the Python that you train with, or add --no-suite"
     if options.keep or (was_in_place and code not in (_DIFFERENT, _UNREPEATED)):
-        print(f"Kept, though {reason}. To undo: {undo_line}")
+        print(beside("", f"Kept, though {reason}."))
+        print(f"To undo: {undo_line}")
         return FAILED
     backup.undo(root)
-    print(f"Everything was restored: {reason}. Use --keep to keep the changes.")
+    print(beside("", f"Everything was restored: {reason}. Use --keep to keep the changes."))
     return FAILED

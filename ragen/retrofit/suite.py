@@ -11,6 +11,7 @@ outside of it, such as verl's ``ppo_trainer``, do not concern environments.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import importlib.util
@@ -21,7 +22,7 @@ import random
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,11 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ragen.commands import CommandParser, beside
-from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, RagenError
+from ragen.env.registry import REGISTERED_ENVS, resolve_env
+from ragen.errors import ConfigError, RagenError, UnknownEnvError, did_you_mean
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
+from ragen.retrofit.backup import ENVS, HOW_TO_ADD
 
 EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, which is Python's if it cannot run the suite
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
@@ -225,7 +227,7 @@ def _compared(played: Played, workers: int, own: Any) -> Verdict:
     ours, error = attempt(EnvStateManager, strict, mode, _PATIENCE)
     if error is not None:
         when = f"not compared in workers: raises in episode {ours.episodes}:" if ours.notes else "not played:"
-        verdict.skipped = f"{when} {first_line(error)}"
+        verdict.skipped = f"{when} {_why(played, error)}"
     if own is not None and not isinstance(error, TimeoutError):
         counters.restore()
         theirs, their_error = attempt(own, in_main, mode)
@@ -261,6 +263,32 @@ def _compared(played: Played, workers: int, own: Any) -> Verdict:
         if difference := expected.first_difference(got):
             verdict.differences.append(f"{name}: {difference}")
     return verdict
+
+
+def _why(played: Played, error: Exception) -> str:
+    env_type = played.entry["env_type"]
+    if not isinstance(error, UnknownEnvError) or ":" in env_type or env_type in REGISTERED_ENVS:
+        return first_line(error)
+    return f"{ENVS} registers no {env_type!r}.{did_you_mean(env_type, REGISTERED_ENVS) or f' {HOW_TO_ADD}.'}"
+
+
+def missing_modules(env_types: Iterable[str]) -> list[str]:
+    """Names of the packages that the sources of environments import, and that this Python lacks.
+
+    Args:
+        env_types: Their types.
+    """
+    names: set[str] = set()
+    for path in filter(None, map(REGISTERED_ENVS.path_of, env_types)):
+        module = Path(*path.partition(":")[0].split(".")).with_suffix(".py")
+        for file in module.parent.glob("*.py") if module.parent.name != "env" else [module]:
+            with contextlib.suppress(OSError, SyntaxError, ValueError):
+                for node in ast.walk(ast.parse(file.read_bytes())):
+                    if isinstance(node, ast.Import):
+                        names.update(alias.name.partition(".")[0] for alias in node.names)
+                    elif isinstance(node, ast.ImportFrom) and not node.level:
+                        names.add(str(node.module).partition(".")[0])
+    return sorted(name for name in names if importlib.util.find_spec(name) is None)
 
 
 def _unrepeated(played: Played, own: Any) -> str:
@@ -459,6 +487,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     equal = len(verdicts) - skipped - different - unrepeated
     also = f"{unrepeated} not reproducible, " if unrepeated else ""
     print(f"{equal} equal, {different} different, {also}{skipped} not compared.")
+    if missing := missing_modules(dict.fromkeys(v.played.entry["env_type"] for v in verdicts if v.skipped)):
+        advice = "To compare them, install what the checkout requires there, and run this again."
+        print(beside("", f"Their sources import {', '.join(missing)}, which {sys.executable} lacks. {advice}"))
     if different or unrepeated:
         return DIFFERENT if different else UNREPEATED
     return EQUAL if equal else NOTHING

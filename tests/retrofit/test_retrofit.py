@@ -143,7 +143,8 @@ def test_undo_refuses_to_lose_an_edit(checkout, capsys):
     put(checkout)
     (checkout / "ragen/env/__init__.py").write_text("# mine\n")
     assert command.main([str(checkout), "--undo"]) == 2
-    assert "ragen/env/__init__.py" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "ragen/env/__init__.py. Move them away" in told and f" {backup.HOW_TO_ADD}." in told
     assert (checkout / "ragen/env/__init__.py").read_text() == "# mine\n"
     assert command.main([str(checkout), "--undo", "--force"]) == 0
     assert bytes_of(checkout) == before
@@ -470,6 +471,20 @@ def test_the_line_that_undoes_works_in_any_folder(checkout, tmp_path, capsys):
 # What becomes of the checkout's files
 
 
+@of_one
+def test_a_plan_fits_a_terminal_and_names_salted_types_and_how_to_add_others_once(checkout, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    for name in ("walk", "counted"):
+        source = checkout / f"ragen/env/{name}/env.py"
+        source.write_text(f"{source.read_text()}\n\nNUMBER = hash('a text')\n")
+    put(checkout)
+    told = capsys.readouterr().out
+    assert all(len(line) <= 60 or " " not in line for line in told.splitlines()[1:])
+    assert told.count("PYTHONHASHSEED") == 1 and "workers play walk, counted only" in " ".join(told.split())
+    assert backup.HOW_TO_ADD in (checkout / "ragen/env/__init__.py").read_text()
+
+
 def test_environments_are_imported_when_they_are_asked_for(checkout):
     put(checkout)
     code = (
@@ -558,13 +573,24 @@ def test_differences_are_wrapped_beside_their_tag_on_a_terminal_and_are_one_line
 
 @pytest.mark.processes
 def test_the_suite_proves_it(checkout):
+    (checkout / "ragen/env/absent").mkdir()
+    (checkout / "ragen/env/absent/env.py").write_text("import absent_a\n\ndef late():\n    from absent_b.c import d\n")
+    tags, entry = checkout / "config/envs.yaml", "  Mine: {env_type: mine, max_actions_per_traj: 3}\n"
+    tags.write_text(tags.read_text() + entry)
+    base = checkout / "config/base.yaml"
+    base.write_text(
+        base.read_text().replace("[Walk, Absent], n_groups: [1, 1]", "[Walk, Absent, Mine], n_groups: [1, 1, 1]")
+    )
     before = bytes_of(checkout)
     ran = retrofit(checkout)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ") and line.split()}
     assert "val   equal, also to its own manager's" in lines["Walk"]
     assert "stays in the main process" in lines["Counted"] and "not played: ModuleNotFoundError" in lines["Absent"]
-    assert "3 equal, 0 different, 1 not compared.\nNote: ragen/llm_agent/es_manager.py differs from" in ran.stdout
+    assert f"not played: ragen/env/__init__.py registers no 'mine'. {backup.HOW_TO_ADD}." in lines["Mine"]
+    lacked = f"Their sources import absent_a, absent_b, which {sys.executable} lacks."
+    assert f"3 equal, 0 different, 2 not compared.\n{lacked}" in ran.stdout
+    assert "\nNote: ragen/llm_agent/es_manager.py differs from" in ran.stdout
     assert backup.state(checkout) == backup.AFTER
     assert retrofit(checkout, "--undo").returncode == 0
     assert bytes_of(checkout) == before

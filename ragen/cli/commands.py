@@ -5,10 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
-
-from ragen.errors import ConfigError
 
 
 class Command(NamedTuple):
@@ -38,24 +35,8 @@ class Command(NamedTuple):
         from ragen.parallel.interrupts import interrupts_held  # late, since help needs none of it
 
         with interrupts_held():  # an import that Ctrl-C ends may swallow it, or raise an error of its own
-            try:
-                module = import_module(self.module)
-            except ModuleNotFoundError as error:
-                if not f"{self.module}.".startswith(f"{error.name}."):
-                    raise
-                raise ConfigError(_absent(self)) from None
+            module = import_module(self.module)
         return module.main(list(argv), self.prog)
-
-
-def _absent(command: Command) -> str:
-    import ragen  # here, since only its place matters
-
-    folder = Path(str(ragen.__file__)).resolve().parents[1]
-    return (
-        f"the package ragen in {folder} has no command {command.name!r}, and Python finds it first. Start `ragen` "
-        "without that folder in PYTHONPATH. A retrofitted checkout has `python -m ragen.tools.check TYPE` and "
-        "`python -m ragen.retrofit .`."
-    )
 
 
 COMMANDS = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.commands import STOPPED, beside
-from ragen.errors import ConfigError, MissingExtraError, did_you_mean
+from ragen.errors import MissingExtraError, did_you_mean
 from ragen.output import CLOSED, Watched, output_watched
 
 USAGE_ERROR = 2
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with output_watched() as output:
             return _run(words)
-    except (MissingExtraError, ConfigError) as error:
+    except MissingExtraError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:  # while a command is still starting; a running one handles it itself

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ragen.cli.commands import COMMANDS
 from ragen.cli.main import main
 from ragen.env import registry
 from ragen.env.registry import REGISTERED_ENVS
@@ -108,12 +107,6 @@ def test_an_environment_of_a_checkout_is_refused_with_the_command_that_finds_it(
     assert main(["check", env_type]) == 2
     told = capsys.readouterr().err
     assert f"Environments of {own} are used, not those of {tmp_path}/ragen: for those, run `python -m ragen.too" in told
-
-
-def test_a_command_that_a_package_found_first_lacks_is_refused_without_a_traceback(capsys, monkeypatch):
-    monkeypatch.setitem(COMMANDS, "suite", COMMANDS["suite"]._replace(module="ragen.llm_agent.no_such.suite"))
-    assert main(["suite"]) == 2
-    assert "has no command 'suite', and Python finds it first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-Token = tuple[int, tuple[int, int]]
-"""A token's number, and which characters it came from: ``[start, end)``."""
+Place = tuple[int, int]
+"""The characters that a token came from: ``[start, end)``."""
 TOKENIZER_DIR = Path(__file__).parent
 
 
@@ -112,11 +112,8 @@ class LightTokenizer:
         """
         if truncation:
             raise ValueError("LightTokenizer cuts nothing off; pass truncation=False.")
-        rows = [list(self._pairs.tokens(each)) for each in text]
-        given: dict[str, list[Any]] = {"input_ids": [[token for token, _ in row] for row in rows]}
-        return given | (
-            {"offset_mapping": [[place for _, place in row] for row in rows]} if return_offsets_mapping else {}
-        )
+        given: dict[str, list[Any]] = {"input_ids": list(map(self._pairs.numbers, text))}
+        return given | ({"offset_mapping": list(map(self._pairs.places, text))} if return_offsets_mapping else {})
 
     def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
         """The texts of rows of tokens."""
@@ -139,34 +136,41 @@ class _BytePairs:
         self.ids: dict[str, int] = file["model"]["vocab"] | dict(added)
         self._letters = _letters_of_bytes()
         words = file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-        self._parts = re.compile(f"({'|'.join(map(re.escape, added))})|{words}")
+        self._added = added
+        self._parts = re.compile(f"{'|'.join(map(re.escape, added))}|{words}")
         self._ranks = {tuple(pair): rank for rank, pair in enumerate(file["model"]["merges"])}
         byte_of = {letter: byte for byte, letter in enumerate(self._letters)}
         self._bytes = {i: bytes(map(byte_of.__getitem__, token)) for token, i in self.ids.items()}
         self._merged = lru_cache(maxsize=65_536)(self._merge)
 
-    def tokens(self, text: str) -> Iterator[Token]:
+    def numbers(self, text: str) -> list[int]:
         """The tokens of a text."""
+        return [token for word in self._parts.findall(text) for token in self._merged(word)[0]]
+
+    def places(self, text: str) -> list[Place]:
+        """Which characters each token of a text came from."""
+        return list(self._places(text))
+
+    def _places(self, text: str) -> Iterator[Place]:
         for part in self._parts.finditer(text):
             start, word = part.start(), part.group()
-            if part[1] is not None:
-                yield self.ids[word], (start, part.end())
-                continue
             owners = [place for place, letter in enumerate(word, start) for _ in letter.encode()]
             at = 0
-            for token, length in self._merged(word):
-                yield token, (owners[at], owners[at + length - 1] + 1)
+            for length in self._merged(word)[1]:
+                yield owners[at], owners[at + length - 1] + 1
                 at += length
 
-    def _merge(self, word: str) -> tuple[tuple[int, int], ...]:
-        """The tokens of a word, each with its number of bytes."""
+    def _merge(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tokens of a word, and the number of bytes of each."""
+        if word in self._added:
+            return (self._added[word],), (len(word.encode()),)
         pieces = [self._letters[byte] for byte in word.encode()]
         while len(pieces) > 1:
             rank, at = min((self._ranks.get(pair, len(self._ranks)), at) for at, pair in enumerate(pairwise(pieces)))
             if rank == len(self._ranks):
                 break
             pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
-        return tuple((self.ids[piece], len(piece)) for piece in pieces)
+        return tuple(self.ids[piece] for piece in pieces), tuple(map(len, pieces))
 
     def text(self, tokens: Iterable[int]) -> str:
         """The text of tokens; bytes that are no UTF-8 become replacement characters."""

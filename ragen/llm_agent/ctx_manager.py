@@ -275,18 +275,21 @@ class ContextManager:
         whole = replace(self._conversations, settings=settings, with_images=False)
         return whole.messages(trajectory_rows([rollout], None)[0])
 
-    def prompt(self, rollout: dict[str, Any], turn: int) -> list[Message]:
+    def prompt(self, rollout: dict[str, Any], turn: int, left_out: int | None = None) -> list[Message]:
         """The prompt that the model saw at a turn, after windows and length limits.
 
         Args:
             rollout: A rollout cache. It is not changed.
             turn: Index of the turn, from 0.
+            left_out: How many of its oldest turns a length limit left out; None finds out, which takes time.
 
         Returns:
             The chat up to the turn's state; images remain ``<images>`` marks.
         """
         if self.settings.quirks:
             return plain_messages(self._batches.asked_chat(rollout, turn))
+        if left_out is not None:
+            return plain_messages(self._batches.asked_prompt(self._tagged([rollout])[0], turn, left_out))
         columns, _ = self._batches.prompt_columns(self._tagged([asked(rollout, turn)]), with_tokens=False)
         return plain_messages(columns["messages_list"][0])
 

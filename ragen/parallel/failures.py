@@ -259,7 +259,7 @@ class Failures:
             what = f"{what} (while: {failure.phase})"
         cause = error.__cause__
         if decision.then is Then.FAIL:
-            self._messages.warn(spec, what, "Its episode is over.", str(error), after=_ONCE_MORE)
+            self._messages.warn(spec, what, "This ends the episode.", str(error), after=_ONCE_MORE)
         else:
             is_said = isinstance(cause, ReturnError) or (failure.phase == "build" and isinstance(cause, RagenError))
             shown = None if is_said else cause  # its traceback only shows where it was noticed

@@ -9,18 +9,20 @@ import pytest
 from PIL import Image
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.config import wants_live, wants_report
 from ragen.llm_agent.report import (
     About,
     Episode,
     Report,
+    contents,
     plots,
     render,
     trajectories,
     write_report,
 )
 from ragen.llm_agent.report.command import report_of_rows
-from ragen.llm_agent.report.page import SCRIPT, STYLE, policy
+from ragen.llm_agent.report.page import SCRIPT, STYLE, failure_rows, failures_of, policy
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
@@ -319,8 +321,26 @@ def test_failures_are_grouped_by_kind_with_an_example_of_each():
     table = re.search(r'aria-label="Failures by kind">(.*?)</table>', html)[1]
     rows = [Page(row).text for row in table.split("<tr>")[2:]]
     assert rows[0] == "the environment failed exampleRuntimeError: boom 03Maze"
-    assert sorted(rows[1:]) == ["a prompt has no reply example5031Maze", "some reply was cut off example1B"]
+    assert sorted(rows[1:]) == ["a prompt has no reply example5031Maze", "its last reply was cut off example1B"]
     assert re.findall(r'data-show="(\d)"', table) == ["0", "4", "5"]
+
+
+def test_failures_are_told_by_what_ended_the_episode_with_the_number_of_each_tag():
+    lost, won = {"success": 0.0}, {"success": 1.0}
+    recovered = [episode(turn(actions=[]), turn(), env_id=at, tag=tag, **lost) for at, tag in enumerate("ABB")]
+    others = [
+        episode(turn(), turn(actions=[]), env_id=3, tag="A", **lost),
+        episode(turn(actions=[]), turn(actions=[]), env_id=4, tag="A", **lost),
+        episode(turn(), turn(), env_id=5, tag="A", replies=[{"empty": True}, {}], **lost),
+        episode(turn(), env_id=6, tag="A", **won),
+    ]
+    found = {kind.what: dict(kind.tags) for kind in failures_of([*recovered, *others])}
+    assert found == {
+        "it did not reach the goal": {"A": 2, "B": 2},
+        "its last reply could not be parsed": {"A": 1},
+        "no reply could be parsed": {"A": 1},
+    }
+    assert "A 2, B 2" in failure_rows(failures_of([*recovered, *others]))
 
 
 def test_failures_that_differ_in_what_was_seen_alone_are_one_row_as_on_the_terminal():
@@ -500,6 +520,37 @@ def test_the_run_and_its_rows_have_the_same_kinds_of_failures(raw, tmp_path):
         for html in (written, render(report_of_rows(tmp_path / "rollouts.jsonl")))
     ]
     assert kinds[0] == kinds[1] and "it did not reach the goal" in kinds[0]
+
+
+@pytest.mark.models
+def test_prompts_without_their_oldest_turns_are_shown_as_they_were_asked(tmp_path, monkeypatch):
+    asked, reports, generate = [], [], ScriptedBackend.generate
+
+    def recorded(backend, requests, sampling):
+        asked.extend(requests)
+        return generate(backend, requests, sampling)
+
+    def kept(*given, **named):
+        reports.append(Report(*given, **named))
+        return reports[-1]
+
+    monkeypatch.setattr(ScriptedBackend, "generate", recorded)
+    monkeypatch.setattr(contents, "Report", kept)
+    options = ["--config-name", "_2_sokoban", "--limit", "2", "report=true", f"output_dir={tmp_path}"]
+    small = ["actor_rollout_ref.rollout.max_model_len=1000", "actor.scripted.malformed=0.9", "agent_proxy.max_turn=8"]
+    assert command.main([*options, *small]) == 0
+    rows = report_of_rows(tmp_path / "rollouts.jsonl")
+    assert len(rows.scanned.found["shortened prompts"]) == 2 < sum(request.turns_left_out > 0 for request in asked)
+    for request in asked:
+        here = [e for report in (reports[0], rows) for e in report.episodes if e.state["env_id"] == request.env_id]
+        of_run, of_rows = (list(episode.prompt(request.turn)) for episode in here)
+        assert of_run == list(request.messages)
+        if not request.turns_left_out:
+            assert of_rows == of_run
+            continue
+        (system, first, *others), (_, _, note, oldest, *later) = of_run, of_rows
+        assert f"{request.turns_left_out};" in note["content"] and (of_rows[0], later) == (system, others)
+        assert first["content"].endswith(oldest["content"].partition("\n")[2][-100:])
 
 
 @pytest.mark.models

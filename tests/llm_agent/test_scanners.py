@@ -72,6 +72,10 @@ FAULTS = {
     "a failed environment": ("broken environments", lambda episode: episode.update(env_error="it hung")),
     "an environment that stands still": ("broken environments", stand_still),
     "a reply that is cut off": ("cut off", lambda episode: episode["replies"][4].update(cut_off=True)),
+    "a prompt without its first turn": (
+        "shortened prompts",
+        lambda episode: episode["replies"][3].update(turns_left_out=1),
+    ),
     "a sentence again and again": ("repeated text", say("<think>" + "I should go right now. " * 6 + "</think>")),
     "a word again and again": ("repeated text", say("<think>so " + "wait " * 30 + "</think>")),
     "actions that are never valid": ("never valid", never_act),

@@ -41,7 +41,7 @@ def test_failures_that_differ_in_what_was_seen_alone_are_counted_together(
     messages = RepeatedMessageFilter(logging.getLogger("ragen.test"))
     for env_id, seen in enumerate((("_P_D", "7fa0"), ("PD'_", "7fcc"), ("__DP", "7b11"))):
         spec = EnvSpec.of(object, None, env_id=env_id, tag="Corridor")
-        messages.warn(spec, what.format(*seen), "Its episode is over.", what.format(*seen))
+        messages.warn(spec, what.format(*seen), "This ends the episode.", what.format(*seen))
     messages.forget()
     assert [record.getMessage()[:37] for record in caplog.records][1:] == ["2 more environments of tag 'Corridor'"]
 
@@ -60,7 +60,7 @@ def test_many_that_fail_alike_have_one_traceback_and_are_counted(
     name = r"env \d+ \(tag 'Faulty', type 'support.faulty_envs:Faulty'\)"
     assert re.match(rf"{name} at .* raised ValueError: boom \(while: \w+\)\..* Retrying", first)
     assert re.fullmatch(
-        rf"{name} (failed again in the same way|at .*boom \(while: \w+\))\. Its episode is over\.", again
+        rf"{name} (failed again in the same way|at .*boom \(while: \w+\))\. This ends the episode\.", again
     )
     pattern = rf"{MANY - 1} more environments of tag 'Faulty' \(env [0-9, -]+\): ValueError: boom \(while: \w+\)\. Its "
     assert re.match(pattern, others)

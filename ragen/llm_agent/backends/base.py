@@ -66,6 +66,7 @@ class Request:
         messages: The chat in OpenAI form, its last message the user's.
         prompt_ids: The chat's tokens up to where the reply begins, without padding; None if it was not tokenized.
         images: The images that the chat's ``<images>`` marks stand for, in order.
+        turns_left_out: How many of the oldest turns the chat lacks, because ``max_model_len`` left no room for them.
     """
 
     env_id: int
@@ -74,6 +75,7 @@ class Request:
     messages: Sequence[dict[str, Any]]
     prompt_ids: Sequence[int] | None = None
     images: Sequence[Any] = ()
+    turns_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,20 +172,25 @@ def tokens_of(usage: Mapping[str, float]) -> float:
     return sum(usage.get(name, 0) for name in TOKENS)
 
 
-def reply_facts(reply: Reply) -> dict[str, Any]:
+LEFT_OUT = "turns_left_out"
+"""The fact about a reply that counts the oldest turns which its prompt left out; see :class:`Request`."""
+
+
+def reply_facts(reply: Reply, request: Request) -> dict[str, Any]:
     """The facts about a reply, beside its text, that are stored in a row; no times, since rows must be reproducible.
 
     Returns:
         ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` if known; ``cut_off``, ``filtered``,
-        ``refused``, ``empty`` and ``tool_calls`` only if true or nonzero.
+        ``refused``, ``empty``, ``tool_calls`` and ``turns_left_out`` only if true or nonzero.
     """
     known: dict[str, Any] = {
         name: reply.usage[name] for name in ("prompt_tokens", "completion_tokens", "cost") if name in reply.usage
     }
     if reply.finish_reason is not None:
         known["finish_reason"] = reply.finish_reason
+    left_out = {LEFT_OUT: request.turns_left_out} if request.turns_left_out else {}
     if not known:
-        return {}
+        return left_out
     so = {
         "cut_off": reply.cut_off,
         "filtered": reply.finish_reason == "content_filter",
@@ -191,7 +198,7 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         "empty": not reply.text.strip(),
         "tool_calls": reply.tool_calls,
     }
-    return known | {name: value for name, value in so.items() if value}
+    return known | {name: value for name, value in so.items() if value} | left_out
 
 
 def valid_text(text: str) -> str:

@@ -19,7 +19,9 @@ key                                                   default         meaning
 ``agent_proxy.prompts``                               null            a file of prompts that replace ours
 ``enable_response_mask``                              true            loss on replies only; false: on states too
 ``actor_rollout_ref.rollout.response_length``         null            maximum tokens of one reply
-``actor_rollout_ref.rollout.max_model_len``           null            maximum tokens of a context with its reply
+``actor_rollout_ref.rollout.max_model_len``           null            maximum tokens of a context with its reply, for
+                                                                      which the oldest turns are left out; base.yaml
+                                                                      sets 3600
 ``data.apply_chat_template_kwargs``                   none            passed to the chat template
 ``generation``, ``quirks``                            2025, false     see :mod:`ragen.llm_agent.config.generation`
 ====================================================  ==============  ================================================

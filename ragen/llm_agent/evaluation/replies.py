@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ragen.commands import counted
+from ragen.llm_agent.backends.base import LEFT_OUT
 
 JUDGED, ENV_ERROR, MISSING_REPLY = "judged", "env error", "missing reply"
 KINDS = ("cut_off", "filtered", "refused", "empty", "tool_calls")
@@ -32,7 +33,7 @@ def count_replies(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         ``"unknown"`` is where a server said none.
     """
     replies = [reply for record in records for reply in record.get("replies", ())]
-    if not replies:
+    if not any(reply.keys() - {LEFT_OUT} for reply in replies):
         return {}
     reasons = Counter(str(reply.get("finish_reason") or "unknown") for reply in replies)
     kinds = {kind: sum(bool(reply.get(kind)) for reply in replies) for kind in KINDS}

@@ -22,7 +22,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from ragen.errors import described_with_place, in_short
+from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
+from ragen.llm_agent.config.context import MAX_MODEL_LEN
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.settings import function_at
 
@@ -108,6 +110,16 @@ def cut_off_replies(records: Sequence[Record]) -> Iterator[Finding]:
                 yield Finding(record["env_id"], "the reply was cut off", turn, _tail(_nth(_replies(record), turn)))
 
 
+def shortened_prompts(records: Sequence[Record]) -> Iterator[Finding]:
+    """Prompts that had no room for the oldest turns, which the model therefore did not see."""
+    for record in records:
+        counts = [facts.get(LEFT_OUT, 0) for facts in record.get("replies", ())]
+        if any(counts):
+            first = next(turn for turn, count in enumerate(counts, 1) if count)
+            why = f"the prompt leaves out the oldest turns, {max(counts)} in the end: raise {MAX_MODEL_LEN}"
+            yield Finding(record["env_id"], why, first)
+
+
 def repeated_text(records: Sequence[Record]) -> Iterator[Finding]:
     """Replies that say the same words again and again; a list of the same short action is none."""
     for record in records:
@@ -179,6 +191,7 @@ SCANNERS: dict[str, Scanner] = {
     "refusals": refusals,
     "broken environments": broken_environments,
     "cut off": cut_off_replies,
+    "shortened prompts": shortened_prompts,
     "repeated text": repeated_text,
     "never valid": never_valid,
     "odd rewards": odd_rewards,

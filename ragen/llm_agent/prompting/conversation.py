@@ -262,6 +262,7 @@ class Row:
         stop: The turn after the last one shown.
         is_prompt: Whether a reply is to follow; otherwise the row ends with a reply.
         is_warned: Whether a turn mentions that the previous one had no valid action, which generation 2026 marks.
+        left_out: Number of its oldest turns that were left out for lack of room.
     """
 
     episode: int
@@ -270,6 +271,7 @@ class Row:
     stop: int
     is_prompt: bool
     is_warned: bool = True
+    left_out: int = 0
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -283,7 +285,7 @@ class Row:
 
     def without_oldest(self, count: int) -> Row:
         """The row without its first ``count`` turns."""
-        return replace(self, start=self.start + count)
+        return replace(self, start=self.start + count, left_out=self.left_out + count)
 
 
 def row_of(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
 from ragen.llm_agent.evaluation.scanners import Scan
@@ -280,7 +281,23 @@ def episode_of(record: Mapping[str, Any]) -> Episode:
         record.get("error"),
         record.get("replies", ()),
         record.get("messages", ()),
+        asked=_shortened_prompts(record.get("messages", ()), record.get("replies", ())),
     )
+
+
+def _shortened_prompts(chat: Messages, told: Sequence[Mapping[str, Any]]) -> dict[int, Messages] | None:
+    """The prompts that left out their oldest turns, each with a note in the place of these."""
+    asking = next((place for place, message in enumerate(chat) if message["role"] == "user"), 0)
+    replies = [place for place, message in enumerate(chat) if message["role"] == "assistant"]
+    prompts: dict[int, Messages] = {}
+    for place, (end, facts) in enumerate(zip(replies, told, strict=False)):
+        count = facts.get(LEFT_OUT)
+        if isinstance(count, int) and 0 < count <= place:
+            first = f"turns 1 to {count}" if count > 1 else "turn 1"
+            note = f"The prompt had no room for {first}; of the message above, it had the instruction alone."
+            left = {"role": "left out", "content": note}
+            prompts[place] = [*chat[: asking + 1], left, *chat[replies[count - 1] + 1 : end]]
+    return prompts or None
 
 
 def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -407,5 +424,7 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
 
 def _separate_prompts(ctx_manager: Any, episode: Episode) -> dict[int, Messages] | None:
     """The prompts that differ from the chat up to that turn."""
-    prompts = {place: ctx_manager.prompt(episode.state, place) for place in range(len(episode.turns))}
+    left_out = [facts.get(LEFT_OUT, 0) for facts in episode.replies]
+    left_out += [None] * (len(episode.turns) - len(left_out))
+    prompts = {place: ctx_manager.prompt(episode.state, place, left_out[place]) for place in range(len(episode.turns))}
     return {place: prompt for place, prompt in prompts.items() if prompt != list(episode.prompt(place))} or None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -360,13 +360,13 @@ class FailureKind:
         what: A description of the failure.
         said: The environment's or server's message in the first example.
         numbers: Indices of its episodes.
-        tags: Their distinct tags.
+        tags: How many of them each tag has.
     """
 
     what: str
     said: str
     numbers: list[int]
-    tags: list[str]
+    tags: Counter[str]
 
 
 def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
@@ -377,10 +377,9 @@ def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
             continue
         what, said = _kind_of(episode)
         of = what, _first_line(without_values(said))
-        kind = kinds.setdefault(of, FailureKind(what, _first_line(said), [], []))
+        kind = kinds.setdefault(of, FailureKind(what, _first_line(said), [], Counter()))
         kind.numbers.append(number)
-        if episode.tag not in kind.tags:
-            kind.tags.append(episode.tag)
+        kind.tags[episode.tag] += 1
     return sorted(kinds.values(), key=lambda kind: -len(kind.numbers))
 
 
@@ -390,23 +389,20 @@ def _kind_of(episode: Episode) -> tuple[str, str]:
         return "the environment failed", str(episode.state["env_error"])
     if episode.outcome == MISSING_REPLY:
         return "a prompt has no reply", str(episode.error)
-    return next(_kinds_of_judged(episode)), ""
+    return _end_of_judged(episode), ""
 
 
-def _kinds_of_judged(episode: Episode) -> Iterator[str]:
-    found = episode.kinds
+def _end_of_judged(episode: Episode) -> str:
+    """What was wrong with the last reply; faults of earlier ones did not end the episode."""
+    turns, last = episode.turns, episode.replies[len(episode.turns) - 1 : len(episode.turns)]
     for kind in _OF_REPLIES:
-        if kind in found:
-            yield f"some reply was {kind.replace('_', ' ')}"
-    turns = episode.turns
-    nothing = sum(not turn["actions"] for turn in turns)
-    if nothing and nothing == len(turns):
-        yield "no reply could be parsed"
-    if nothing:
-        yield "some replies could not be parsed"
-    if turns and episode.state["penalty"]:
-        yield "some actions were invalid"
-    yield "it did not reach the goal"
+        if any(facts.get(kind) for facts in last):
+            return f"its last reply was {kind.replace('_', ' ')}"
+    if turns and not any(turn["actions"] for turn in turns):
+        return "no reply could be parsed"
+    if turns and not turns[-1]["actions"]:
+        return "its last reply could not be parsed"
+    return "it did not reach the goal"
 
 
 def _first_line(text: str) -> str:
@@ -452,7 +448,9 @@ def _said(kind: FailureKind) -> str:
 
 
 def _tags(kind: FailureKind) -> str:
-    return ", ".join(kind.tags[:_NAMED]) + (f" and {len(kind.tags) - _NAMED} more" if len(kind.tags) > _NAMED else "")
+    named = kind.tags.most_common(_NAMED)
+    told = ", ".join(f"{tag} {count}" for tag, count in named) if len(kind.tags) > 1 else named[0][0]
+    return told + (f" and {len(kind.tags) - _NAMED} more" if len(kind.tags) > _NAMED else "")
 
 
 # Trees of trajectories

@@ -27,7 +27,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload, runti
 
 from ragen.commands import counted
 from ragen.errors import BackendError, ConfigError
-from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Activity, Backend, Reply, Request, Sampling, reply_facts
+from ragen.llm_agent.backends.base import (
+    LEFT_OUT,
+    SAMPLING_BOUNDS,
+    Activity,
+    Backend,
+    Reply,
+    Request,
+    Sampling,
+    reply_facts,
+)
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.generation import Generation
 from ragen.returned import wrong
@@ -195,7 +204,7 @@ class BackendActor(Actor):
                 if request.turn == 0:
                     facts.clear()
                 if reply.error is None:
-                    facts.append(reply_facts(reply))
+                    facts.append(reply_facts(reply, request))
         return [in_vocabulary(reply, self._vocabulary) for reply in replies]
 
 
@@ -340,10 +349,11 @@ def requests_of(lm_inputs: AnyBatch) -> list[Request]:
     rows = _prompt_rows(lm_inputs, count)
     nothing: list[dict[str, Any]] = [{}] * count
     images = [data.get("images", ()) for data in columns.get("multi_modal_data", nothing)]
+    left_out = columns.get(LEFT_OUT, [0] * count)
     return [
-        Request(int(env_id), int(turn), str(tag), chat, row, shown)
-        for env_id, turn, tag, chat, row, shown in zip(
-            columns["env_ids"], turns, tags, chats, rows, images, strict=True
+        Request(int(env_id), int(turn), str(tag), chat, row, shown, int(lacks))
+        for env_id, turn, tag, chat, row, shown, lacks in zip(
+            columns["env_ids"], turns, tags, chats, rows, images, left_out, strict=True
         )
     ]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.tokens import pad_id
 from ragen.llm_agent.config.branching import TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
@@ -157,6 +158,17 @@ class BatchBuilder:
             for row, chat, encoded in shown
         ]
 
+    def asked_prompt(self, rollout: dict[str, Any], place: int, left_out: int) -> list[Message]:
+        """The prompt of a turn, if so many of its oldest turns were left out.
+
+        Args:
+            rollout: A rollout cache.
+            place: The turn, from 0.
+            left_out: Number of turns that were left out of the window for lack of room.
+        """
+        (row,) = prompt_rows([asked(rollout, place)], self.settings.window)
+        return self.conversations.messages(row.without_oldest(left_out))
+
     def asked_chat(self, rollout: dict[str, Any], place: int) -> list[Message]:
         """The complete chat that asked for a turn, without cuts by a window or a length limit.
 
@@ -229,6 +241,8 @@ class BatchBuilder:
         }
         if any("correct_answer" in rollout for rollout in rollouts):
             objects["correct_answer"] = object_array(rollout.get("correct_answer") for rollout in rollouts)
+        if any(row.is_prompt and row.left_out for row in rows):
+            objects[LEFT_OUT] = object_array(row.left_out for row in rows)
         return objects | (image_objects(encoded) if self.processor is not None else {})
 
     def _numbers(self, values: Iterable[Any]) -> np.ndarray:

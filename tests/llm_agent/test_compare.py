@@ -143,6 +143,14 @@ def test_a_run_that_is_named_twice_is_told(tmp_path, capsys):
     assert main([a, a]) == 0 and f"{a} is named twice." in capsys.readouterr().out.replace("\n", "")
 
 
+def test_equal_trajectories_are_told(tmp_path, capsys):
+    a, b, c = (
+        write(tmp_path / f"{name}.jsonl", records(won)) for name, won in zip("abc", ("10", "10", "11"), strict=True)
+    )
+    assert main([a, b]) == 0 and f"{a} and {b} are equal." in capsys.readouterr().out
+    assert main([a, c]) == 0 and "are equal" not in capsys.readouterr().out
+
+
 def test_several_models_are_a_board_with_pass_at_k_and_pass_hat_k(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")  # nothing is cut off
     runs = []

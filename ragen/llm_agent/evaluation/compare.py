@@ -304,6 +304,8 @@ def main(options: argparse.Namespace, prog: str) -> int:
     same = [a for a, b in combinations(paths, 2) if rows_of(a).resolve() == rows_of(b).resolve()]
     notes += [f"{path} is named twice." for path in dict.fromkeys(same)]
     notes += [left_out.describe()] if any(left_out) else []
+    equal = [f"{a} and {b}" for (a, of_a), (b, of_b) in combinations(zip(names, runs, strict=True), 2) if of_a == of_b]
+    notes += [f"All trajectories of {both} are equal." for both in equal if not same]
     page = None
     if wants_page or options.output is not None:
         page = _write_page(options, pairs, matched(*records), notes)

@@ -1,6 +1,7 @@
 """The command ``ragen play TYPE [--seed N] [--image FILE.png] [key=value ...]``: play an environment by hand.
 
-Lines may also come from a pipe. A turn is played as in a rollout, by the same function.
+Lines may also come from a pipe. A turn is played as in a rollout, by the same function, with global generators seeded
+alike.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ragen.env.fields import build_env, field_types
 from ragen.env.keys import ARROWS, KeyReader, typed
 from ragen.env.registry import known_names, resolve_env
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, described_with_place
+from ragen.parallel.episode.global_rng import EnvRng
 from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
 from ragen.seeds import SEED_LIMIT
 
@@ -64,7 +66,7 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     known = field_types(resolve_env(options.type)[1])
     check_no_option(top, options.settings, lambda name, _: name in known)
     try:
-        with _failing(options.type, "while it was built"):
+        with _failing(options.type, "while it was built"), EnvRng(0).in_place():
             env = build_env(options.type, options.settings)
         try:
             with typed(sys.stdin, sys.stdout) as lines:
@@ -128,7 +130,8 @@ def play(
         ConfigError: The picture cannot be written.
     """
     seed = secrets.randbelow(SEED_LIMIT) if seed is None else seed
-    with _failing(env_type, f"in the reset with seed {seed}"):
+    rng = EnvRng(seed)
+    with _failing(env_type, f"in the reset with seed {seed}"), rng.in_place():
         seen = _state(env, RAGEN.reset(env, seed, {"mode": mode}))
         _keep_picture(env, env_type, image)
     lookup = action_lookup(env)
@@ -150,7 +153,7 @@ def play(
         if action is None:
             print(f"{text!r} is not one of {_legal(env, lookup)}.", file=out)
             continue
-        with _failing(env_type, f"in turn {played + 1} ({action!r})"):
+        with _failing(env_type, f"in turn {played + 1} ({action!r})"), rng.in_place():
             result = RAGEN.play(env, Turn((action,), 1))
             seen = _state(env, result.observation)
             _keep_picture(env, env_type, image)

@@ -1,5 +1,6 @@
 """How far a rollout is: what is told, on a terminal and in a log, and that nothing which hangs keeps it back."""
 
+import sys
 import threading
 from io import StringIO
 
@@ -170,6 +171,16 @@ def test_the_time_that_has_passed_is_whole_in_a_narrow_terminal(columns, monkeyp
     with progress_of(Activity(), trajectories=128).shown(terminal):
         pass
     assert "0:00:00 0 of 128 trajectories" in terminal.getvalue()
+
+
+def test_a_command_in_a_warning_stays_on_one_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    command = f"ragen replay {'folder/' * 12}report.json"
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_of(Activity(), trajectories=128).shown(terminal):
+        print(f"env 1 broke [to replay it: {command}] and so on", file=sys.stderr)
+    assert command in terminal.getvalue()
 
 
 def test_a_terminal_gets_a_bar_with_the_same_words():

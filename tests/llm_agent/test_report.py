@@ -343,6 +343,12 @@ def test_failures_are_told_by_what_ended_the_episode_with_the_number_of_each_tag
     assert "A 2, B 2" in failure_rows(failures_of([*recovered, *others]))
 
 
+def test_the_turn_in_which_an_environment_fails_is_no_invalid_reply():
+    failing, mute = (episode(turn(), turn(actions=[]), success=0.0) for _ in range(2))
+    failing.state["env_error"] = "ValueError: boom"
+    assert (failing.invalid, mute.invalid) == (False, True)
+
+
 def test_failures_that_differ_in_what_was_seen_alone_are_one_row_as_on_the_terminal():
     returned = "ReturnError: Corridor.step() returned 3 values, ({!r}, 0.0, True); expected 4 values"
     crashes = [episode(turn(), env_id=n, success=0.0) for n in range(4)]

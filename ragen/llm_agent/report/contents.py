@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
-from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
+from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, kinds_of, outcome
 from ragen.llm_agent.evaluation.scanners import Scan
 from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, describe_run, read_about
@@ -78,8 +78,9 @@ class Episode:
 
     @property
     def invalid(self) -> bool:
-        """Whether a reply was penalized, or had no action to execute."""
-        return bool(self.state["penalty"]) or any(not turn["actions"] for turn in self.turns)
+        """Whether a reply was penalized, or had no action to execute, in a turn that the environment played."""
+        played = self.turns[:-1] if self.outcome == ENV_ERROR else self.turns
+        return bool(self.state["penalty"]) or any(not turn["actions"] for turn in played)
 
     @property
     def kinds(self) -> list[str]:

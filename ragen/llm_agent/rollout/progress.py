@@ -161,7 +161,7 @@ class Progress:
                 elapsed = clock(task.elapsed or 0.0)
                 return Text(f"{elapsed} {self.words(console.width - _BAR - len(elapsed) - 2)}")
 
-        console = Console(file=stream)
+        console = Console(file=stream, soft_wrap=True)  # a command in a warning can be copied whole
         words = Words(Column(no_wrap=True, overflow="ellipsis"))
         bar = Bar(BarColumn(_BAR), words, console=console, refresh_per_second=4)
         with bar:

@@ -266,6 +266,17 @@ def test_a_finished_run_plays_nothing_again(tmp_path, monkeypatch, capsys):
     assert "8 trajectories in" in capsys.readouterr().out
 
 
+def test_the_report_of_a_finished_run_keeps_its_times(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "report.html"
+    assert run(tmp_path, "report=true") == 0
+    before = page.read_bytes()
+    assert b"Where the time went" in before
+    assert run(tmp_path, "resume=true", "report=true") == 0
+    assert page.read_bytes() == before and "as it was" in capsys.readouterr().out
+    page.unlink()
+    assert run(tmp_path, "resume=true", "report=true") == 0 and page.exists()
+
+
 def test_without_resume_a_run_begins_anew(tmp_path, monkeypatch):
     assert run(tmp_path) == 0
     asked = Asked()

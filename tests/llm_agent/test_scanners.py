@@ -135,6 +135,13 @@ def test_boards_and_lists_of_moves_are_no_repeated_text():
     assert not list(SCANNERS["repeated text"](records))
 
 
+def test_all_copies_of_a_text_are_counted():
+    records = rollouts()
+    say("<think>" + "let me think again " * 30 + "</think>")(records[PLANTED])
+    (found,) = SCANNERS["repeated text"](records)
+    assert found.why == "the same words 29 times in a row"  # the first stands behind the tag
+
+
 def test_findings_name_the_turn_and_quote_the_text():
     records = rollouts()
     say("No. I will not: I must decline to participate.")(records[PLANTED])

@@ -42,6 +42,10 @@ def same_reward(record):
     return record["rewards"]
 
 
+def same_reward_as_floats(record):
+    return [float(reward) for reward in record["rewards"]]
+
+
 def nothing(record):
     return 0.0
 
@@ -94,6 +98,11 @@ def test_the_same_reward_gives_the_same_rows_byte_by_byte(run, how, capsys):
     assert (run / "scored/rollouts.jsonl").read_bytes() == before == (run / "rollouts.jsonl").read_bytes()
     first, again = (json.loads((folder / "results.json").read_text()) for folder in (run, run / "scored"))
     assert first["tags"] == again["tags"] and "0 of 16 trajectories differ" in capsys.readouterr().out
+
+
+def test_a_whole_number_equals_itself_as_a_float(run, capsys):
+    scored(run, "--reward", "test_score:same_reward_as_floats")
+    assert "0 of 16 trajectories differ" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("overrides", [["generation=2026"], ["quirks=true"], ["agent_proxy.enable_think=false"]])

@@ -125,8 +125,9 @@ def repeated_text(records: Sequence[Record]) -> Iterator[Finding]:
     for record in records:
         for turn, reply in enumerate(_replies(record), 1):
             thought = reply.partition("<answer>")[0]
-            if again := _repeated(thought.split()):
-                yield Finding(record["env_id"], f"the same words {REPEATS} times in a row", turn, _excerpt(again))
+            again, copies = _repeated(thought.split())
+            if copies:
+                yield Finding(record["env_id"], f"the same words {copies} times in a row", turn, _excerpt(again))
 
 
 def never_valid(records: Sequence[Record]) -> Iterator[Finding]:
@@ -313,8 +314,8 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     return middle - far, middle + far
 
 
-def _repeated(words: Sequence[str]) -> str:
-    """The first words that stand ``REPEATS`` times in a row, all copies of them; empty where there are none.
+def _repeated(words: Sequence[str]) -> tuple[str, int]:
+    """The first words that stand at least ``REPEATS`` times in a row, all copies of them, and how many; else 0.
 
     Boards and rows of numbers are no words: most of what is repeated has to be letters.
     """
@@ -329,8 +330,8 @@ def _repeated(words: Sequence[str]) -> str:
             if end - start >= (REPEATS - 1) * period:
                 whole = " ".join(words[int(start) : int(end) + period])
                 if sum(map(str.isalpha, whole)) >= max(_LEAST_REPEATED, len(whole) // 2):
-                    return whole
-    return ""
+                    return whole, int(end - start) // period + 1
+    return "", 0
 
 
 def _excerpt(text: str, start: int = 0) -> str:

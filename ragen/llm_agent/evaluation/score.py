@@ -143,7 +143,8 @@ def main(options: argparse.Namespace, prog: str) -> int:
     print_results(console, results, {}, summarise(states_of(new), penalty if isinstance(penalty, int | float) else 0))
     if told := unfinished(folder / ROWS, new):
         console.print(told, soft_wrap=True)
-    differing = sum(line_of(one) != line_of(other) for one, other in zip(records, new, strict=True))
+    lines = [(line_of(one), line_of(other)) for one, other in zip(records, new, strict=True)]
+    differing = sum(one != other and json.loads(one) != json.loads(other) for one, other in lines)  # 1 equals 1.0
     ended = sum("error" in other and "error" not in one for one, other in zip(records, new, strict=True))
     console.print(f"{differing} of {len(new)} trajectories differ from those of {options.run}", soft_wrap=True)
     if ended:

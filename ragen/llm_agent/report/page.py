@@ -209,7 +209,8 @@ def _tag_row(tag: str, episodes: Sequence[Episode]) -> str:
         "with invalid replies": f"{sum(episode.invalid for episode in episodes) / count:.0%}",
     }
     name = f'<td class="name">{shown(tag, 100)}</td>'
-    first = {"episodes": str(count), "judged": str(len(judged)), "success": f"{share:.1%}" if judged else "-"}
+    success = f'{share:.1%}<br><span class="soft">{low:.1%} - {high:.1%}</span>' if judged else "-"
+    first = {"episodes": str(count), "judged": str(len(judged)), "success": success}
     bar = share_bar(share, low, high) if judged else ""
     return f'<tr>{name}{_cells(first)}<td class="bar">{bar}</td>{_cells(numbers)}</tr>'
 

@@ -24,6 +24,8 @@ def write_report_of(
 ) -> None:
     """Write ``report.html`` beside the trajectories, those of earlier runs included.
 
+    Where this run had nothing left to play, a page that is there stays: it has the times of the run that played.
+
     Args:
         proxy: After its rollout.
         mode: Which of its managers played.
@@ -37,9 +39,12 @@ def write_report_of(
     """
     from ragen.llm_agent.report import About, report_of, write_report
 
+    path = file.path.with_name("report.html")
+    if not proxy.rollout_states and path.exists():
+        print(f"report in {shown_path(path)}, as it was")
+        return
     report = report_of(proxy, mode, earlier=file.kept.values())
     about = About.of_folder(file.path, [episode.seed for episode in report.episodes])
-    path = file.path.with_name("report.html")
     write_report(replace(report, about=about, usage=usage, scanned=scanned, unfinished=unfinished), path)
     print(f"report in {shown_path(path)}")
 

@@ -343,6 +343,23 @@ def test_failures_are_told_by_what_ended_the_episode_with_the_number_of_each_tag
     assert "A 2, B 2" in failure_rows(failures_of([*recovered, *others]))
 
 
+@pytest.mark.parametrize(
+    ("turns", "actions", "what"),
+    [
+        (3, 9, "its environment ended the episode without success"),
+        (2, 9, "it used all its turns without reaching the goal"),
+        (3, 2, "it used all its actions without reaching the goal"),
+        (2, 2, "it used all its actions without reaching the goal"),
+        (2, None, "it used all its turns without reaching the goal"),
+        (None, None, "it did not reach the goal"),
+    ],
+)
+def test_what_ended_a_failed_episode_is_told(turns, actions, what):
+    limits = {"agent_proxy.max_turn": turns, "custom_envs.Maze.max_actions_per_traj": actions}
+    (kind,) = failures_of([episode(turn(), turn(), success=0.0)], limits)
+    assert kind.what == what
+
+
 def test_the_turn_in_which_an_environment_fails_is_no_invalid_reply():
     failing, mute = (episode(turn(), turn(actions=[]), success=0.0) for _ in range(2))
     failing.state["env_error"] = "ValueError: boom"
@@ -525,7 +542,7 @@ def test_the_run_and_its_rows_have_the_same_kinds_of_failures(raw, tmp_path):
         re.findall(r'<td class="name">([\w ]+) <button', html)
         for html in (written, render(report_of_rows(tmp_path / "rollouts.jsonl")))
     ]
-    assert kinds[0] == kinds[1] and "it did not reach the goal" in kinds[0]
+    assert kinds[0] == kinds[1] and "it used all its actions without reaching the goal" in kinds[0]
 
 
 @pytest.mark.models

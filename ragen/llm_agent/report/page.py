@@ -100,7 +100,9 @@ def parts_of(report: Report) -> dict[str, str]:
     return {
         "totals": cards_of(report),
         "results": _results(_independent(report.episodes)),
-        "failures": table_of("Failures by kind", failure_rows(failures_of(report.episodes))),
+        "failures": table_of(
+            "Failures by kind", failure_rows(failures_of(report.episodes, report.about.configuration))
+        ),
         "scanners": _scanners(report),
         "plots": _plots(report.episodes),
         "history": _history(report.history),
@@ -370,13 +372,13 @@ class FailureKind:
     tags: Counter[str]
 
 
-def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
-    """The kinds of failures, the most frequent first."""
+def failures_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = {}) -> list[FailureKind]:
+    """The kinds of failures, the most frequent first; ``configuration`` has the limits of turns and actions."""
     kinds: dict[tuple[str, str], FailureKind] = {}
     for number, episode in enumerate(episodes):
         if episode.outcome == JUDGED and episode.success:
             continue
-        what, said = _kind_of(episode)
+        what, said = _kind_of(episode, configuration)
         of = what, _first_line(without_values(said))
         kind = kinds.setdefault(of, FailureKind(what, _first_line(said), [], Counter()))
         kind.numbers.append(number)
@@ -384,17 +386,17 @@ def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
     return sorted(kinds.values(), key=lambda kind: -len(kind.numbers))
 
 
-def _kind_of(episode: Episode) -> tuple[str, str]:
+def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, str]:
     """A description of the failure, and the message."""
     if episode.outcome == ENV_ERROR:
         return "the environment failed", str(episode.state["env_error"])
     if episode.outcome == MISSING_REPLY:
         return "a prompt has no reply", str(episode.error)
-    return _end_of_judged(episode), ""
+    return _end_of_judged(episode, configuration), ""
 
 
-def _end_of_judged(episode: Episode) -> str:
-    """What was wrong with the last reply; faults of earlier ones did not end the episode."""
+def _end_of_judged(episode: Episode, configuration: Mapping[str, Any]) -> str:
+    """What was wrong with the last reply, or what ended the episode; faults of earlier replies did not."""
     turns, last = episode.turns, episode.replies[len(episode.turns) - 1 : len(episode.turns)]
     for kind in _OF_REPLIES:
         if any(facts.get(kind) for facts in last):
@@ -403,7 +405,13 @@ def _end_of_judged(episode: Episode) -> str:
         return "no reply could be parsed"
     if turns and not turns[-1]["actions"]:
         return "its last reply could not be parsed"
-    return "it did not reach the goal"
+    most_turns = configuration.get("agent_proxy.max_turn")
+    most_actions = configuration.get(f"custom_envs.{episode.tag}.max_actions_per_traj")
+    if most_actions and sum(len(turn["actions"]) for turn in turns) >= most_actions:
+        return "it used all its actions without reaching the goal"
+    if most_turns and len(turns) >= most_turns:
+        return "it used all its turns without reaching the goal"
+    return "its environment ended the episode without success" if most_turns else "it did not reach the goal"
 
 
 def _first_line(text: str) -> str:

@@ -107,7 +107,7 @@ class TagCosts(NamedTuple):
             return "no turn measured yet"
         turn = (self.seconds - self.reset_s) / self.turns
         spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < BUSY else ""
-        return f"{duration(turn)} a turn, {duration(self.reset_s)} of resets an episode{spent}"
+        return f"{duration(turn)} a turn, {duration(self.reset_s)} for all resets of an episode{spent}"
 
 
 @dataclass

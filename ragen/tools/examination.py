@@ -274,8 +274,8 @@ class Examination:
         if shared:
             if difference := self._difference(self._here, _SECOND):
                 fix = (
-                    "All has to follow from the seed that reset() is given. What does not: the time, os.urandom, "
-                    "unseeded generators, id(), threads, what objects of the class share."
+                    "All has to follow from the seed that reset() is given. What does not: what objects of the class "
+                    "share, unseeded generators, the time, os.urandom, id(), threads."
                 )
                 return _unlike(difference, fix)
         elif difference := self._difference_after_a_pause():

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 
+from ragen.cli.main import main
 from ragen.env import resolve_env
 from ragen.llm_agent.testing.suite import (
     MIXED,
@@ -15,7 +16,6 @@ from ragen.llm_agent.testing.suite import (
     Size,
     checks_of_disturbances,
     checks_of_the_engine,
-    main,
     playable,
     run,
     shipped_envs,
@@ -61,4 +61,4 @@ def _children() -> set[psutil.Process]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(prog="python test_multiprocessing_es_manager.py"))
+    sys.exit(main(["suite", *sys.argv[1:]]))

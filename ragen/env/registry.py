@@ -330,11 +330,12 @@ def _entry_point(name: str) -> str:
     raise UnknownEnvError(f"unknown environment type {name!r}.{advice}{another_package()}")
 
 
-def another_package(folder: Path | None = None) -> str:
+def another_package(folder: Path | None = None, config_name: str = "") -> str:
     """A sentence to follow a message if a folder, such as a checkout, has a package ``ragen`` that is not this one.
 
     Args:
         folder: The folder; the current one if left out.
+        config_name: A configuration of the folder, for the command that the sentence names.
     """
     try:
         other = (folder or Path()).resolve() / "ragen"
@@ -342,7 +343,8 @@ def another_package(folder: Path | None = None) -> str:
         return ""
     if other.resolve() == _PACKAGE or not (other / "env").is_dir():
         return ""
-    commands = "`python -m ragen.tools.check TYPE` or `python -m ragen.retrofit .`"
+    proof = " ".join(["python -m ragen.retrofit .", *(["--config-name", config_name] if config_name else [])])
+    commands = f"`python -m ragen.tools.check TYPE` or `{proof}`"
     how = f": for those, run {commands} in {other.parent}" if (other / "tools" / "check.py").is_file() else ""
     return f" Environments of {_PACKAGE} are used, not those of {other}{how}."
 

@@ -17,9 +17,10 @@ from PIL import Image
 
 from ragen.env import REGISTERED_ENVS
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.testing import suite as checks_and_command
 from ragen.llm_agent.testing.equivalence import Recording, describe, record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
-from ragen.llm_agent.testing.suite import Check, Size, main, run
+from ragen.llm_agent.testing.suite import Check, Size, kill_a_worker, main, run
 
 SUITE = Path(__file__).parents[2] / "test_multiprocessing_es_manager.py"
 
@@ -225,6 +226,35 @@ def test_a_mistake_in_a_configuration_is_not_passed_over_and_a_missing_package_i
     assert main(("--config-path", str(folder), "--config-name", "mine")) == 2
     told = capsys.readouterr().err
     assert message in told and f"are used, not those of {tmp_path}/ragen." in told
+
+
+def test_in_a_checkout_the_suite_says_that_it_plays_others_and_which_command_plays_those(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("ragen/env/__init__.py", "ragen/tools/check.py", "config/_7_mine.yaml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checks_and_command, "shipped_checks", list)
+    monkeypatch.setattr(checks_and_command, "_run_all", lambda checks, size: 0)
+    for arguments in ((), ("--env-type", "bandit")):
+        assert main(arguments) == 0
+        assert f"are used, not those of {tmp_path}/ragen: for those, run" in capsys.readouterr().err
+    assert main(("--config-name", "_7_mine")) == 2
+    assert "`python -m ragen.retrofit . --config-name _7_mine`" in capsys.readouterr().err
+
+
+def test_failures_that_a_check_causes_leave_no_crash_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def played(check: Check, size: Size, settings: Any, *_: Any) -> Any:
+        given.append(settings)
+        return Recording(), ""
+
+    monkeypatch.setattr(checks_and_command, "_played", played)
+    for check in (Check("undisturbed", {}), Check("waits", {}, waits=True), Check("killed", {}, disturb=kill_a_worker)):
+        run(check, Size())
+    assert ["crash_report_dir" in settings for settings in given] == [False, False, False, True, False, True]
 
 
 @pytest.mark.parametrize(

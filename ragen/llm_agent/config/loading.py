@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from ragen.env.registry import another_package
 from ragen.errors import ConfigError, did_you_mean, in_contrast, nearest, suggestion
 from ragen.output import shown_override
 from ragen.parallel.interrupts import holds_interrupts
@@ -481,6 +482,8 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
     if file.is_file():
         meant = f" It is a file in this folder.{suggestion([f'./{stem}'])}"
+    elif Path("config", file).is_file() and (other := another_package(config_name=stem)):
+        meant = f" It is in the folder config here.{other}"
     else:
         meant = did_you_mean(stem, (known for each in folders for known in config_names(each)))
     raise ConfigError(f"there is no configuration {stem!r}.{meant or f' Found in {where}.'}")

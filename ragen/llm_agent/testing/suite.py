@@ -184,6 +184,8 @@ def run(check: Check, size: Size) -> Report:
     settings = {"use_multiprocessing": True, **workers, **check.settings}
     if check.waits:
         settings["step_timeout"] = size.patience
+    if check.waits or check.disturb is not None:
+        settings["crash_report_dir"] = None  # what fails then is meant to
     got, finding = _played(check, size, settings, check.disturb, check.finding)
     difference = str(expected.first_difference(got) or finding)
     if difference and (own := expected.first_difference(_played(check, size, in_main)[0])):
@@ -482,6 +484,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def _chosen_checks(options: argparse.Namespace) -> list[Check]:
     if options.env_type is None and options.config_name is None:
+        warn_of_another_package()
         return shipped_checks()
     if options.config_name is not None:
         given = load_config(options.config_name, options.overrides, options.config_path)
@@ -489,6 +492,8 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
         read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
         chosen = tags_of(given, used=True)
     else:
+        if resolve_env(options.env_type)[0].__module__.startswith("ragen."):
+            warn_of_another_package()
         chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
     check_extras(read_config(manager_config(chosen, {}), "train"))  # says what is wrong with them
     checks = [*checks_of_tags(chosen), *checks_of_disturbances(chosen)]

@@ -498,6 +498,12 @@ _MANAGER = """
 from ragen.llm_agent.config.generation import set_defaults  # noqa: E402
 
 set_defaults(year={generation}, quirks=True, env_fields=False)
+
+if __name__ == "__main__":
+    import sys
+
+    print("error: RAGEN's demonstration is unavailable until --undo; run `python -m ragen.retrofit .`", file=sys.stderr)
+    sys.exit(2)
 """
 
 _RESOLVERS = b"""

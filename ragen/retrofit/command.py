@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ragen.commands import CommandParser, beside
@@ -125,6 +126,8 @@ def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
             backup.refuse_edits(root)
         _describe(checkout, adapted, is_in_place)
     _check_configurations(root, options.config_name or ())
+    if not options.no_suite:
+        _check_packages()
     if options.check:
         if state is not None:
             print("  in place already" if is_in_place else "  in place already, of another version: it is replaced")
@@ -146,6 +149,14 @@ def _check_configurations(root: Path, names: Sequence[str]) -> None:
         if name not in known:
             advice = did_you_mean(name, known) or f" It has {', '.join(known) or 'none'}."
             raise RetrofitError(f"{root / 'config'} has no configuration {name!r}.{advice} Nothing was changed.")
+
+
+def _check_packages() -> None:
+    if lacking := ", ".join(name for module, name in _NEEDED.items() if find_spec(module) is None):
+        raise RetrofitError(
+            f"{sys.executable} lacks {lacking}, which the proof needs. Use the Python that you train with, or add "
+            "--no-suite. Nothing was changed."
+        )
 
 
 def _undo(root: Path, force: bool) -> int:

@@ -38,6 +38,8 @@ from ragen.errors import ConfigError, RagenError, UnknownEnvError, did_you_mean
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 from ragen.retrofit.backup import ENVS, HOW_TO_ADD
+from ragen.retrofit.checkout import OWN_PACKAGE
+from ragen.retrofit.imports import modules, needed_modules
 
 EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, which is Python's if it cannot run the suite
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
@@ -288,6 +290,20 @@ def missing_modules(env_types: Iterable[str]) -> list[str]:
                         names.update(alias.name.partition(".")[0] for alias in node.names)
                     elif isinstance(node, ast.ImportFrom) and not node.level:
                         names.add(str(node.module).partition(".")[0])
+    return _lacked(names)
+
+
+def missing_at_import() -> list[str]:
+    """Names of the packages that the checkout's own ``ragen/__init__.py`` imports, and that this Python lacks."""
+    own = OWN_PACKAGE.removesuffix(".py").replace("/", ".")
+    if own not in modules():
+        return []
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        return _lacked(needed_modules((own,)).outside)
+    return []
+
+
+def _lacked(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if importlib.util.find_spec(name) is None)
 
 
@@ -490,6 +506,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing := missing_modules(dict.fromkeys(v.played.entry["env_type"] for v in verdicts if v.skipped)):
         advice = "To compare them, install what the checkout requires there, and run this again."
         print(beside("", f"Their sources import {', '.join(missing)}, which {sys.executable} lacks. {advice}"))
+    if missing := missing_at_import():
+        names = ", ".join(missing)
+        reason = f"which {sys.executable} lacks: {OWN_PACKAGE} imports it."
+        print(beside("", f"`python -m ragen.tools.check` and your own scripts need {names}, {reason}"))
     if different or unrepeated:
         return DIFFERENT if different else UNREPEATED
     return EQUAL if equal else NOTHING

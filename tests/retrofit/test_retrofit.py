@@ -683,7 +683,10 @@ def test_an_environment_that_does_not_repeat_itself_is_named_and_not_the_manager
 @pytest.mark.processes
 def test_the_whole_proof_is_repeated_by_the_checkout_itself(tmp_path):
     checkout = write_checkout(tmp_path / "RAGEN", 2026)
-    (checkout / "ragen/__init__.py").write_text("import verl_of_this_test\n")
+    (checkout / "ragen/__init__.py").write_text("from ragen.patches import patched\n")
+    (checkout / "ragen/patches").mkdir()
+    (checkout / "ragen/patches/__init__.py").write_text("from .config import patched\n")
+    (checkout / "ragen/patches/config.py").write_text("from verl_of_this_test.utils import patched\n")
     walk = checkout / "ragen/env/walk/env.py"
     walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random(hash(str(seed)))"))
     assert put(checkout) == 0
@@ -692,6 +695,18 @@ def test_the_whole_proof_is_repeated_by_the_checkout_itself(tmp_path):
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
     assert lines["Walk"].endswith("equal, also to its own manager's")
     assert "3 equal, 0 different, 1 not compared." in ran.stdout
+    assert f"need verl_of_this_test, which {sys.executable} lacks: ragen/_own_init.py imports it." in ran.stdout
+    ran = python("-m", "ragen.llm_agent.es_manager", cwd=checkout, path=checkout, RAGEN_IMPORT_LIGHT="1")
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1) and "is unavailable until --undo" in ran.stderr
+
+
+@of_one
+def test_without_a_needed_package_nothing_is_installed(checkout, capsys, monkeypatch):
+    before = bytes_of(checkout)
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("PIL", "omegaconf") else name)
+    assert command.main([str(checkout)]) == 2
+    assert f"{sys.executable} lacks pillow, omegaconf, which the proof needs." in capsys.readouterr().err
+    assert bytes_of(checkout) == before
 
 
 @of_one

@@ -25,6 +25,8 @@ _ROUNDING = 1e-3  # tolerance for log-probabilities above 0
 _LONGEST_REASON = 40  # characters of a finish_reason
 _BEGIN = 4096  # bytes of an unreadable answer
 _RETRIED_STATUS = frozenset({408, 409, 425, 429})
+LOST_AFTER = 24
+"""Minimum number of consecutive failed connections after which a server is given up."""
 _SERVER_FAULTS = frozenset({"error", "abort"})
 """Values of ``finish_reason`` with which the server, not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
 
@@ -187,6 +189,7 @@ class Failure:
         wait: Seconds until the server wants another try; None if it did not say.
         is_refusal: Whether the server refused it because of too many requests.
         has_arrived: Whether the server received the request; None if unknown, since no answer came.
+        is_cut: Whether there was no connection, or it was cut.
     """
 
     reason: str
@@ -194,6 +197,7 @@ class Failure:
     wait: float | None = None
     is_refusal: bool = False
     has_arrived: bool | None = True
+    is_cut: bool = False
 
 
 @dataclass
@@ -214,6 +218,43 @@ class Attempts:
         return {"requests": self.count, "retries": self.count - 1}
 
 
+@dataclass(frozen=True)
+class Outage:
+    """Consecutive attempts of all requests whose connections failed.
+
+    Attributes:
+        attempts: Their number.
+        given_up: Number of requests that were given up.
+        since: When the first failed, in seconds of a monotonic clock.
+    """
+
+    attempts: int = 0
+    given_up: int = 0
+    since: float = 0.0
+
+    def after(self, failure: Failure, is_last: bool, now: float) -> Outage:
+        """The outage after another failure; anything but a failed connection ends it.
+
+        Args:
+            failure: The failure.
+            is_last: Whether its request is given up.
+            now: The time in seconds.
+        """
+        if not failure.is_cut:
+            return Outage()
+        return Outage(self.attempts + 1, self.given_up + is_last, self.since if self.attempts else now)
+
+    def is_final(self, limit: int) -> bool:
+        """Whether the server evidently no longer answers.
+
+        One cut may hit all concurrent requests, so as many again must have failed.
+
+        Args:
+            limit: Maximum number of concurrent requests.
+        """
+        return self.given_up > 0 and self.attempts >= max(LOST_AFTER, 2 * limit)
+
+
 def diagnose(error: Exception) -> Failure:
     """Why a try failed, and whether another one may succeed."""
     library = http_library()
@@ -226,7 +267,8 @@ def diagnose(error: Exception) -> Failure:
     if isinstance(error, TimeoutError | APITimeoutError):
         return Failure("the server did not answer in time", passing=True, has_arrived=has_arrived)
     if isinstance(error, APIConnectionError):
-        return Failure(f"the connection failed: {cause_of(error)}", passing=True, has_arrived=has_arrived)
+        reason = f"the connection failed: {cause_of(error)}"
+        return Failure(reason, passing=True, has_arrived=has_arrived, is_cut=True)
     if isinstance(error, APIStatusError):
         status, code = error.status_code, error.code
         if target := redirect_of(error):

@@ -31,12 +31,14 @@ from urllib.parse import urlsplit
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, AuthenticationError
 
+from ragen.commands import clock
 from ragen.errors import ConfigError, StorageError, nearest, suggestion
 from ragen.llm_agent.backends.admission import Slots
 from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
 from ragen.llm_agent.backends.chat_completions import (
     UNREADABLE,
     Attempts,
+    Outage,
     api_messages,
     cause_of,
     causes_of,
@@ -113,6 +115,7 @@ class OpenAIBackend(StreamingBackend):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sending: set[asyncio.Task[Any]] = set()
         self._is_settling = False
+        self._outage = Outage()
         self._client: AsyncOpenAI | None = None
 
     def __repr__(self) -> str:
@@ -355,8 +358,15 @@ class OpenAIBackend(StreamingBackend):
         self.activity.failure = reason
         if failure.is_refusal:
             self._slots.pace.refused()
+        is_last = not failure.passing or attempts.count > self.settings.max_retries
+        self._outage = self._outage.after(failure, is_last, now := time.monotonic())
+        self.activity.outage = ""
+        if self._outage.is_final(self._slots.limit):
+            self.activity.outage = (
+                f"the server has not answered for {clock(now - self._outage.since)} ({reason}; "
+                f"{self._outage.attempts:,} attempts in a row)"
+            )
         if self.journal is not None:
-            is_last = not failure.passing or attempts.count > self.settings.max_retries
             self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_arrived)
 
     async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:
@@ -366,6 +376,7 @@ class OpenAIBackend(StreamingBackend):
         if self.journal is not None:
             self.journal.answered(call.key, call.request, number, reply, time.perf_counter() - start)
         self._slots.answered()
+        self._outage, self.activity.outage = Outage(), ""
         return replace(reply, usage=attempts.usage | dict(reply.usage))
 
     async def _sent(self, call: Call) -> bytes:

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.commands import FAILED, CommandParser, counted, typed
-from ragen.errors import BackendError, ConfigError, LimitReachedError, LimitUnmeasuredError, StorageError, shown_path
+from ragen.errors import (
+    BackendError,
+    ConfigError,
+    LimitReachedError,
+    LimitUnmeasuredError,
+    ServerLostError,
+    StorageError,
+    shown_path,
+)
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
@@ -51,7 +59,8 @@ if TYPE_CHECKING:
 PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
 SAYS_LITTLE = 3
-"""Exit code for missing replies, or if environments failed in more than ``MOST_ENV_ERRORS`` of the episodes."""
+"""Exit code for missing replies, for a server that no longer answers, or if environments failed in more than
+``MOST_ENV_ERRORS`` of the episodes."""
 MOST_ENV_ERRORS = 0.05
 LIMIT_REACHED = 4
 """Exit code of a rollout ended by a limit."""
@@ -95,9 +104,9 @@ def run(config: Any) -> int:
     """Play one rollout of ``config.mode``, print the results, and write ``rollouts.jsonl`` to ``output_dir``.
 
     Returns:
-        The exit code: 0; 1 if the folder cannot be written to or a limit cannot be kept, 3 if replies are missing or
-        too many environments failed for a meaningful result, 4 if a limit ended the run, 130 after Ctrl-C, 143 after
-        SIGTERM.
+        The exit code: 0; 1 if the folder cannot be written to or a limit cannot be kept, 3 if replies are missing,
+        the server no longer answered, or too many environments failed for a meaningful result, 4 if a limit ended
+        the run, 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
         ConfigError: The configuration is invalid; no environment was built.
@@ -139,9 +148,9 @@ def run(config: Any) -> int:
                     if isinstance(why, LimitUnmeasuredError):
                         return FAILED
                     return LIMIT_REACHED if isinstance(why, LimitReachedError) else stop.code
-                except StorageError as why:
+                except (ServerLostError, StorageError) as why:
                     _report_kept(proxy, file, why, stop)
-                    return FAILED
+                    return SAYS_LITTLE if isinstance(why, ServerLostError) else FAILED
                 code, scanned, told = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned, told)
@@ -164,8 +173,8 @@ main = main_of(parser, PROG, run, composed)
 """Runs the command.
 
 Returns the exit code: 0, 1 if the rollout failed, 2 for an invalid configuration, 3 if a trajectory ended without a
-reply or environments failed in more than 5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after
-SIGTERM.
+reply, the server no longer answered, or environments failed in more than 5 % of the episodes, 4 if a limit ended it,
+130 after Ctrl-C, 143 after SIGTERM.
 """
 
 
@@ -231,7 +240,7 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
 def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
     """Print why the run ends, what is saved, and how to resume."""
     reason, further = "terminated" if stop.is_terminated else "interrupted", ""
-    if isinstance(why, LimitReachedError | StorageError):
+    if isinstance(why, LimitReachedError | ServerLostError | StorageError):
         reason = printable(str(why)).removesuffix(".")
     raised: dict[str, str] = {}
     if isinstance(why, LimitUnmeasuredError):
@@ -357,8 +366,10 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
             progress.over(states, len(judged), succeeded)
             live.over(states)
 
-    def on_turn(*_: int) -> None:
+    def on_turn(_: int, active: int) -> None:
         check()
+        if active and (outage := proxy.actor.activity.outage):
+            raise ServerLostError(f"{outage}: stopped")
         live.beat()
 
     with progress.shown(), live_report(proxy, mode, file, progress) as live:

@@ -20,7 +20,7 @@ from ragen.llm_agent.report import About
 from ragen.llm_agent.report import command as report
 from ragen.llm_agent.rollout import command, proxy
 from ragen.llm_agent.rollout.schedules import Lockstep
-from support.chat_server import chat_server, fail, raw, say
+from support.chat_server import chat_server, cut, fail, raw, say
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = [
@@ -344,6 +344,23 @@ def test_a_limit_of_minutes_ends_a_run_whose_server_stalls_and_is_that_of_the_ne
         assert run(server, tmp_path, "limit.minutes=0.01", "actor.openai.grace=0.1") == 4
     resume = capsys.readouterr().err.splitlines()[-1]
     assert resume.startswith("to resume: ") and resume.count("limit.minutes=") == 1 and "limit.minutes=0.01" in resume
+
+
+def test_a_server_that_no_longer_answers_ends_the_run_and_the_printed_command_goes_on(whole, tmp_path, capsys):
+    def dying(prompt, tries):
+        asked = len(server.bodies)
+        return reply_to(prompt) if asked <= 3 else cut if asked <= 3 + 24 else server.stall
+
+    keys = ["actor.openai.max_concurrency=1", "actor.openai.max_retries=5", "actor.openai.grace=0"]
+    with chat_server(dying) as server:
+        assert run(server, tmp_path, *keys) == 3
+        stopped, resume = capsys.readouterr().err.splitlines()[-2:]
+        assert "has not answered for 0:0" in stopped and "24 attempts in a row" in stopped
+        assert "and 3 replies" in stopped and resume.startswith("to resume: python -m ragen.llm_agent.agent_proxy")
+        assert len(rows(tmp_path)) == 24 / 6  # those that were not given up are not written
+        server.script = lambda prompt, tries: reply_to(prompt)
+        assert command.main(shlex.split(resume.partition("agent_proxy ")[2])) == 0
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == (whole[0] / "rollouts.jsonl").read_bytes()
 
 
 def test_a_finished_run_says_so_and_asks_nothing(whole, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
+from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor, read_sampling
 from ragen.llm_agent.tokens.dataproto import object_array
@@ -384,6 +386,24 @@ def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path, capsys):
 def test_an_unknown_configuration_is_bad_input(tmp_path, capsys):
     assert run_command(config="nope", folder=tmp_path) == 2
     assert "no configuration 'nope'" in capsys.readouterr().err
+
+
+def test_the_command_that_a_stopped_sweep_prints_goes_on_in_the_folder_of_its_run(tmp_path, capsys, monkeypatch):
+    generate, asked = ScriptedBackend.generate, []
+
+    def interrupted(backend, requests, sampling):
+        asked.append(len(requests))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return generate(backend, requests, sampling)
+
+    monkeypatch.setattr(ScriptedBackend, "generate", interrupted)
+    assert run_command("-m", "seed.val=1000,2000", folder=tmp_path) == 130
+    resume = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("to resume: "))
+    folder = tmp_path / "seed.val=1000"
+    assert f"output_dir={folder}" in shlex.split(resume) and resume.count("output_dir=") == 1
+    assert command.main(shlex.split(resume.partition("agent_proxy ")[2])) == 0
+    assert (folder / "rollouts.jsonl").is_file() and not (tmp_path / "rollouts.jsonl").exists()
 
 
 def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path, capsys, monkeypatch):

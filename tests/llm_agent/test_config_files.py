@@ -248,3 +248,11 @@ def test_a_long_text_that_was_changed_is_shown_where_it_was():
     rules = "P is you, D is the door, and these are the rules. " * 5
     ((_, was, is_now),) = changed_settings({"rules": f"{rules}Walk."}, {"rules": f"{rules}Run."})
     assert (was[-6:], is_now[-5:]) == ("Walk.'", "Run.'")
+
+
+def test_fields_of_an_environments_configuration_need_no_plus():
+    score = "custom_envs.Bandit.env_config.lo_arm_score"
+    assert OmegaConf.select(load_config("_1_bandit"), score) is None
+    assert OmegaConf.select(load_config("_1_bandit", [f"{score}=0.3"]), score) == 0.3
+    with pytest.raises(ConfigError, match="has no key 'custom_envs"):
+        load_config("_1_bandit", ["custom_envs.Bandi.env_config.lo_arm_score=0.3"])

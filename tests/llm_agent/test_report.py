@@ -21,6 +21,7 @@ from ragen.llm_agent.report import (
     trajectories,
     write_report,
 )
+from ragen.llm_agent.report.command import main as report_main
 from ragen.llm_agent.report.command import report_of_rows
 from ragen.llm_agent.report.page import SCRIPT, STYLE, failure_rows, failures_of, policy
 from ragen.llm_agent.report.text import attribute, shown
@@ -529,6 +530,17 @@ def test_a_report_of_rows_names_actions_as_the_run_did(tmp_path):
     assert command.main(["--config-name", "_2_sokoban", "--limit", "1", f"output_dir={tmp_path}"]) == 0
     report = report_of_rows(tmp_path / "rollouts.jsonl")
     assert {episode.names[1] for episode in report.episodes} == {"Up"}
+
+
+@pytest.mark.models
+def test_a_report_of_rows_keeps_the_one_that_the_run_wrote(tmp_path, capsys):
+    assert command.main(["--config-name", "_1_bandit", "--limit", "1", "report=true", f"output_dir={tmp_path}"]) == 0
+    page, kept = tmp_path / "report.html", tmp_path / "report_of_run_1.html"
+    before = page.read_bytes()
+    assert report_main([str(tmp_path)]) == 0 == report_main([str(tmp_path)])
+    assert capsys.readouterr().out.count(f"is now {kept}") == 1
+    assert kept.read_bytes() == before and b"Where the time went" not in page.read_bytes()
+    assert len(list(tmp_path.glob("report*"))) == 2
 
 
 @pytest.mark.models

@@ -258,3 +258,8 @@ def test_a_backend_that_cannot_be_made_is_one_clear_error(overrides, said):
 def test_a_backend_of_ones_own_is_named_by_its_path():
     config = load_config("base", ["actor.backend='ragen.llm_agent.backends.scripted:ScriptedBackend'"])
     assert isinstance(create_backend(config), ScriptedBackend)
+
+
+def test_without_listed_actions_the_examples_of_the_prompt_are_answered():
+    asked = "Try <answer>sell 2 || buy 3</answer>\nTurn 1:\nState:\nrich\nAlways output: <answer> x </answer>"
+    assert read_prompt([{"role": "user", "content": asked}], 5).actions == ("sell 2", "buy 3")

@@ -27,7 +27,7 @@ class Prompt:
         state: The newest state.
         instructions: The text before the first state.
         symbols: Grid symbol to meaning, if the chat explains them.
-        actions: The names of the allowed actions, if the chat lists them.
+        actions: The names of the allowed actions, if the chat lists them; else those of its examples of an answer.
         limit: Maximum number of actions of the answer.
         said: The earlier answers that the chat still contains.
         chat: The messages to the player that the chat still contains.
@@ -52,12 +52,13 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
     last = text_of(messages[-1])
     chat = "\n".join(text_of(message) for message in messages if message["role"] != "assistant")
     state, left = _newest(last)
-    named = _ACTIONS.search(chat)
+    named, instructions = _ACTIONS.search(chat), _FIRST_TURN.split(chat, maxsplit=1)[0]
+    actions = named[1].split(",") if named else "||".join(_ANSWER.findall(instructions)).split("||")
     return Prompt(
         state=state,
-        instructions=_FIRST_TURN.split(chat, maxsplit=1)[0],
+        instructions=instructions,
         symbols=read_symbols(chat),
-        actions=tuple(name.strip() for name in named[1].split(",")) if named else (),
+        actions=tuple(filter(None, map(str.strip, actions))),
         limit=max(1, min(max_actions, int(left) if left else max_actions)),
         said=tuple(_ANSWER.findall("\n".join(text_of(m) for m in messages if m["role"] == "assistant"))),
         chat=chat,

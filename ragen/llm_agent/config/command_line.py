@@ -259,7 +259,8 @@ def run_command(
         if came >= STOPPED:
             if left := len(runs) - number:
                 them = "it" if left == 1 else "them"
-                whole = "repeat the original command, which also resumes this run"
+                anew = " without resume=false" if "resume=false" in overrides else ""
+                whole = f"repeat the original command{anew}, which also resumes this run"
                 print(f"{left} of {len(runs)} runs not started; to run {them}, {whole}", file=sys.stderr)
             break
     return code

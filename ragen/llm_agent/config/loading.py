@@ -312,8 +312,10 @@ def _composed(stem: str, overrides: Sequence[str], beside: Sequence[str]) -> Any
     try:
         return compose(stem, overrides=[*beside, *overrides])
     except HydraException:  # only now look up the keys, since composing takes a tenth of a second
-        known = _own_keys(compose(stem, overrides=list(beside)))
-        fitting = [f"++{each}" if each.partition("=")[0] in known else each for each in overrides]
+        config = compose(stem, overrides=list(beside))
+        known, tags = _own_keys(config), "|".join(map(re.escape, config.get("custom_envs") or ()))
+        of_env = re.compile(rf"custom_envs\.({tags})\.env_config\.\w+=").match  # its class says which fields there are
+        fitting = [f"++{each}" if each.partition("=")[0] in known or of_env(each) else each for each in overrides]
         if fitting == list(overrides):
             raise
         return compose(stem, overrides=[*beside, *fitting])

@@ -7,6 +7,7 @@ writes a report with these itself (``report=true``).
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,12 +53,30 @@ def main(options: argparse.Namespace, prog: str) -> int:
     rows = rows_of(options.run)
     page = options.output or rows.with_name(PAGE)
     report = report_of_rows(rows)
+    kept = None if options.output else _keep_times(page)
     write_page(render(report), page)
     count = len(report.episodes)
+    if kept is not None:
+        print(f"the run's own report, which shows where the time went, is now {kept}")
     print(f"report of {count:,} {'trajectory' if count == 1 else 'trajectories'} in {page}")
     if told := report.unfinished:
         print(told)
     return 0
+
+
+def _keep_times(page: Path) -> Path | None:
+    """Rename the report that a run wrote itself, if there is one: what it shows of times is in no other file."""
+    from ragen.llm_agent.report.page import TIMES
+
+    try:
+        if TIMES.encode() not in page.read_bytes():
+            return None
+        free = (page.with_name(f"report_of_run_{number}.html") for number in itertools.count(1))
+        return page.rename(next(each for each in free if not each.exists()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{page} cannot be renamed: {error.strerror}; name another file with --output.") from error
 
 
 def report_of_rows(path: Path, title: str = "") -> Report:

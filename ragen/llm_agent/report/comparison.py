@@ -95,7 +95,7 @@ def _tag_row(one: Any) -> str:
         ("A", f"{one.a:.1%}"),
         ("B", f"{one.b:.1%}"),
         ("", two_bars(one.a, one.b)),
-        ("B - A", f"{difference:+.1%}"),
+        ("B - A", f'{difference:+.1%}<br><span class="soft">{interval}</span>'),
         ("", difference_bar(one.low, difference, one.high, interval)),
         ("seeds A:B", f"{one.only_a}:{one.only_b}"),
         ("p", shown(shown_p(one.p))),

@@ -50,6 +50,10 @@ def policy(is_live: bool = False) -> str:
 # Files
 
 
+TIMES = "<h2>Where the time went</h2>"
+"""What only the page that a run writes itself contains."""
+
+
 def write_page(html: str, path: Path) -> Path:
     """Write a page; creates the folder if needed, and replaces an older page atomically.
 
@@ -249,7 +253,7 @@ def _time(report: Report) -> str:
     items = {**report.seconds, "total": total}
     facts = "".join(f"<div><dt>{shown(name, 100)}</dt><dd>{spent:.2f} s</dd></div>" for name, spent in items.items())
     what = f"<p>{since[0].upper()}{since[1:]}.</p>" if (since := _since(report)) else ""
-    return f"<h2>Where the time went</h2>{what}<dl>{facts}</dl>{swimlanes(report.timeline)}"
+    return f"{TIMES}{what}<dl>{facts}</dl>{swimlanes(report.timeline)}"
 
 
 def _since(report: Report) -> str:

@@ -93,12 +93,12 @@ def command_that_goes_on(config: Any, changed: Mapping[str, str] | None = None) 
     """
     if not called_as():
         return ""
-    changed = changed or {}
+    folder = f"output_dir={setting(config, 'output_dir', str, 'outputs')}"
+    changed = dict(changed or {}) | ({} if setting(config, "resume", bool, False) else {"resume": "true"})
+    if folder not in called_as():  # a run of a sweep has a folder within the one that was given
+        changed["output_dir"] = folder.partition("=")[2]
     called = [word for word in called_as() if override_key(word) not in changed]
     further = [f"{name}={value}" for name, value in changed.items()]
-    further += [] if setting(config, "resume", bool, False) else ["resume=true"]
-    if "output_dir" not in map(override_key, called):
-        further.append(f"output_dir={setting(config, 'output_dir', str, 'outputs')}")
     return " ".join([*_program(called[0]), *(shlex.quote(word) for word in (*called[1:], *further))])
 
 

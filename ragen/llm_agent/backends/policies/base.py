@@ -26,7 +26,7 @@ class Plan:
 
 
 class Policy:
-    """Decides what to answer; the base class chooses among the actions that the prompt names."""
+    """Decides what to answer; the base class chooses among the actions, or examples, that the prompt names."""
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """The best answer that this policy finds.

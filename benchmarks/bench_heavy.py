@@ -108,7 +108,7 @@ ENVIRONMENTS = {
     "terminal": Heavy("terminal", command, {"max_steps": MOST}),
     "search": Heavy("search", query, {"max_steps": MOST, "entities": 5_000}, threads=True),
     "textworld": Heavy("textworld"),
-    "alfworld": Heavy("alfworld", envs=4),
+    "alfworld": Heavy("alfworld"),
     "miniwob": Heavy(
         "miniwob", keys, {"tasks": ["login-user", "enter-text", "use-autocomplete"], "max_steps": MOST}, 8
     ),

@@ -62,6 +62,7 @@ class Played:
         entry: Its entry in ``custom_envs``.
         seeds: The configuration's seeds by mode; ``"train"`` always has one.
         format_penalty: The penalty of the first configuration that uses the tag.
+        sequential: The ``sequential_env_types`` of the configuration: types that it keeps in the main process.
     """
 
     tag: str
@@ -69,6 +70,7 @@ class Played:
     entry: dict[str, Any]
     seeds: dict[str, int]
     format_penalty: float
+    sequential: tuple[str, ...] = ()
 
     def config(self, **settings: Any) -> Any:
         """A configuration of this tag only, for OmegaConf, since RAGEN's manager reads attributes.
@@ -81,6 +83,7 @@ class Played:
             for mode, (n, size) in sizes.items()
         }
         settings = {"format_penalty": self.format_penalty, "crash_report_dir": None, **settings}
+        settings |= {"sequential_env_types": list(self.sequential)} if self.sequential else {}
         entries = {self.tag: {"env_config": None, **self.entry}}
         return OmegaConf.create({"seed": self.seeds, "custom_envs": entries, "es_manager": {**parts, **settings}})
 
@@ -98,7 +101,7 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
     found: dict[str, Played] = {}
     for name in names or sorted(path.stem for path in folder.glob("*.yaml")):
         for played in _tags(composed(folder, name)):
-            key = [played.tag, played.mode, played.entry, played.seeds]
+            key = [played.tag, played.mode, played.entry, played.seeds, played.sequential]
             found.setdefault(json.dumps(key, sort_keys=True, default=str), played)
     return list(found.values())
 
@@ -138,11 +141,12 @@ def _tags(config: Mapping[str, Any]) -> Iterator[Played]:
     penalty = config["es_manager"].get("format_penalty")
     seeds = {mode: seed for mode, seed in config["seed"].items() if seed is not None}
     seeds.setdefault("train", SEED)  # RAGEN draws one
+    stay = tuple(config["es_manager"].get("sequential_env_types") or ())
     for mode in ("train", "val"):
         part = config["es_manager"].get(mode) or {}
         for tag in (part.get("env_configs") or {}).get("tags") or ():
             if tag in config["custom_envs"]:
-                yield Played(tag, mode, config["custom_envs"][tag], seeds, -0.1 if penalty is None else penalty)
+                yield Played(tag, mode, config["custom_envs"][tag], seeds, -0.1 if penalty is None else penalty, stay)
 
 
 # Playing
@@ -508,7 +512,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(beside("", f"Their sources import {', '.join(missing)}, which {sys.executable} lacks. {advice}"))
     if missing := missing_at_import():
         names = ", ".join(missing)
-        reason = f"which {sys.executable} lacks: {OWN_PACKAGE} imports it."
+        reason = f"which {sys.executable} lacks: {OWN_PACKAGE} imports it; RAGEN_IMPORT_LIGHT=1 leaves that out."
         print(beside("", f"`python -m ragen.tools.check` and your own scripts need {names}, {reason}"))
     if different or unrepeated:
         return DIFFERENT if different else UNREPEATED

@@ -651,6 +651,21 @@ def test_rollouts_that_differ_in_training_or_validation_bring_everything_back(tm
 
 @of_one
 @pytest.mark.processes
+def test_a_type_that_the_configuration_keeps_in_main_is_played_there(checkout):
+    walk = checkout / "ragen/env/walk/env.py"
+    in_worker = "'ragen.llm_agent.es_manager' not in __import__('sys').modules"
+    walk.write_text(walk.read_text().replace("        self.place +=", f"        self.place += {in_worker} or", 1))
+    ran = retrofit(checkout)
+    assert ran.returncode == 1 and "DIFFERS in workers: " in ran.stdout, ran.stdout
+    base = checkout / "config/base.yaml"
+    base.write_text(base.read_text().replace("es_manager:\n", "es_manager:\n  sequential_env_types: [walk]\n"))
+    ran = retrofit(checkout)
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("  Walk")]
+    assert ran.returncode == 0 and lines and all(line.endswith("; stays in the main process") for line in lines)
+
+
+@of_one
+@pytest.mark.processes
 def test_an_environment_that_collects_in_its_class_stays_in_main_and_is_equal(checkout):
     counted = checkout / "ragen/env/counted/env.py"
     text = counted.read_text().replace("built = 0", "built = []").replace("= CountedEnv.built\n", "= len(self.built)\n")
@@ -695,7 +710,7 @@ def test_the_whole_proof_is_repeated_by_the_checkout_itself(tmp_path):
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ")}
     assert lines["Walk"].endswith("equal, also to its own manager's")
     assert "3 equal, 0 different, 1 not compared." in ran.stdout
-    assert f"need verl_of_this_test, which {sys.executable} lacks: ragen/_own_init.py imports it." in ran.stdout
+    assert f"need verl_of_this_test, which {sys.executable} lacks: ragen/_own_init.py imports it; RAGEN_" in ran.stdout
     ran = python("-m", "ragen.llm_agent.es_manager", cwd=checkout, path=checkout, RAGEN_IMPORT_LIGHT="1")
     assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1) and "is unavailable until --undo" in ran.stderr
 

@@ -515,6 +515,8 @@ def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_all(checks: Sequence[Check], size: Size) -> int:
+    from rich.markup import escape
+
     from ragen.llm_agent.evaluation.tables import plain_table
 
     console = new_console()
@@ -522,7 +524,7 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
     different: dict[str, list[tuple[str, str]]] = {}
     with _quiet_log(), console.status("") as status:
         for number, check in enumerate(checks, 1):
-            status.update(f"{number} of {len(checks)}: {check}")
+            status.update(escape(f"{number} of {len(checks)}: {check}"))
             report = _run_or_explain(check, size)
             table.add_row(*_cells(check, size, report))
             if report.difference:

@@ -360,7 +360,20 @@ def test_a_snapshot_that_does_not_restore_an_environment_is_told_and_its_episode
 def test_what_went_on_from_a_snapshot_is_not_called_undeterministic_without_naming_it(
     caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
 ) -> None:
-    _, manager = killed_while_saving("SavesWithoutItsGenerator", kill_lanes, [1, 3])
+    for _ in range(9):  # a machine may be so busy that a snapshot seems too dear
+        caplog.clear()
+        saved: list[int] = []
+
+        def disturb(manager: Any, saved: list[int] = saved) -> None:
+            journals = [record.journal for record in manager._engine.records.values()]
+            saved += [journal.snapshots[-1].position for journal in journals if journal.snapshots]
+            kill_lanes(manager)
+
+        _, manager = killed_while_saving("SavesWithoutItsGenerator", disturb, [1, 3])
+        if saved[:2] == [1, 1]:
+            break
+    else:
+        pytest.skip("no snapshot was taken: this machine is too busy")
     told = (
         r"is not deterministic, or its save\(\) or load\(\) loses something: it went on from a snapshot of turn 1, and "
     )

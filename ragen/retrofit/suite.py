@@ -11,7 +11,6 @@ outside of it, such as verl's ``ppo_trainer``, do not concern environments.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import copy
 import importlib.util
@@ -39,7 +38,7 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 from ragen.retrofit.backup import ENVS, HOW_TO_ADD
 from ragen.retrofit.checkout import OWN_PACKAGE
-from ragen.retrofit.imports import modules, needed_modules
+from ragen.retrofit.imports import PACKAGE, modules, needed_modules, references
 
 EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, which is Python's if it cannot run the suite
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
@@ -286,14 +285,10 @@ def missing_modules(env_types: Iterable[str]) -> list[str]:
     """
     names: set[str] = set()
     for path in filter(None, map(REGISTERED_ENVS.path_of, env_types)):
-        module = Path(*path.partition(":")[0].split(".")).with_suffix(".py")
+        module = PACKAGE.parent.joinpath(*path.partition(":")[0].split(".")).with_suffix(".py")
         for file in module.parent.glob("*.py") if module.parent.name != "env" else [module]:
             with contextlib.suppress(OSError, SyntaxError, ValueError):
-                for node in ast.walk(ast.parse(file.read_bytes())):
-                    if isinstance(node, ast.Import):
-                        names.update(alias.name.partition(".")[0] for alias in node.names)
-                    elif isinstance(node, ast.ImportFrom) and not node.level:
-                        names.add(str(node.module).partition(".")[0])
+                names.update(target.partition(".")[0] for target, _ in references(file))
     return _lacked(names)
 
 

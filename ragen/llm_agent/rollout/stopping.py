@@ -93,10 +93,11 @@ def command_that_goes_on(config: Any, changed: Mapping[str, str] | None = None) 
     """
     if not called_as():
         return ""
-    folder = f"output_dir={setting(config, 'output_dir', str, 'outputs')}"
-    changed = dict(changed or {}) | ({} if setting(config, "resume", bool, False) else {"resume": "true"})
-    if folder not in called_as():  # a run of a sweep has a folder within the one that was given
-        changed["output_dir"] = folder.partition("=")[2]
+    changed, folder = dict(changed or {}), setting(config, "output_dir", str, "outputs")
+    if not setting(config, "resume", bool, False):
+        changed["resume"] = "true"
+    if f"output_dir={folder}" not in called_as():  # a run of a sweep has a folder within the one that was given
+        changed["output_dir"] = folder
     called = [word for word in called_as() if override_key(word) not in changed]
     further = [f"{name}={value}" for name, value in changed.items()]
     return " ".join([*_program(called[0]), *(shlex.quote(word) for word in (*called[1:], *further))])

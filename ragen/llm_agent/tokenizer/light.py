@@ -113,7 +113,9 @@ class LightTokenizer:
         if truncation:
             raise ValueError("LightTokenizer cuts nothing off; pass truncation=False.")
         given: dict[str, list[Any]] = {"input_ids": list(map(self._pairs.numbers, text))}
-        return given | ({"offset_mapping": list(map(self._pairs.places, text))} if return_offsets_mapping else {})
+        return given | (
+            {"offset_mapping": [list(self._pairs.places(each)) for each in text]} if return_offsets_mapping else {}
+        )
 
     def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
         """The texts of rows of tokens."""
@@ -147,11 +149,8 @@ class _BytePairs:
         """The tokens of a text."""
         return [token for word in self._parts.findall(text) for token in self._merged(word)[0]]
 
-    def places(self, text: str) -> list[Place]:
+    def places(self, text: str) -> Iterator[Place]:
         """Which characters each token of a text came from."""
-        return list(self._places(text))
-
-    def _places(self, text: str) -> Iterator[Place]:
         for part in self._parts.finditer(text):
             start, word = part.start(), part.group()
             owners = [place for place, letter in enumerate(word, start) for _ in letter.encode()]

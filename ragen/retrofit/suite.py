@@ -34,6 +34,7 @@ from yaml import YAMLError
 from ragen.commands import CommandParser, beside
 from ragen.env.registry import REGISTERED_ENVS, resolve_env
 from ragen.errors import ConfigError, RagenError, UnknownEnvError, did_you_mean
+from ragen.llm_agent.config.environments import check_engine_settings
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 from ragen.retrofit.backup import ENVS, HOW_TO_ADD
@@ -95,11 +96,16 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
         names: The configurations; None for all with environments.
 
     Raises:
-        ConfigError: A configuration does not exist, or cannot be read.
+        ConfigError: A configuration does not exist, cannot be read, or has invalid settings of the engine.
     """
     found: dict[str, Played] = {}
     for name in names or sorted(path.stem for path in folder.glob("*.yaml")):
-        for played in _tags(composed(folder, name)):
+        config = composed(folder, name)
+        try:
+            check_engine_settings(config)
+        except (ConfigError, UnknownEnvError) as error:
+            raise ConfigError(f"{folder / name}.yaml: {error}") from error
+        for played in _tags(config):
             key = [played.tag, played.mode, played.entry, played.seeds, played.sequential]
             found.setdefault(json.dumps(key, sort_keys=True, default=str), played)
     return list(found.values())

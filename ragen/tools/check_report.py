@@ -188,7 +188,8 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         of_groups = " and how large their groups are" if costs.load else ""
         reason = f"whether workers pay depends on how many environments there are{of_groups}, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{cost.capitalize()}: {reason}")
-    return report("parallel", "use_multiprocessing: true", f"Workers pay: {cost}.")
+    reason = f"Workers pay: {cost}. With auto instead of true, the first episode measures that."
+    return report("parallel", "use_multiprocessing: true", reason)
 
 
 def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:

@@ -666,6 +666,17 @@ def test_a_type_that_the_configuration_keeps_in_main_is_played_there(checkout):
 
 @of_one
 @pytest.mark.processes
+def test_a_typo_in_the_settings_of_the_engine_is_refused_and_everything_brought_back(checkout):
+    base = checkout / "config/base.yaml"
+    base.write_text(base.read_text().replace("es_manager:\n", "es_manager:\n  use_multiprocessing: atuo\n"))
+    before = bytes_of(checkout)
+    ran = retrofit(checkout)
+    assert ran.returncode == 1 and bytes_of(checkout) == before
+    assert "config/base.yaml: es_manager.use_multiprocessing = 'atuo'" in ran.stdout + ran.stderr
+
+
+@of_one
+@pytest.mark.processes
 def test_an_environment_that_collects_in_its_class_stays_in_main_and_is_equal(checkout):
     counted = checkout / "ragen/env/counted/env.py"
     text = counted.read_text().replace("built = 0", "built = []").replace("= CountedEnv.built\n", "= len(self.built)\n")

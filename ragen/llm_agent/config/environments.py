@@ -144,6 +144,21 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     )
 
 
+def check_engine_settings(config: Mapping[str, Any]) -> None:
+    """Check what ``es_manager`` says about all modes, such as placement and time-outs.
+
+    Args:
+        config: Plain mappings: ``es_manager``, ``custom_envs`` and ``seed``.
+
+    Raises:
+        ConfigError: A key is misspelled or has an invalid value.
+        UnknownEnvError: ``sequential_env_types`` has a type that is in no entry of ``custom_envs``, nor registered.
+    """
+    _check_manager_keys(config)
+    entries = filter(None, config["custom_envs"].values())
+    _engine_settings(config, {entry.get("env_type") for entry in entries}, None)
+
+
 def _section(name: str, config: Any) -> Any:
     """A section as dicts and lists, with interpolations resolved.
 

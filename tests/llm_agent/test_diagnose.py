@@ -122,6 +122,14 @@ def test_the_command_prints_rates_and_scanners_without_a_scorer(tmp_path, capsys
     assert "100.0%" in out and "--scorer MODEL" in out and "refusals: none" in out
 
 
+def test_what_a_model_wrote_is_shown_with_invisible_characters_as_codes(tmp_path, capsys):
+    hostile = "I cannot help with that \u202egnihton\x1b[2J"
+    refused = [record(0, [hostile]) | {"messages": [{"role": "assistant", "content": hostile}]}]
+    assert main([write(tmp_path / "run", refused)]) == 0
+    out = capsys.readouterr().out
+    assert r"\u202egnihton" in out and "\u202e" not in out and "\x1b" not in out
+
+
 def test_findings_and_trajectories_are_counted_apart_and_scanners_without_texts_say_so(tmp_path, capsys):
     refused = [record(at, ["up", "down"]) | {"replies": [{"filtered": True}] * 2} for at in range(3)]
     assert main([write(tmp_path / "run", refused)]) == 0

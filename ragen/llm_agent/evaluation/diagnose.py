@@ -38,7 +38,7 @@ from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.llm_agent.report.contents import About
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of, unfinished
-from ragen.output import new_console, print_table
+from ragen.output import new_console, print_table, printable
 from ragen.statistics import ALL
 from ragen.tracking import METRICS_FILE
 
@@ -385,7 +385,7 @@ def _print(
         blind = ", no texts to look at" if name in scanned.blind else ""
         console.print(f"{name}: {told}{blind}", soft_wrap=True)
         for each in findings[:_SHOWN]:
-            console.print(f"  {finding_line(each)}", soft_wrap=True)
+            console.print(printable(f"  {finding_line(each)}"), soft_wrap=True)
         if len(findings) > _SHOWN:
             console.print(f"  and {len(findings) - _SHOWN} more; --json lists them all")
     for failed in scanned.failed:

@@ -64,6 +64,13 @@ SAYS_LITTLE = 3
 MOST_ENV_ERRORS = 0.05
 LIMIT_REACHED = 4
 """Exit code of a rollout ended by a limit."""
+_CODES = {
+    LimitUnmeasuredError: FAILED,
+    LimitReachedError: LIMIT_REACHED,
+    ServerLostError: SAYS_LITTLE,
+    StorageError: FAILED,
+}
+"""Exit codes of what ends a rollout early, special cases first; a signal has its own."""
 _NAMED = 8  # tags
 
 
@@ -143,14 +150,9 @@ def run(config: Any) -> int:
             with file, sigterm_as_ctrl_c() as stop:
                 try:
                     played_in = _begin_and_play(proxy, mode, file, limits)
-                except (KeyboardInterrupt, LimitReachedError) as why:
+                except (KeyboardInterrupt, LimitReachedError, ServerLostError, StorageError) as why:
                     _report_kept(proxy, file, why, stop)
-                    if isinstance(why, LimitUnmeasuredError):
-                        return FAILED
-                    return LIMIT_REACHED if isinstance(why, LimitReachedError) else stop.code
-                except (ServerLostError, StorageError) as why:
-                    _report_kept(proxy, file, why, stop)
-                    return SAYS_LITTLE if isinstance(why, ServerLostError) else FAILED
+                    return next((code for error, code in _CODES.items() if isinstance(why, error)), stop.code)
                 code, scanned, told = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned, told)

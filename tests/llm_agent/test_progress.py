@@ -96,6 +96,9 @@ def test_the_time_left_goes_by_the_replies_that_the_tags_have_yet_to_get(monkeyp
     replied(activity, 10)
     progress.over(finished(1, "Long", turns=8))
     assert "0:00:24 left" in progress.words()  # three long ones have two replies each, and get ten at most
+    activity.failure = "Connection refused"
+    assert "left" not in progress.words(), "nothing is answered at the moment"
+    activity.failure = ""
     clock[0] += 2
     replied(activity, 2)
     progress.over(finished(1, "Long", turns=3))

@@ -111,7 +111,7 @@ class Progress:
         parts = {
             "finished": f"{self.finished} of {self._trajectories} trajectories",
             "succeeded": f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
-            "left": f"{clock(left)} left" if left else "",
+            "left": f"{clock(left)} left" if left and not failure else "",
             "replies": counted(doing.replies, "reply", "replies") + kept,
             "pending": f"{doing.under_way} pending",
             **spent(usage),

@@ -22,6 +22,7 @@ P = ParamSpec("P")
 FAILED, REFUSED, STOPPED = 1, 2, 130
 """Exit codes: failure, invalid arguments, Ctrl-C."""
 _NARROWEST = 20  # characters of a column of text
+_CALLED = {"es_manager.max_workers": ("workers", "num_workers")}  # names of options that other programs have
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -65,7 +66,8 @@ class CommandParser(ArgumentParser):
         options = {option: option for action in self._actions for option in action.option_strings}
         for key, default in reversed([*self.settings().items()]):
             example = value or ("true" if isinstance(default, bool) else "VALUE")
-            options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={example}")
+            for called in (key.rpartition(".")[2], *_CALLED.get(key, ())):
+                options.setdefault(f"--{called.replace('_', '-')}", f"{key}={example}")
         return did_you_mean(name.replace("_", "-"), options, options.__getitem__)
 
 

@@ -42,7 +42,10 @@ def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = 
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """The known name that is most similar to the given one, or the first three if several are equally similar."""
+    """The known name that is most similar to the given one, or the first three if several are equally similar.
+
+    A name of the same letters in another order is the most similar one.
+    """
     from difflib import SequenceMatcher, get_close_matches  # here, since workers import this module
 
     near = get_close_matches(name, sorted({*known}), 3, cutoff)
@@ -50,7 +53,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
     ratios = {}
     for each in near:
         matcher.set_seq1(each)
-        ratios[each] = matcher.ratio()
+        ratios[each] = sorted(each) == sorted(name), matcher.ratio()
     return sorted(each for each in near if ratios[each] == max(ratios.values()))
 
 

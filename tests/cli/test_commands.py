@@ -140,6 +140,22 @@ def test_a_misspelt_override_is_refused_with_the_key_that_was_meant(capsys, over
     assert meant in err and override.partition("=")[0] in err
 
 
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--modle", "actor.model=VALUE"),
+        ("--base-url", "actor.base_url=VALUE"),
+        ("--workers", "es_manager.max_workers=VALUE"),
+        ("--num_workers=3", "es_manager.max_workers=3"),
+        ("--confg-name", "--config-name"),
+    ],
+)
+def test_a_key_that_is_given_as_an_option_is_named_as_it_is_written(capsys, option, meant):
+    with pytest.raises(SystemExit) as ended:
+        main(["rollout", option])
+    assert ended.value.code == 2 and f"Did you mean '{meant}'?" in capsys.readouterr().err
+
+
 def test_an_override_that_fits_names_nothing_else(capsys):
     code, out, err = run(capsys, "rollout", "--cfg", "es_manager.backend=executor", "actor.openai.request.seed=1")
     assert (code, err) == (0, "")

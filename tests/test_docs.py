@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import ragen
-from ragen.llm_agent.config.loading import config_keys, load_config
+from ragen.llm_agent.config.loading import config_keys, load_config, unread_keys
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -55,6 +55,14 @@ def test_every_key_of_a_configuration_is_read_by_the_code(generator, name):
     leaves = {key for key in keys if not any(other.startswith(f"{key}.") for other in keys)}
     inside = {key for key in leaves if any(key.startswith(f"{section}.") for section in read)}
     assert leaves - read - inside - NOT_READ == set()
+
+
+def test_no_key_that_the_code_reads_counts_as_misspelt_or_ignored(generator):
+    for key in set(generator.configuration_keys.keys()):
+        nested = {}
+        for name in reversed(key.split(".")):
+            nested = {name: nested}
+        assert unread_keys({"es_manager": {}, **nested}) == []
 
 
 def test_what_the_engine_is_told_is_among_the_keys_with_kind_default_and_meaning(generator):

@@ -32,7 +32,13 @@ from ragen.agent_loop.verl_keys import READ_HERE, sort_keys
 from ragen.errors import ConfigError, install_command
 from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
-from ragen.llm_agent.config.loading import known_sections, load_config, plain_sections, referenced_sections
+from ragen.llm_agent.config.loading import (
+    known_sections,
+    load_config,
+    plain_sections,
+    referenced_sections,
+    unread_keys,
+)
 from ragen.llm_agent.filtering.tables import GENERATIONS
 from ragen.settings import config_directory, one_line, setting
 
@@ -127,6 +133,7 @@ def trainer_config(config: Any) -> DictConfig:
         raise ConfigError(" ".join(told))
     read = ragen.keys() | sections.keys() | referenced_sections(config)
     asked.ignored += [str(name) for name in config if name not in read]
+    asked.ignored += [key for key, _ in unread_keys(config) if key.partition(".")[0] not in said_of_verl]
     if asked.ignored:
         log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(asked.ignored)))
     agent = verl.actor_rollout_ref.rollout.agent

@@ -68,11 +68,18 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
     overrides = [f"++{override}" if override.startswith(f"{BACKEND}=") else override for override in overrides]
     try:
         config = load_config(name, overrides, folder, further)
-    except ConfigError:
+    except ConfigError as error:
         find_config(name, folder, further)  # its error suggests configurations with similar names
         from ragen.agent_loop import allow_verl_keys
 
-        config = load_config(name, allow_verl_keys(overrides), folder, further)
+        try:
+            allowed = allow_verl_keys(overrides)
+        except ConfigError:  # verl is not installed
+            chosen = [each for each in overrides if override_key(each) == BACKEND]
+            if setting(load_config(name, chosen, folder, further), BACKEND, str, "verl") != "verl":
+                raise error from None
+            raise
+        config = load_config(name, allowed, folder, further)
         if setting(config, BACKEND, str, "verl") != "verl":
             raise
     if setting(config, BACKEND, str, "verl") == "verl":

@@ -265,7 +265,6 @@ class AnalysisSettings:
 
 
 OF_RAGENS_TRAINER = (
-    "agent_proxy.batch_adjust_mode",
     "algorithm.high_level_gamma",
     *(f"trainer.{name}" for name in ("experiment_name", "local_log_dir", "val_before_train", "validation_steps")),
     *(f"trainer.max_{role}_ckpt_to_keep" for role in ("actor", "critic")),

@@ -16,6 +16,7 @@ import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
 from ragen.commands import LogLines
+from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.report.trajectories import unpacked
 from ragen.output import output_watched
@@ -303,6 +304,30 @@ def test_an_option_that_is_a_setting_is_refused_with_how_it_is_given(capsys, opt
 def test_a_misspelt_configuration_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rollout", "--config-name", "2_sokoban")
     assert code == USAGE_ERROR and "Did you mean '_2_sokoban'" in err
+
+
+@pytest.mark.parametrize("command", ["rollout", "eval", "train", "suite"])
+def test_a_misspelt_key_of_a_file_is_refused_by_every_command(capsys, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("defaults: [base]\nagent_proxy: {max_turns: 6}\n")
+    said = "configuration 'mine' has no key 'agent_proxy.max_turns'. Did you mean 'agent_proxy.max_turn'?"
+    assert run(capsys, command, "--config-name", "./mine") == (USAGE_ERROR, "", f"error: {said}\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_a_misspelt_key_is_named_rather_than_the_trainer_that_is_not_installed(capsys, tmp_path, monkeypatch):
+    def absent():
+        raise ConfigError("trainer.backend is 'verl', and verl is not installed")
+
+    monkeypatch.setattr("ragen.agent_loop.training.verl_sections", absent)
+    (tmp_path / "mine.yaml").write_text("defaults: [tiny]\ntrainer: {total_training_step: 6}\n")
+    for words, said in (
+        (["-cp", str(tmp_path), "-cn", "mine"], "'trainer.total_training_step'. Did you mean"),
+        (["-cn", "tiny", "trainer.sed=1"], "'trainer.sed'. Did you mean"),
+        (["-cn", "base", "trainer.sed=1"], "verl is not installed"),
+    ):
+        code, _, err = run(capsys, "train", *words)
+        assert code == USAGE_ERROR and said in err
 
 
 def test_training_without_a_configuration_trains_what_needs_no_gpu(capsys):

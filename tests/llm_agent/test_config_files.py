@@ -9,7 +9,15 @@ from omegaconf import OmegaConf
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import changed_settings, check_local, check_whole, config_names, load_config
+from ragen.llm_agent.config.loading import (
+    changed_settings,
+    check_local,
+    check_whole,
+    config_names,
+    load_config,
+    tell_unread,
+    unread_keys,
+)
 from ragen.settings import config_directory, override_key, setting
 from support.configurations import composed
 
@@ -128,6 +136,100 @@ def test_sections_that_are_closed_stay_closed():
     for override in ("actor.openai.requests={a: 1}", "actor.openai.price.input=1", "actor.vllms.seed=1"):
         with pytest.raises(ConfigError, match="has no key"):
             load_config("base", [override])
+
+
+MISSPELT = [
+    ("agent_proxy: {max_turns: 6}", "agent_proxy.max_turns", "agent_proxy.max_turn"),
+    ("agent_proxy: {max_action_per_turn: 1}", "agent_proxy.max_action_per_turn", "agent_proxy.max_actions_per_turn"),
+    ("agent_proxy: {branchng: {when: null}}", "agent_proxy.branchng", "agent_proxy.branching"),
+    ("agent_proxy: {branching: {widht: 3}}", "agent_proxy.branching.widht", "agent_proxy.branching.width"),
+    ("actor: {backnd: 'policy:Fixer'}", "actor.backnd", "actor.backend"),
+    ("actor: {scripted: {randm: 1.0}}", "actor.scripted.randm", "actor.scripted.random"),
+    ("actor: {openai: {timout: 3, request: {a: 1}}}", "actor.openai.timout", "actor.openai.timeout"),
+    ("actor: {vlm: {seed: 1}}", "actor.vlm", "actor.vllm"),
+    ("limit: {minuts: 1}", "limit.minuts", "limit.minutes"),
+    ("agent_loop: {max_session: '???'}", "agent_loop.max_session", "agent_loop.max_sessions"),
+    ("warm_up: {stps: 1}", "warm_up.stps", "warm_up.steps"),
+    (
+        "actor_rollout_ref: {rollout: {max_modellen: 9000}}",
+        "actor_rollout_ref.rollout.max_modellen",
+        "actor_rollout_ref.rollout.max_model_len",
+    ),
+    (
+        "actor_rollout_ref: {rollout: {val_kwargs: {temparature: 0}}}",
+        "actor_rollout_ref.rollout.val_kwargs.temparature",
+        "actor_rollout_ref.rollout.val_kwargs.temperature",
+    ),
+    ("trainer: {total_training_step: 3}", "trainer.total_training_step", "trainer.total_training_steps"),
+    ("algorithm: {adv_estimatr: grpo}", "algorithm.adv_estimatr", "algorithm.adv_estimator"),
+]
+
+
+@pytest.mark.parametrize("base", ["base", "tiny"])
+@pytest.mark.parametrize(("lines", "key", "meant"), MISSPELT)
+def test_a_misspelt_key_of_a_file_is_refused_with_the_one_that_was_meant(tmp_path, base, lines, key, meant):
+    (tmp_path / "mine.yaml").write_text(f"defaults: [{base}]\n{lines}\n")
+    with pytest.raises(ConfigError) as refused:
+        load_config("mine", directory=tmp_path)
+    assert str(refused.value) == f"configuration 'mine' has no key {key!r}. Did you mean {meant!r}?"
+
+
+@pytest.mark.parametrize(
+    ("lines", "ignored"),
+    [
+        ("agent_proxy: {action_separator: ';'}", "agent_proxy.action_separator"),
+        ("collapse_detection: {micro_batch_size: 8}\nsystem: {a: 1}", "collapse_detection.micro_batch_size, system"),
+        (
+            "actor: {mine: {a: 1}, openai: {request: {timout: 1}, price: {image: 1}}}",
+            "actor.mine, actor.openai.price.image",
+        ),
+    ],
+)
+def test_an_unknown_key_like_no_other_is_named(tmp_path, capsys, lines, ignored):
+    (tmp_path / "mine.yaml").write_text(f"defaults: [base]\n{lines}\n")
+    tell_unread(load_config("mine", directory=tmp_path))
+    assert capsys.readouterr().err == f"ignored: {ignored} (they have no effect here)\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "actor: {openai: {request: {timout: 1, 1: 2}}, vllm: {sed: 1}}",  # sections with any keys
+        "actor: {backend: 'policy:Fixer', models: [a, b], rules: {a: 1}}",  # its class reads them
+        "actor: {openai: null, hf: {dtype: '???'}}\ncollapse_detection: ${nothing}\nnothing: {}",
+        "agent_proxy: {max_turns: 6, max_turn: '${agent_proxy.max_turns}'}",
+        "agent_proxy: {rollout_filter_value: 0.9, rollout_filter_strategy: top_p}",
+        "trainer: {total_epochs: 1, max_actor_ckpt_to_keep: 1, val_generations_to_log_to_wandb: 0}",
+        "actor_rollout_ref: {actor: {clip_ratio: 0.2, clip_ratio_c: 3.0, ppo_micro_batch_size: 1}, rollout: {n: 2}}",
+        "algorithm: {filter_groups: {max_inflight_gen_batches: 1}}\ndata: {train_batch_sizes: 1}",
+    ],
+)
+@pytest.mark.parametrize("base", ["base", "tiny"])
+def test_keys_with_another_reader_are_neither_refused_nor_named(tmp_path, capsys, base, lines):
+    (tmp_path / "mine.yaml").write_text(f"defaults: [{base}]\n{lines}\n")
+    tell_unread(load_config("mine", directory=tmp_path))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_key_that_the_command_line_adds_is_taken_and_named(capsys):
+    config = load_config("base", ["+agent_proxy.max_turns=6", "+agent_proxy.branchng.when=1"])
+    tell_unread(config)
+    assert capsys.readouterr().err.startswith("ignored: agent_proxy.branchng, agent_proxy.max_turns (")
+
+
+def test_a_file_without_our_base_is_checked_too(tmp_path, capsys):
+    lacking = "es_manager: {}\nactor: {mine: 1}\nagent_proxy: {batch_adjust_mode: copy, %s: 1}\n"
+    (tmp_path / "mine.yaml").write_text(lacking % "max_turn")
+    tell_unread(load_config("mine", directory=tmp_path))
+    assert capsys.readouterr().err.startswith("ignored: actor.mine, agent_proxy.batch_adjust_mode (")
+    (tmp_path / "mine.yaml").write_text(lacking % "max_turns")
+    with pytest.raises(ConfigError, match=r"has no key 'agent_proxy\.max_turns'\. Did you mean"):
+        load_config("mine", directory=tmp_path)
+
+
+@pytest.mark.parametrize("name", PLAYABLE)
+def test_the_package_s_own_files_have_no_unknown_keys(name):
+    assert unread_keys(composed(name)) == []
 
 
 @pytest.mark.parametrize("content", [b"3", b"\xff\xfe", b"- 1"])

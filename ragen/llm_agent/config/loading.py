@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _REFERENCE = re.compile(r"\$\{(\w+)[.}]")
+_INTERPOLATION = re.compile(r"\$\{[^}]*")
 _CALL = re.compile(r"\w+\(")  # such as glob(*, exclude=a*)
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ _OF_TRAINERS = frozenset(
         "warm_up",
     ]
 )
+_SHARED = {"actor_rollout_ref", "data"} | (_OF_TRAINERS - {"tiny_model", "warm_up"})  # with verl
+_CHECKED_BY_MANAGER = ("custom_envs", "es_manager", "seed")
+_OF_OLD_VERL = "trainer.val_generations_to_log_to_wandb"  # similar to RAGEN's name
 
 _NEEDED = (
     *(f"agent_proxy.{name}" for name in ("max_turn", "max_actions_per_turn", "action_sep", "enable_think")),
@@ -80,8 +84,8 @@ def load_config(
         The composed configuration. Interpolations are not resolved yet.
 
     Raises:
-        ConfigError: There is no such folder or file, a file is invalid, or an override does not fit; for unknown keys
-            the message has a suggestion.
+        ConfigError: There is no such folder or file, a file is invalid, a key of it is misspelled, or an override does
+            not fit; for unknown keys the message has a suggestion.
     """
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -105,6 +109,7 @@ def load_config(
             file = OmegaConf.load(folder / f"{stem}.yaml")
             config = _composed(stem, [_opened(override) for override in overrides], beside)
             check_sections(config)
+            _check_keys(config, stem, overrides)
             is_whole = _begins_with_base(folder, stem, file)
             return mark_required(config if is_whole else _filled_in(config), file, overrides)
     except ConfigError:
@@ -144,6 +149,14 @@ def check_sections(config: Any) -> None:
                 raise _no_section(at, value)
 
     check(_own_base_unresolved(), _unresolved(config), "")
+
+
+def _check_keys(config: Any, stem: str, overrides: Sequence[str]) -> None:
+    """Refuse keys that are probably misspelled, unless an override adds them with ``+``."""
+    added = [override_key(each) for each in overrides if each.startswith("+")]
+    for key, meant in unread_keys(config):
+        if meant and not any(f"{each}.".startswith(f"{key}.") or key.startswith(f"{each}.") for each in added):
+            raise ConfigError(f"configuration {stem!r} has no key {key!r}.{meant}")
 
 
 def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
@@ -272,13 +285,76 @@ def unread_sections(config: Any) -> list[str]:
     return unread
 
 
+def unread_keys(config: Any) -> list[tuple[str, str]]:
+    """The keys in sections of this package that nothing reads, and those in verl's that are probably misspelled.
+
+    Keys that an environment manager checks, or that other keys refer to, are left out; so are keys directly below
+    ``actor`` if the backend is a class of the user's, which may read them.
+
+    verl's keys differ between its versions, and rollouts ignore most of them. So a key in verl's sections is returned
+    only if its name is at least 0.9 similar to a key of ``base`` or ``tiny``. Of all keys that verl's files have had,
+    only ``_OF_OLD_VERL`` is; the next is ``ppo_micro_batch_size``, with 0.87.
+
+    Args:
+        config: A composed configuration; it is not checked if it has no ``es_manager``.
+
+    Returns:
+        The dotted keys, each with a suggestion, which is empty if no known key of its section is similar.
+    """
+    config = _unresolved(config)
+    if "es_manager" not in config:
+        return []
+    known, referenced = _known_keys(), _referenced_names(config)
+
+    def below(ours: Mapping[str, Any], theirs: Mapping[Any, Any], above: str) -> Iterator[tuple[str, str]]:
+        is_shared = above.partition(".")[0] in _SHARED
+        for name, value in theirs.items():
+            key = f"{above}{name}"
+            if name in ours:
+                if isinstance(value, Mapping) and isinstance(ours[name], Mapping) and key not in OPEN_SECTIONS:
+                    yield from below(ours[name], value, f"{key}.")
+            elif name not in referenced and key != _OF_OLD_VERL and not (above == "actor." and has_own_backend):
+                meant = did_you_mean(str(name), ours, lambda near: f"{above}{near}", 0.9 if is_shared else 0.8)
+                if meant or not is_shared:
+                    yield key, meant
+
+    actor = config.get("actor")
+    has_own_backend = isinstance(actor, Mapping) and ":" in str(actor.get("backend"))
+    sections = {name: config[name] for name in known if isinstance(config.get(name), Mapping)}
+    return list(below(known, sections, ""))
+
+
+@cache
+def _known_keys() -> Mapping[str, Any]:
+    """The sections of ``base`` and ``tiny``, with further keys that this package reads."""
+    from omegaconf import OmegaConf
+
+    from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
+
+    filters = {f"{PREFIX}{name}": None for name in NAMES}
+    further = {
+        "actor_rollout_ref": {"rollout": filters},
+        "agent_loop": {"said": None},
+        "agent_proxy": filters,
+        "collapse_detection": {"ema_decay": None, "std_eps": None},
+    }
+    tiny = OmegaConf.load(config_directory() / "tiny.yaml")
+    known: Any = OmegaConf.to_container(OmegaConf.merge(further, tiny, _own_base()), resolve=False)
+    return {name: keys for name, keys in known.items() if name not in ("defaults", *_CHECKED_BY_MANAGER)}
+
+
+def _referenced_names(config: Any) -> set[str]:
+    """The words in the interpolations of a configuration, such as ``a`` and ``b`` of ``${a.b}``."""
+    return set(re.findall(r"\w+", " ".join(_INTERPOLATION.findall(repr(config)))))
+
+
 def referenced_sections(config: Any) -> set[str]:
     """The first parts of the keys that other keys of a configuration refer to, such as ``lora`` of ``${lora.rank}``."""
     return set(_REFERENCE.findall(repr(_unresolved(config))))
 
 
 def tell_unread(config: Any, further: Iterable[str] = ()) -> None:
-    """Print :func:`unread_sections`, and which of some further keys the configuration has, to standard error.
+    """Print unread sections and keys, and which of some further keys the configuration has, to standard error.
 
     Args:
         config: The whole configuration.
@@ -288,8 +364,13 @@ def tell_unread(config: Any, further: Iterable[str] = ()) -> None:
         ConfigError: A key is probably a misspelled section.
     """
     known = set(config_keys(config))
-    if unread := sorted([*unread_sections(config), *(key for key in further if key in known)]):
-        print(f"ignored: {', '.join(unread)} (they have no effect here)", file=sys.stderr)
+    unread = {
+        *unread_sections(config),
+        *(key for key, _ in unread_keys(config)),
+        *(key for key in further if key in known),
+    }
+    if unread:
+        print(f"ignored: {', '.join(sorted(unread))} (they have no effect here)", file=sys.stderr)
 
 
 def _own_keys(config: Any) -> set[str]:
@@ -322,15 +403,12 @@ def _composed(stem: str, overrides: Sequence[str], beside: Sequence[str]) -> Any
 
 
 def _filled_in(config: Any) -> Any:
-    """The configuration with missing keys filled in; keys that it sets in these sections must exist in ``base``."""
+    """The configuration with missing keys filled in."""
     from omegaconf import OmegaConf, open_dict
 
     if "es_manager" not in config:
         return config
     base = copy.deepcopy(_own_base())
-    OmegaConf.set_struct(base, True)
-    for section in OPEN_SECTIONS:
-        OmegaConf.set_struct(OmegaConf.select(base, section), False)
     with open_dict(config):
         for name in FILLED_IN:
             if name not in config:

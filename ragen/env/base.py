@@ -90,7 +90,7 @@ class BaseEnv(ABC):
         return None
 
     def example_action(self, rng: random.Random) -> str:
-        """An action that a player could take now, in the form a model would write it; ``ragen check`` plays these.
+        """An action that a player could take now, in the form a model would write it; checks and suites play these.
 
         Override it if neither the names of an ``action_lookup`` nor generic texts exercise the environment, for example
         because actions are commands, queries or programs. It may read the state, but must not change it.

@@ -40,10 +40,10 @@ from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 from ragen.retrofit.backup import ENVS, HOW_TO_ADD
 from ragen.retrofit.checkout import OWN_PACKAGE
 from ragen.retrofit.imports import PACKAGE, modules, needed_modules, references
+from ragen.tools.examples import ODD, Examples
 
 EQUAL, REFUSED, NOTHING, DIFFERENT, UNREPEATED = 0, 2, 3, 4, 5  # not 1, which is Python's if it cannot run the suite
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
-ODD = ("", "fly", "Up Down", "<answer>Up</answer>", "search[lamp]", "1 + 1", "\u2191")
 _SECTIONS = ("es_manager", "custom_envs", "seed")
 _COUNTS = (int, float, list, dict, set)
 _PATIENCE = 120  # seconds that a tag may take; what takes longer waits for something that is not here
@@ -168,6 +168,7 @@ class Verdict:
         unrepeated: How its environment type played the same episodes differently, if that may be why they differ.
         stays: Whether its environments stay in the main process.
         own: Whether it was compared with the checkout's own manager.
+        advice: What to do if no valid action was played; else empty.
     """
 
     played: Played
@@ -176,6 +177,7 @@ class Verdict:
     unrepeated: str = ""
     stays: bool = False
     own: bool = False
+    advice: str = ""
 
     def __str__(self) -> str:
         name = f"  {self.played.tag:24} {self.played.mode:5} "
@@ -194,7 +196,9 @@ class Verdict:
         if self.skipped:
             return beside(name, self.skipped)
         equal = "equal, also to its own manager's" if self.own else "equal"
-        return beside(name, f"{equal}; stays in the main process" if self.stays else equal)
+        stays = "; stays in the main process" if self.stays else ""
+        unproved = f", but no valid action was played: {self.advice}" if self.advice else ""
+        return beside(name, f"{equal}{stays}{unproved}")
 
 
 class ClassCounters:
@@ -225,23 +229,26 @@ class ClassCounters:
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:
     """Play a tag in one mode in all five ways, and compare; where they differ, find out whether one way repeats."""
-    verdict = _compared(played, workers, own)
+    examples, error = _examples(played)
+    verdict = _compared(played, workers, own, examples)
+    if error is not None and not verdict.skipped:  # of example_action, since nothing else raises again
+        verdict.skipped = f"not compared: {first_line(error)}"
     if verdict.differences:
-        verdict.unrepeated = _unrepeated(played, own)
+        verdict.unrepeated = _unrepeated(played, own, examples)
     return verdict
 
 
-def _compared(played: Played, workers: int, own: Any) -> Verdict:
+def _compared(played: Played, workers: int, own: Any, examples: Examples) -> Verdict:
     verdict, counters = Verdict(played, own=own is not None), ClassCounters(played.entry["env_type"])
     in_main, mode = played.config(use_multiprocessing=False), played.mode
     strict = played.config(use_multiprocessing=False, on_env_failure="raise")
-    ours, error = attempt(EnvStateManager, strict, mode, _PATIENCE)
+    ours, error = attempt(EnvStateManager, strict, mode, examples, _PATIENCE)
     if error is not None:
         when = f"not compared in workers: raises in episode {ours.episodes}:" if ours.notes else "not played:"
         verdict.skipped = f"{when} {_why(played, error)}"
     if own is not None and not isinstance(error, TimeoutError):
         counters.restore()
-        theirs, their_error = attempt(own, in_main, mode)
+        theirs, their_error = attempt(own, in_main, mode, examples)
         if error is None and their_error is not None:
             verdict.differences.append(f"its own EnvStateManager raised: {first_line(their_error)}")
         elif error is not None and their_error is None:
@@ -256,7 +263,7 @@ def _compared(played: Played, workers: int, own: Any) -> Verdict:
     counters.restore()
     try:
         with EnvStateManager(in_main, mode) as manager:
-            expected = record(manager)
+            expected = record(manager, examples)
     except Exception as failure:
         verdict.skipped = f"not compared in workers: {first_line(failure)}"
         return verdict
@@ -265,7 +272,7 @@ def _compared(played: Played, workers: int, own: Any) -> Verdict:
         counters.restore()
         try:
             with EnvStateManager(played.config(use_multiprocessing=placed, max_workers=workers), mode) as manager:
-                got = record(manager, before_turn=disturb)
+                got = record(manager, examples, before_turn=disturb)
                 if placed is True:
                     verdict.stays = manager.home(0) == "main"
         except Exception as failure:
@@ -273,7 +280,23 @@ def _compared(played: Played, workers: int, own: Any) -> Verdict:
             continue
         if difference := expected.first_difference(got):
             verdict.differences.append(f"{name}: {difference}")
+    verdict.advice = examples.advice
     return verdict
+
+
+def _examples(played: Played) -> tuple[Examples, Exception | None]:
+    """The examples of a tag; where its environments give some, a manager is played that asks for them."""
+    env_class = None
+    with contextlib.suppress(RagenError):  # it is not played, then
+        env_class = resolve_env(played.entry["env_type"])[0]
+    examples, error = Examples(played.entry, env_class), None
+    if examples.can_ask:
+        examples.asks, counters = True, ClassCounters(played.entry["env_type"])
+        strict = played.config(use_multiprocessing=False, on_env_failure="raise")
+        _, error = attempt(EnvStateManager, strict, played.mode, examples, _PATIENCE)
+        counters.restore()
+        examples.asks = False
+    return examples, error
 
 
 def _why(played: Played, error: Exception) -> str:
@@ -312,31 +335,34 @@ def _lacked(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if importlib.util.find_spec(name) is None)
 
 
-def _unrepeated(played: Played, own: Any) -> str:
+def _unrepeated(played: Played, own: Any, examples: Examples) -> str:
     """How a manager, played twice in this process, shows something else the second time; empty if none does."""
     config, counters = played.config(use_multiprocessing=False), ClassCounters(played.entry["env_type"])
     managers = {"its own EnvStateManager": own, "the main process": EnvStateManager}
     for name, kind in managers.items():
         if kind is None:
             continue
-        first, again = (_fresh(counters, kind, config, played.mode) for _ in range(2))
+        first, again = (_fresh(counters, kind, config, played.mode, examples) for _ in range(2))
         if difference := first.first_difference(again):
             return f"{name} played it twice with the same seeds and replies, and {difference}"
     return ""
 
 
-def _fresh(counters: ClassCounters, kind: Any, config: Any, mode: str) -> Recording:
+def _fresh(counters: ClassCounters, kind: Any, config: Any, mode: str, examples: Examples) -> Recording:
     counters.restore()
-    return attempt(kind, config, mode, _PATIENCE)[0]
+    return attempt(kind, config, mode, examples, _PATIENCE)[0]
 
 
-def attempt(kind: Any, config: Any, mode: str, seconds: int = 0) -> tuple[Recording, Exception | None]:
+def attempt(
+    kind: Any, config: Any, mode: str, examples: Examples, seconds: int = 0
+) -> tuple[Recording, Exception | None]:
     """Record a new manager as far as it comes.
 
     Args:
         kind: Its class.
         config: The configuration.
         mode: The mode.
+        examples: Examples of actions.
         seconds: How long it may take; 0 for any time.
 
     Returns:
@@ -345,7 +371,7 @@ def attempt(kind: Any, config: Any, mode: str, seconds: int = 0) -> tuple[Record
     seen = Recording()
     try:
         with _alarm(seconds), contextlib.closing(kind(config, mode=mode)) as manager:
-            record(manager, as_numbers=True, seen=seen)
+            record(manager, examples, as_numbers=True, seen=seen)
     except Exception as error:
         return seen, error
     return seen, None
@@ -353,6 +379,7 @@ def attempt(kind: Any, config: Any, mode: str, seconds: int = 0) -> tuple[Record
 
 def record(
     manager: Any,
+    examples: Examples,
     before_turn: BeforeTurn | None = None,
     as_numbers: bool = False,
     seen: Recording | None = None,
@@ -363,6 +390,7 @@ def record(
 
     Args:
         manager: The manager.
+        examples: Examples of actions; they see what was played.
         before_turn: Called with the manager and the turn's index before each turn, to disturb it.
         as_numbers: Whether ``1``, ``1.0`` and ``numpy.float64(1)`` are equal, a list and a tuple too, and the order of
             keys does not matter.
@@ -381,25 +409,31 @@ def record(
         for turn in range(TURNS):
             if not active:
                 break
-            inputs = [_input(manager.envs[cache["env_id"]], episode, turn) for cache in active]
+            inputs = [_input(manager.envs[cache["env_id"]], examples, episode, turn) for cache in active]
             if before_turn is not None:
                 before_turn(manager, turn)
             active = manager.step(inputs)
             note(f"turn {turn}", active)
+        for cache in manager.rollout_cache:
+            examples.see(cache["history"])
         seen.note("end", shown([manager.render(), manager.get_rollout_states()]))
     note("reset with a seed", manager.reset(seed=SEED))
     note("reset after it", manager.reset())
     return seen
 
 
-def _input(entry: dict[str, Any], episode: int, turn: int) -> dict[str, Any]:
-    """An environment's input for ``EnvStateManager.step``, a function of environment, episode and turn."""
-    rng = random.Random(str((episode, turn, entry["env_id"])))
+def _input(entry: dict[str, Any], examples: Examples, episode: int, turn: int) -> dict[str, Any]:
+    """An environment's input for ``EnvStateManager.step``, a function of environment, episode, turn and examples."""
+    when = (episode, turn, entry["env_id"])
+    rng = random.Random(str(when))
     lookup = getattr(entry["env"].config, "action_lookup", None)
-    names = [str(name) for name in lookup.values()] if lookup else [*ODD]
-    actions = [rng.choice(names) for _ in range(rng.randint(1, 3))]
+    names = [str(name) for name in (lookup or {}).values()]
+    only_good = rng.random() < 0.75
+    choices = examples.choices(entry["env"], names, when, only_good)
+    most = 3 if names or not only_good else 1  # a turn's info is that of its last action
+    actions = [rng.choice(choices) for _ in range(rng.randint(1, min(most, len(choices))))]
     actions += [rng.choice(ODD)] if rng.random() < 0.2 else []
-    if (episode + turn + entry["env_id"]) % (GROUPS * GROUP_SIZE) == 0:
+    if sum(when) % (GROUPS * GROUP_SIZE) == 0:
         actions = []  # of a reply that cannot be parsed
     answer = f"<answer>{' || '.join(actions)}</answer>"
     texts = {"llm_response": answer, "llm_raw_response": f"<think></think>{answer}"}
@@ -507,7 +541,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skipped = sum(bool(v.skipped and not v.differences) for v in verdicts)
     equal = len(verdicts) - skipped - different - unrepeated
     also = f"{unrepeated} not reproducible, " if unrepeated else ""
-    print(f"{equal} equal, {different} different, {also}{skipped} not compared.")
+    unproved = sum(bool(v.advice and not v.differences and not v.skipped) for v in verdicts)
+    but = f" ({unproved} without a valid action)" if unproved else ""
+    print(f"{equal} equal{but}, {different} different, {also}{skipped} not compared.")
     if missing := missing_modules(dict.fromkeys(v.played.entry["env_type"] for v in verdicts if v.skipped)):
         advice = "To compare them, install what the checkout requires there, and run this again."
         print(beside("", f"Their sources import {', '.join(missing)}, which {sys.executable} lacks. {advice}"))

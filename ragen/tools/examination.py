@@ -13,6 +13,7 @@ from statistics import fmean, median
 from typing import Any
 
 from ragen.commands import counted
+from ragen.errors import ReturnError
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
@@ -21,8 +22,8 @@ from ragen.parallel.episode.pickled import PickledSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
-from ragen.returned import wrong
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise, in_words
+from ragen.tools.examples import TEXTS, checked_example, gives_examples
 from ragen.tools.probe import Probe
 from ragen.tools.recording import (
     MANY_ACTIONS,
@@ -41,7 +42,6 @@ from ragen.tools.recording import (
 )
 from ragen.tools.sandbox import Mishap, Sandbox
 
-TEXT_ACTIONS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.", "")
 DEAR_RESET = 1e-3  # seconds of a reset from which members of a group load what the first one saves
 DEAR_TURN = 5e-3  # seconds of a turn from which snapshots are worth having
 WARM_UP, LIVES = 2, 5  # of an environment, before and while leaks are counted: the first ones fill caches
@@ -170,12 +170,12 @@ class Examination:
     def _plays(self) -> Finding:
         """Choose and play the turns for all comparisons; turns beyond the budget are dropped."""
         names: dict[str, None] = {}
-        has_examples = not self._actions and getattr(self._spec.env_class, "example_action", None) is not None
+        has_examples = not self._actions and gives_examples(self._spec.env_class)
         choices: dict[int, Sequence[str]] = {}
         for seed in self._seeds:
             given = self._ask("action_names", seed, where=f"in the reset with seed {seed}")
             names.update(dict.fromkeys(given))
-            choices[seed] = given or self._actions or TEXT_ACTIONS
+            choices[seed] = given or self._actions or TEXTS
 
         def played() -> tuple[Plan, Episodes, float]:
             plans = {seed: self._chosen(seed, of_seed, has_examples) for seed, of_seed in choices.items()}
@@ -244,9 +244,10 @@ class Examination:
                 change = Change("example_action", (random.Random(f"{seed}, {turn}"),))
                 where = f"while it chose an action for turn {turn + 1}"
                 example = self._here.ask(Call([(_FIRST, change)]), where)
-                if not isinstance(example, str):
-                    error = wrong(self._spec.env_class, "example_action", example, "text")
-                    raise Mishap("exception", f"ReturnError: {error}", where=where)
+                try:
+                    checked_example(self._spec.env_class, example)
+                except ReturnError as error:
+                    raise Mishap("exception", f"ReturnError: {error}", where=where) from error
                 if example:
                     self._has_examples, actions = True, (example,)
             yield actions

@@ -48,6 +48,26 @@ class Walk:
 
     def render(self):
         return f"{self.place}, process {os.getpid() if self.config.shows_pid else 0}"
+
+class Queries:
+    def reset(self, seed=None):
+        self.shown = f"seed {seed}"
+
+    def step(self, action):
+        self.shown = f"process {os.getpid()}" if action.startswith("query:") else "An action is query: SQL"
+        return self.shown, 0.0, False, {"success": False}
+
+    def render(self):
+        return self.shown
+
+class Exemplary(Queries):
+    def example_action(self, rng):
+        self.shown = "asked: this belongs to no rollout"
+        return "query: select 1"
+
+class Flagged(Queries):
+    def step(self, action):
+        return "", 0.0, False, {"action_is_valid": action in ("query: 2", "query: 3")}
 """
 
 
@@ -173,14 +193,49 @@ def suite(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_checks_an_environment_of_ones_own(tmp_path: Path) -> None:
     ended = suite(tmp_path, "--env-type", "walking:Walk", "--env-config", "step_size=3")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "\nWalk " in ended.stdout and "All 7 are equal." in ended.stdout
+    assert "\nWalk " in ended.stdout
+    assert "\nWalk: equal, but no valid action was played: give Walk an example_action(self, rng), or " in ended.stdout
+    assert "All 7 are equal; no valid action of Walk was played." in ended.stdout
+    ended = suite(tmp_path, "--env-type", "walking:Walk", "--env-config", "step_size=3", "--actions", "on", "over")
+    assert ended.stdout.endswith("All 7 are equal.\n") and "valid action" not in ended.stdout
 
 
-def test_a_configuration_is_checked_with_its_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+def entry_of(name: str, **more: Any) -> dict[str, dict[str, Any]]:
+    return {name: {"env_type": f"walking:{name}", "max_actions_per_traj": 8, **more}}
+
+
+@pytest.mark.parametrize(
+    "entry", [entry_of("Exemplary"), entry_of("Queries", env_instruction="So: <answer>query: a || query: b</answer>")]
+)
+def test_what_only_valid_actions_show_is_found(walking: None, entry: dict[str, Any]) -> None:
+    report = run(Check("it", entry), Size(seeds=1, turns=3))
+    assert re.search(r": str 'process \d+' became str 'process \d+'$", report.difference), report
+    assert "asked" not in report.difference and not report.unproved
+
+
+@pytest.mark.parametrize(
+    ("name", "instruction", "is_proved"),
+    [
+        ("Queries", "", False),
+        ("Flagged", "<answer>query: select</answer>", False),
+        ("Flagged", "<answer>query: 7</answer>", True),
+    ],
+)
+def test_equal_rollouts_without_a_valid_action_are_told(
+    walking: None, name: str, instruction: str, is_proved: bool
+) -> None:
+    report = run(Check("it", entry_of(name, env_instruction=instruction)), Size(seeds=1, turns=3))
+    assert report.difference == "" and (not report.unproved) == is_proved
+
+
+def test_a_configuration_is_checked_with_its_overrides_and_those_that_do_nothing_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     played: list[Any] = []
     monkeypatch.setattr("ragen.llm_agent.testing.suite._run_all", lambda checks, size: played.extend(checks) or 0)
     override = "custom_envs.SimpleSokoban.env_config.dim_x=8"
-    assert main((override, "--config-name", "_2_sokoban", "--seeds", "1")) == 0
+    assert main((override, "actor.backend=openai", "seed.train=3", "--config-name", "_2_sokoban", "--seeds", "1")) == 0
+    assert capsys.readouterr().err.startswith("ignored: actor.backend, seed.train (the suite gives the replies itself")
     assert {check.custom_envs["SimpleSokoban"]["env_config"]["dim_x"] for check in played} == {8}
 
 
@@ -189,7 +244,7 @@ def walking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The environment's module in the current folder."""
     (tmp_path / "walking.py").write_text(ENVIRONMENT)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # a copy: the command adds to it
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # a copy: the command adds to it
     yield
     sys.modules.pop("walking", None)
 
@@ -266,6 +321,7 @@ def test_failures_that_a_check_causes_leave_no_crash_reports(monkeypatch: pytest
         (("--config-name", "nowhere"), "no configuration 'nowhere'"),
         (("--config-name", "_2_sokoban", "es_manager.max_wrokers=2"), "Did you mean 'es_manager.max_workers"),
         (("es_manager.max_workers=2", "--seeds", "1"), "'es_manager.max_workers=2' changes a configuration; name one"),
+        (("--actions", "go"), "--actions is for --env-type"),
         (("seeds=1",), "Did you mean '--seeds 1'?"),
         (("--seeds", "0"), "expected a number of at least 1"),
     ],

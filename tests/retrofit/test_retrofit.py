@@ -675,6 +675,39 @@ def test_a_typo_in_the_settings_of_the_engine_is_refused_and_everything_brought_
     assert "config/base.yaml: es_manager.use_multiprocessing = 'atuo'" in ran.stdout + ran.stderr
 
 
+QUERIES = """
+        shown = f"{action}: process {__import__('os').getpid()}" if action.startswith("query: ") else "no query"
+        self.said = shown
+        return shown, 0.0, False, {"success": False}
+"""
+EXAMPLE = """
+    def example_action(self, rng):
+        self.said = "asked: this belongs to no rollout"
+        return rng.choice(["query: select 1", "query: select 2"])
+"""
+
+
+@of_one
+@pytest.mark.processes
+@pytest.mark.parametrize("named", ["example_action", "env_instruction", None])
+def test_what_only_valid_actions_show_is_found_or_that_none_is_known_is_told(checkout, named):
+    walk, envs = checkout / "ragen/env/counted/env.py", checkout / "config/envs.yaml"
+    text = walk.read_text().replace("{self.number}", "").replace("CountedEnv.built += 1", "pass")
+    head, _ = text.split("        self.said = action\n")
+    show = text[text.index("    def render") :]
+    walk.write_text(head + QUERIES.lstrip("\n") + (EXAMPLE if named == "example_action" else "") + "\n" + show)
+    answer = "query: a</answer> <answer>query: b" if named == "env_instruction" else ""
+    envs.write_text(envs.read_text().replace("<answer>yes", f"'<answer>{answer}").replace("r>}", "r>'}"))
+    ran = retrofit(checkout)
+    (line,) = (line for line in ran.stdout.splitlines() if line.startswith("  Counted"))
+    if named:
+        assert "DIFFERS in workers: episode 1, turn " in line and ": process " in line and "asked" not in line, line
+        assert ran.returncode == 1 and "2 equal, 1 different, 1 not compared." in ran.stdout
+    else:
+        assert "equal, also to its own manager's, but no valid action was played: give CountedEnv an example_" in line
+        assert ran.returncode == 0 and "3 equal (1 without a valid action), 0 different" in ran.stdout
+
+
 @of_one
 @pytest.mark.processes
 def test_an_environment_that_collects_in_its_class_stays_in_main_and_is_equal(checkout):

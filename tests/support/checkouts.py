@@ -237,7 +237,7 @@ es_manager:
 CUSTOM_ENVS = """
 custom_envs:
   Walk: {env_type: walk, max_actions_per_traj: 6, env_config: {length: 3}}
-  Counted: {env_type: counted, max_actions_per_traj: 3, env_config: null}
+  Counted: {env_type: counted, max_actions_per_traj: 3, env_config: null, env_instruction: <answer>yes</answer>}
   Absent: {env_type: absent, max_actions_per_traj: 3, env_config: null}
 """
 

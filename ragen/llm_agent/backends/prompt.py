@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragen.tools.examples import answers_in, named_in
+
 _STATE = re.compile(r"Turn \d+:\nState:\n(.*?)\n(?:You have (\d+) actions left\. )?Always output: ", re.S)
 _FIRST_TURN = re.compile(r"(?:^|\n)(?:---\n)?Turn \d+:\nState:\n")
 _SYMBOLS = re.compile(r"^Symbols in the state: (.+)$", re.M)
 _SYMBOL = re.compile(r"(?:^|, )(\S) is (.*?)(?=, \S is |$)")
-_ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.S)
 _ACTIONS = re.compile(r"^Available actions: (.+?)\. To take several in a row", re.M)
 
 
@@ -53,14 +54,13 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
     chat = "\n".join(text_of(message) for message in messages if message["role"] != "assistant")
     state, left = _newest(last)
     named, instructions = _ACTIONS.search(chat), _FIRST_TURN.split(chat, maxsplit=1)[0]
-    actions = named[1].split(",") if named else "||".join(_ANSWER.findall(instructions)).split("||")
     return Prompt(
         state=state,
         instructions=instructions,
         symbols=read_symbols(chat),
-        actions=tuple(filter(None, map(str.strip, actions))),
+        actions=tuple(filter(None, map(str.strip, named[1].split(",")))) if named else named_in(instructions),
         limit=max(1, min(max_actions, int(left) if left else max_actions)),
-        said=tuple(_ANSWER.findall("\n".join(text_of(m) for m in messages if m["role"] == "assistant"))),
+        said=tuple(answers_in("\n".join(text_of(m) for m in messages if m["role"] == "assistant"))),
         chat=chat,
     )
 

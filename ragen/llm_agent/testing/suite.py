@@ -18,11 +18,12 @@ import argparse
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -34,14 +35,16 @@ from ragen.env.base import BaseEnv
 from ragen.env.registry import registered_names, warn_of_another_package
 from ragen.errors import ConfigError, RagenError, without_values
 from ragen.extras import check_installed
+from ragen.llm_agent.backends.policies import POLICIES
 from ragen.llm_agent.config.environments import check_extras, read_config
-from ragen.llm_agent.config.loading import load_config, settings_of_base
+from ragen.llm_agent.config.loading import load_config, referenced_sections, settings_of_base
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.output import new_console, print_table
 from ragen.parallel.lanes import worker
 from ragen.parallel.settings import BACKENDS
 from ragen.settings import setting
+from ragen.tools.examples import Examples
 
 if TYPE_CHECKING:
     from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
@@ -51,6 +54,7 @@ PROG = "ragen suite"
 GROUPS, GROUP_SIZE = 2, 2  # of each tag
 BASE_SEED = 10_000
 MIXED = ("SimpleSokoban", "FrozenLake", "VisualSimpleSokoban", "Bandit", "Countdown", "MetamathQA", "WebShop")
+_PLAYED = re.compile(r"custom_envs\.|es_manager\.(train|val)\.env_configs\.tags$").match  # keys that decide what is
 
 CustomEnvs = Mapping[str, Mapping[str, Any]]
 
@@ -113,11 +117,13 @@ class Report:
         difference: The first difference or other finding; empty if the rollouts are equal.
         sequential_s: Seconds in the main process.
         parallel_s: Seconds with workers.
+        unproved: The tags of which no valid action was played, each with what to do.
     """
 
     difference: str
     sequential_s: float
     parallel_s: float
+    unproved: Mapping[str, str] = field(default_factory=dict)
 
 
 # What is played
@@ -179,24 +185,41 @@ def manager_config(custom_envs: CustomEnvs, settings: Mapping[str, Any], groups:
 def run(check: Check, size: Size) -> Report:
     """Play a check in the main process and in workers, and compare; where they differ, the main process plays twice."""
     in_main = {"use_multiprocessing": False}
-    expected, _ = _played(check, size, in_main)
+    examples = _examples(check, size, in_main)
+    expected, _ = _played(check, size, in_main, examples)
     workers = {"max_workers": size.workers, "backend": size.backend}
     settings = {"use_multiprocessing": True, **workers, **check.settings}
     if check.waits:
         settings["step_timeout"] = size.patience
     if check.waits or check.disturb is not None:
         settings["crash_report_dir"] = None  # what fails then is meant to
-    got, finding = _played(check, size, settings, check.disturb, check.finding)
+    got, finding = _played(check, size, settings, examples, check.disturb, check.finding)
     difference = str(expected.first_difference(got) or finding)
-    if difference and (own := expected.first_difference(_played(check, size, in_main)[0])):
+    if difference and (own := expected.first_difference(_played(check, size, in_main, examples)[0])):
         difference = f"not reproducible: the main process played it twice, and {own}; `ragen check` looks for the cause"
-    return Report(difference, expected.seconds, got.seconds)
+    unproved = {tag: each.advice for tag, each in examples.items() if each.advice}
+    return Report(difference, expected.seconds, got.seconds, unproved)
+
+
+def _examples(check: Check, size: Size, settings: Mapping[str, Any]) -> dict[str, Examples]:
+    """The examples of every tag; where environments give some, a manager is played that asks for them."""
+    entries = check.custom_envs.items()
+    examples = {tag: Examples(entry, resolve_env(entry["env_type"])[0]) for tag, entry in entries}
+    asked = [examples[tag] for tag, entry in entries if entry["env_type"] not in POLICIES and examples[tag].can_ask]
+    for each in asked:
+        each.asks = True
+    if asked:
+        _played(check, size, settings, examples)
+    for each in asked:
+        each.asks = False
+    return examples
 
 
 def _played(
     check: Check,
     size: Size,
     settings: Mapping[str, Any],
+    examples: Mapping[str, Examples],
     disturb: BeforeTurn | None = None,
     finding: Callable[[EnvStateManager], str] = lambda manager: "",
 ) -> tuple[Recording, str]:
@@ -207,7 +230,11 @@ def _played(
     with EnvStateManager(manager_config(check.custom_envs, settings, size.groups)) as manager:
         manager.reset(BASE_SEED - 1)  # workers start, data is loaded: no part of the times; None goes on at BASE_SEED
         for episode, seed in enumerate(check.seeds or (None,) * size.seeds):
-            record_episode(manager, RandomPlayer(episode), size.turns, seed, disturb, recording)
+            player = RandomPlayer(episode, examples=examples)
+            record_episode(manager, player, size.turns, seed, disturb, recording)
+            for cache in manager.rollout_cache or ():
+                is_known = check.custom_envs[cache["tag"]]["env_type"] in POLICIES
+                examples[cache["tag"]].see(cache["history"], is_known)
         return recording, finding(manager)
 
 
@@ -417,6 +444,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         check_no_option(top, options.overrides, lambda name, _: name in settings_of_base())
         if options.overrides and options.config_name is None:
             raise ConfigError(f"{options.overrides[0]!r} changes a configuration; name one with --config-name.")
+        if options.actions and options.env_type is None:
+            raise ConfigError("--actions is for --env-type; a configuration names examples in env_instruction.")
         if options.backend != "ray" and (options.remove_nodes or options.nodes):
             raise ConfigError("--nodes and --remove-nodes are for --backend ray.")
         if options.backend == "ray":
@@ -454,6 +483,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     parser.add_argument("--env-type", help="a registered name, or package.module:Class, to check alone")
     parser.add_argument("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")
+    parser.add_argument("--actions", nargs="+", default=[], metavar="TEXT", help="valid ones, if its actions are texts")
     parser.add_argument("--max-actions", type=positive, default=10, help="its max_actions_per_traj (default 10)")
     parser.add_argument(
         "-cn",
@@ -490,6 +520,7 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
         given = load_config(options.config_name, options.overrides, options.config_path)
         warn_of_another_package(Path(options.config_path).parent if options.config_path else None)
         read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
+        _tell_ignored(options.overrides, referenced_sections(given))
         chosen = tags_of(given, used=True)
     else:
         if resolve_env(options.env_type)[0].__module__.startswith("ragen."):
@@ -498,6 +529,15 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
     check_extras(read_config(manager_config(chosen, {}), "train"))  # says what is wrong with them
     checks = [*checks_of_tags(chosen), *checks_of_disturbances(chosen)]
     return [check for check in checks if not check.replays or _are_replayable(chosen)]
+
+
+def _tell_ignored(overrides: Sequence[str], referenced: Container[str]) -> None:
+    """Print to standard error which overrides have no effect on a suite."""
+    names = [override.lstrip("+~").partition("=")[0] for override in overrides]
+    ignored = [name for name in names if "." in name and not _PLAYED(name) and name.partition(".")[0] not in referenced]
+    if ignored:
+        why = "the suite gives the replies itself, with its own seeds and workers"
+        print(f"ignored: {', '.join(ignored)} ({why})", file=sys.stderr)
 
 
 def _are_replayable(custom_envs: CustomEnvs) -> bool:
@@ -511,7 +551,8 @@ def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
     if malformed := [field for field in options.env_config if "=" not in field]:
         raise ConfigError(f"--env-config {' '.join(malformed)}: expected KEY=VALUE.")
     fields = OmegaConf.to_container(OmegaConf.from_dotlist(options.env_config))
-    return {"env_type": options.env_type, "env_config": fields, "max_actions_per_traj": options.max_actions}
+    entry = {"env_type": options.env_type, "env_config": fields, "max_actions_per_traj": options.max_actions}
+    return entry | {"env_instruction": "".join(f"<answer>{action}</answer>" for action in options.actions)}
 
 
 def _run_all(checks: Sequence[Check], size: Size) -> int:
@@ -522,20 +563,27 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
     console = new_console()
     table = plain_table(_title(size), "what", "seeds", "turns", "sequential", "workers", "rollouts")
     different: dict[str, list[tuple[str, str]]] = {}
+    unproved: dict[str, str] = {}
     with _quiet_log(), console.status("") as status:
         for number, check in enumerate(checks, 1):
             status.update(escape(f"{number} of {len(checks)}: {check}"))
             report = _run_or_explain(check, size)
             table.add_row(*_cells(check, size, report))
+            unproved |= {} if report.difference else report.unproved
             if report.difference:
                 different.setdefault(without_values(report.difference), []).append((check.name, report.difference))
     print_table(console, table)
     for alike in different.values():
         names, difference = "; ".join(name for name, _ in alike), alike[0][1]
         console.print(f"{names}: {difference}", style="red", markup=False, highlight=False, soft_wrap=True)
+    for tag, advice in unproved.items():
+        text = f"{tag}: equal, but no valid action was played: {advice}"
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
     count = sum(map(len, different.values()))
-    told = f"{count} of {len(checks)} differ." if different else f"All {len(checks)} are equal."
-    console.print(told, style="red" if different else "green", highlight=False)
+    told = f"{count} of {len(checks)} differ" if different else f"All {len(checks)} are equal"
+    told += f"; no valid action of {', '.join(unproved)} was played." if unproved else "."
+    style = "red" if different else "yellow" if unproved else "green"
+    console.print(told, style=style, markup=False, highlight=False)
     return 1 if different else 0
 
 
@@ -554,7 +602,8 @@ def _run_or_explain(check: Check, size: Size) -> Report:
 def _cells(check: Check, size: Size, report: Report) -> tuple[Any, ...]:
     from rich.text import Text
 
-    verdict = Text("differ: see below", style="red") if report.difference else Text("equal", style="green")
+    verdict = Text("equal: see below", style="yellow") if report.unproved else Text("equal", style="green")
+    verdict = Text("differ: see below", style="red") if report.difference else verdict
     seeds = len(check.seeds or ()) or size.seeds
     times = (f"{1000 * seconds:.0f} ms" for seconds in (report.sequential_s, report.parallel_s))
     return Text(check.name), str(seeds), str(size.turns), *times, verdict

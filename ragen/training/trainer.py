@@ -22,7 +22,7 @@ from ragen.errors import CheckpointError, ConfigError, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
 from ragen.llm_agent.backends import create_tokenizer
-from ragen.llm_agent.config import changed_settings, tell_unread
+from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
 from ragen.llm_agent.filtering import EarlyStop, log_generations, log_groups
 from ragen.settings import one_line
@@ -77,9 +77,10 @@ def train(config: Any, quiet: bool = False) -> Outcome:
         ConfigError: The configuration is invalid; nothing was built.
         RagenError: Training failed; the newest checkpoint is unaffected.
     """
-    if not quiet:
-        tell_unread(config, OF_RAGENS_TRAINER)
+    ignored = unread(config, OF_RAGENS_TRAINER)
     settings = TrainerSettings.read(config)
+    if not quiet:
+        tell_ignored(ignored)
     with StopRequest() as stop, torch_threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
         return trainer.run()
 

@@ -173,7 +173,6 @@ def test_a_batch_of_its_own_for_the_analysis_is_refused(tmp_path):
 
 def test_keys_of_ragens_trainer_without_an_effect_are_named_once(tmp_path, capsys):
     asked = ["+system.CUDA_VISIBLE_DEVICES=0", "+trainer.validation_steps=1", "+agent_proxy.batch_adjust_mode=copy"]
-    with pytest.raises(ConfigError):
-        training.train(small_config(tmp_path, *asked, "trainer.test_freq=-1"))
+    training.train(small_config(tmp_path, *asked, steps=1))
     named = "agent_proxy.batch_adjust_mode, system, trainer.validation_steps"
-    assert capsys.readouterr().err == f"ignored: {named} (they have no effect here)\n"
+    assert capsys.readouterr().err.count(f"ignored: {named} (they have no effect here)\n") == 1

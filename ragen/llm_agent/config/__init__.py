@@ -17,7 +17,8 @@ if TYPE_CHECKING:
         find_config,
         load_config,
         plain_sections,
-        tell_unread,
+        tell_ignored,
+        unread,
     )
     from ragen.llm_agent.config.report import wants_live, wants_report
 
@@ -34,7 +35,8 @@ __all__ = [
     "load_config",
     "main_of",
     "plain_sections",
-    "tell_unread",
+    "tell_ignored",
+    "unread",
     "unsupported_keys",
     "wants_live",
     "wants_report",
@@ -48,7 +50,15 @@ __getattr__, __dir__ = attach(
         **dict.fromkeys(("CollapseSettings", "ContextSettings"), "context"),
         **dict.fromkeys(("Generation", "unsupported_keys"), "generation"),
         **dict.fromkeys(
-            ("changed_settings", "decisive_settings", "find_config", "load_config", "plain_sections", "tell_unread"),
+            (
+                "changed_settings",
+                "decisive_settings",
+                "find_config",
+                "load_config",
+                "plain_sections",
+                "tell_ignored",
+                "unread",
+            ),
             "loading",
         ),
         **dict.fromkeys(("wants_live", "wants_report"), "report"),

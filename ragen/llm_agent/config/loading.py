@@ -353,8 +353,8 @@ def referenced_sections(config: Any) -> set[str]:
     return set(_REFERENCE.findall(repr(_unresolved(config))))
 
 
-def tell_unread(config: Any, further: Iterable[str] = ()) -> None:
-    """Print unread sections and keys, and which of some further keys the configuration has, to standard error.
+def unread(config: Any, further: Iterable[str] = ()) -> list[str]:
+    """Unread sections and keys, and which of some further keys the configuration has, sorted.
 
     Args:
         config: The whole configuration.
@@ -364,13 +364,14 @@ def tell_unread(config: Any, further: Iterable[str] = ()) -> None:
         ConfigError: A key is probably a misspelled section.
     """
     known = set(config_keys(config))
-    unread = {
-        *unread_sections(config),
-        *(key for key, _ in unread_keys(config)),
-        *(key for key in further if key in known),
-    }
-    if unread:
-        print(f"ignored: {', '.join(sorted(unread))} (they have no effect here)", file=sys.stderr)
+    keys = [key for key, _ in unread_keys(config)]
+    return sorted({*unread_sections(config), *keys, *(key for key in further if key in known)})
+
+
+def tell_ignored(keys: Sequence[str]) -> None:
+    """Print to standard error that keys have no effect; nothing if there are none."""
+    if keys:
+        print(f"ignored: {', '.join(keys)} (they have no effect here)", file=sys.stderr)
 
 
 def _own_keys(config: Any) -> set[str]:

@@ -31,7 +31,7 @@ from ragen.errors import (
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.loading import check_whole, load_config, read_max_turn, tell_unread
+from ragen.llm_agent.config.loading import check_whole, load_config, read_max_turn, tell_ignored, unread
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.rollout.actor import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.player import MODES
@@ -125,7 +125,7 @@ def run(config: Any) -> int:
     from ragen.llm_agent.evaluation.scanners import scanners_of
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
-    tell_unread(config)
+    ignored = unread(config)
     mode = choice(config, "mode", "val", MODES)
     check_whole(config, mode)
     path = output_folder(config) / "rollouts.jsonl"
@@ -143,6 +143,7 @@ def run(config: Any) -> int:
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
     tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
     backend = create_backend(config, tokenizer)
+    tell_ignored(ignored)  # the last check was passed
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
             proxy.record_lanes = wants_report(config)

@@ -204,8 +204,9 @@ class Gain:
 
     Sequential time is estimated as the sum of the time that each reset and turn took where it was played, without the
     time that they waited for a processor because of each other (see :func:`queued_alone`), and without what each
-    process loaded at its first reset and its first turn, but for one of them. A turn that computes may take longer
-    beside others than alone, where virtual processors share a core or processes a memory: then it is an upper bound.
+    process loaded at its first reset and its first turn, but for one of them; and the overhead of the calls in which
+    the main process played everything. A turn that computes may take longer beside others than alone, where virtual
+    processors share a core or processes a memory: then it is an upper bound.
 
     Attributes:
         seconds: Elapsed time of calls that reset environments or played turns, including moves to workers.
@@ -278,9 +279,11 @@ class Gain:
             verdict = f"{'up to ' * computes}{ratio:.1f} x faster"
         elif ratio > 1 / (1 + NO_FASTER):
             verdict = "no faster"
+        elif self.mode == "auto":
+            verdict = f"trying workers cost about {duration(self.seconds - self.sequential_s)}"
         else:
             verdict = f"{1 / ratio:.1f} x slower, the start of workers included"
-            verdict += "; use_multiprocessing=auto measures what pays off" * (self.mode is True)
+            verdict += "; use_multiprocessing=auto measures what pays off"
         alone = f"one after the other {'at most ' * computes}about {duration(self.sequential_s)}"
         spent = f"{duration(self.seconds)} in environments; {alone}"
         return f"{who}: {spent}{busy}: {verdict}"
@@ -340,7 +343,8 @@ class Stats:
         self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
         self._lock = threading.Lock()
         self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
-        self._passed_s = 0.0
+        self._overlap = False  # those calls
+        self._passed_s = self._overhead_s = 0.0
         self._turns: dict[str, Spent] = {}  # of episodes that were taken, by tag
         self._resets: dict[str, Spent] = {}
 
@@ -350,6 +354,7 @@ class Stats:
         with self._lock:
             if not self._under_way:
                 self._since = perf_counter()
+            self._overlap = self._under_way > 0
             self._under_way += 1
         try:
             yield
@@ -398,6 +403,8 @@ class Stats:
 
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""
+        if not call.lanes and not self._overlap:
+            self._overhead_s += call.seconds - call.local_s
         if are_turns:
             self.episode.count(call)
         else:
@@ -417,7 +424,7 @@ class Stats:
         queued_s = queued_alone(computed_s, queued_s, self._passed_s, usable_cpus())
         return Gain(
             seconds=self._passed_s,
-            sequential_s=own_s + queued_s,
+            sequential_s=own_s + queued_s + self._overhead_s,
             turns=sum(seen.number for seen in turns.values()),
             turn_s=later_s / number if number else 0.0,
             workers=workers,

@@ -17,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from ragen.commands import LogLines, StopRequest
@@ -28,18 +29,26 @@ _SHOWN = {
     "train/reward": "reward {:+.3f}",
     "actor/entropy": "entropy {:.2f}",
 }
+_BAR = 10
+_OTHERS = (
+    8 + 1 + _BAR + 3 * (1 + 7) + 1
+)  # characters: the description, the bar, the count, both times, and the spaces between
 
 
 class _News(ProgressColumn):
     """The last step's metrics, or a notice that the run will stop; polled, since signal handlers must not print."""
 
-    def __init__(self, stop: StopRequest) -> None:
-        super().__init__()
-        self._stop = stop
+    def __init__(self, stop: StopRequest, console: Console) -> None:
+        super().__init__(Column(no_wrap=True, overflow="ellipsis"))
+        self._stop, self._console = stop, console
 
     def render(self, task: Task) -> Text:
-        stopping = self._stop.wanted and not task.finished
-        return Text("stopping after this step" if stopping else task.fields["news"])
+        if self._stop.wanted and not task.finished:
+            return Text("stopping after this step")
+        parts = list(task.fields["news"])
+        while len(parts) > 1 and _OTHERS + len("  ".join(parts)) > self._console.width:
+            parts.pop()  # the least important
+        return Text("  ".join(parts))
 
 
 class Display:
@@ -62,11 +71,11 @@ class Display:
         self.console = bar if lines.is_terminal and bar.is_terminal else lines  # else lines would overwrite the bar
         self._bar = Progress(
             TextColumn("{task.description:>8}"),
-            BarColumn(),
+            BarColumn(_BAR),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            _News(stop),
+            _News(stop, bar),
             console=bar,
             disable=not bar.is_terminal,
         )
@@ -77,16 +86,16 @@ class Display:
     def begin(self, phase: str, done: int, total: int) -> None:
         """Begin the bar of a phase."""
         name = phase.replace("_", " ")
-        self._tasks[phase] = self._bar.add_task(name, total=total, completed=done, news="")
+        self._tasks[phase] = self._bar.add_task(name, total=total, completed=done, news=())
         self._begun[phase] = done, total, LogLines()
 
     def advance(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """Show that a step is done."""
-        news = "  ".join(text.format(metrics[name]) for name, text in _SHOWN.items() if name in metrics)
+        news = [text.format(metrics[name]) for name, text in _SHOWN.items() if name in metrics]
         self._bar.update(self._tasks[phase], completed=step, news=news)
         before, total, lines = self._begun[phase]
         if not self._quiet:
-            lines.report(f"{phase.replace('_', ' ')}, {news}" if news else phase.replace("_", " "), step, total, before)
+            lines.report(", ".join([phase.replace("_", " "), *news]), step, total, before)
 
     def validated(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print a validation's success rates."""

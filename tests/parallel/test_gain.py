@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -16,7 +17,7 @@ from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Usage, spent_on
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Play
-from ragen.parallel.stats import Gain, Stats, duration, queued_alone
+from ragen.parallel.stats import CallTime, Gain, Stats, duration, queued_alone
 from support.faulty_envs import Clock
 
 
@@ -53,8 +54,7 @@ LINES = [
      "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower, the start "
      "of workers included; use_multiprocessing=auto measures what pays off"),
     (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode="auto"),
-     "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower, the start "
-     "of workers included"),
+     "2 workers: 2.0 s in environments; one after the other about 500 ms: trying workers cost about 1.5 s"),
     (Gain(60.0, 0.02, 40, 1e-3, workers=2, mode=True, failures=8),
      "2 workers: 60.0 s in environments, with 8 failed attempts: whether workers paid is not known"),
     (Gain(2.0, 5.0, 40, 1e-3, workers=2, failures=1),
@@ -192,6 +192,17 @@ def test_what_turns_waited_for_a_processor_is_taken_apart(monkeypatch, passed, s
         stats.count(lane, Play([(0, None)]), {"Walk": spent_on([2.0], Usage(computed=1.5, waited=0.0), 2.0)}, 2.0)
     gain = stats.gain(True)
     assert (gain.sequential_s, gain.queued_s) == pytest.approx((sequential_s, sequential_s - 3.0))
+
+
+@pytest.mark.parametrize(
+    ("local_s", "lanes", "overlap", "overhead_s"),
+    [(0.25, 0, False, 0.75), (0.25, 1, False, 0.0), (0.25, 0, True, 0.0)],
+)
+def test_the_overhead_of_calls_without_workers_would_be_there_without_them_too(local_s, lanes, overlap, overhead_s):
+    stats = Stats(Environments())
+    with stats.in_call(), stats.in_call() if overlap else nullcontext():
+        stats.count_call(CallTime(1.0, 4, local_s, lanes=lanes), are_turns=True)
+    assert stats.gain("auto").sequential_s == pytest.approx(overhead_s)
 
 
 @pytest.mark.parametrize(("others", "sequential_s"), [(3, 1.0 + 2 * 4 * 0.1), (0, 2.2)])

@@ -1,6 +1,9 @@
 """What a run shows on a terminal."""
 
 import io
+import re
+
+import pytest
 
 from ragen.commands import StopRequest
 from ragen.training.curves import curve_names
@@ -56,6 +59,22 @@ def test_the_bar_says_that_a_stop_was_asked_for_while_the_step_still_runs(monkey
         stop.wanted = True
         display._bar.refresh()
         assert "stopping after this step" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(60, "success"), (80, "success reward"), (100, "success reward entropy")]
+)
+def test_the_bar_is_one_line_that_leaves_out_the_least_important(monkeypatch, columns, shown):
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Display(StopRequest()) as display:
+        display.begin("warm_up", 300, 300)
+        display.begin("train", 0, 300)
+        display.advance("train", 300, {"train/success": 1.0, "train/reward": -0.431, "actor/entropy": 0.69})
+        display._bar.refresh()
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).rstrip().splitlines()[-2:]
+    assert "300/300" in last[0] and "300/300" in last[1] and max(map(len, last)) <= columns
+    assert re.findall("success|reward|entropy", last[1]) == shown.split() and "…" not in last[1]
 
 
 def test_a_validation_is_told_by_tag_and_not_by_other_metrics(capsys):

@@ -87,9 +87,9 @@ def test_any_configuration_is_evaluated_behind_a_server_and_resumed_by_the_same_
 
 def test_a_set_that_is_stopped_says_how_much_of_it_is_left(capsys):
     stopped = main_of(evaluation.parser, "ragen eval", lambda config: 130)
-    for words, whole in (([], ""), (["resume=false"], " without resume=false")):
+    for words, whole in (([], ""), (["resume=false"], ", without resume=false,")):
         assert stopped(["--models", "a,b,c", *words]) == 130
-        told = f"2 of 3 runs not started; to run them, repeat the original command{whole}, which also resumes this run"
+        told = f"2 of 3 runs were not started. The original command{whole} resumes this run and starts the rest."
         assert told in capsys.readouterr().err
 
 

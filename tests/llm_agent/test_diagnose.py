@@ -1,6 +1,7 @@
 """``ragen diagnose``: scorers agree with a plain reading of the model; the command prints, and refuses clearly."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -120,6 +121,34 @@ def test_the_command_prints_rates_and_scanners_without_a_scorer(tmp_path, capsys
     assert main([write(tmp_path / "run", [record(at, ["up"]) for at in range(4)])]) == 0
     out = capsys.readouterr().out
     assert "100.0%" in out and "--scorer MODEL" in out and "refusals: none" in out
+
+
+def test_the_command_groups_failures_by_what_ended_them(tmp_path, capsys):
+    mute = record(4, ["up", "up"]) | {"actions": [[1], []]}
+    solved = record(5, ["up"], tag="Run") | {"success": True, "metrics": {"Run/success": 1.0}}
+    broken = record(6, ["up"], tag="Run") | {"env_error": "ValueError: boom"}
+    run = write(tmp_path / "run", [record(3, ["up"]), mute, solved, broken, record(7, ["up"])])
+    (tmp_path / "run" / "run.json").write_text(
+        json.dumps({"agent_proxy.max_turn": 1, "agent_proxy.enable_think": True})
+    )
+    assert main([run]) == 0
+    table = capsys.readouterr().out.partition("Thoughts")[0].split("\n")[1:]
+    assert [re.split(r"\s{2,}", line.strip()) for line in table if line.strip()] == [
+        ["Why 4 of 5 trajectories failed"],
+        ["what happened", "trajectories", "example", "tags"],
+        ["it used all its turns without reaching the goal", "2", "env 3", "Walk"],
+        ["its last reply named no action of the environment", "1", "env 4", "Walk"],
+        ["the environment failed: ValueError: boom", "1", "env 6", "Run"],
+    ]
+    assert main([run, "--json"]) == 0
+    failures = json.loads(capsys.readouterr().out)["failures"]
+    assert [each["env_ids"] for each in failures] == [[3, 7], [4], [6]]
+
+
+def test_a_run_without_failures_says_so(tmp_path, capsys):
+    solved = record(5, ["up"]) | {"success": True, "metrics": {"Walk/success": 1.0}}
+    assert main([write(tmp_path / "run", [solved])]) == 0
+    assert capsys.readouterr().out.startswith("None of 1 trajectory failed.\n")
 
 
 def test_what_a_model_wrote_is_shown_with_invisible_characters_as_codes(tmp_path, capsys):

@@ -77,7 +77,7 @@ def test_scanners_of_the_user_run_after_a_rollout_and_one_that_fails_changes_no_
     code = run(tmp_path, *overrides, "es_manager.val.env_groups=1", f"scanners={wanted}", "report=true")
     told = capsys.readouterr().out
     assert code == 0 and (tmp_path / "results.json").exists()
-    assert "test_evaluation:first_one 1" in told
+    assert "test_evaluation:first_one in 1 trajectory;" in told
     assert "scanner 'test_evaluation:failing' failed, so its findings are missing: KeyError" in told
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "Worth a look" in page and "the first of &lt;all&gt;" in page and "test_evaluation:failing" in page
@@ -272,7 +272,7 @@ def test_the_report_of_a_finished_run_keeps_its_times(tmp_path, monkeypatch, cap
     before = page.read_bytes()
     assert b"Where the time went" in before
     assert run(tmp_path, "resume=true", "report=true") == 0
-    assert page.read_bytes() == before and "as it was" in capsys.readouterr().out
+    assert page.read_bytes() == before and "unchanged" in capsys.readouterr().out
     page.unlink()
     assert run(tmp_path, "resume=true", "report=true") == 0 and page.exists()
 

@@ -63,6 +63,11 @@ def test_a_row_is_a_turn(run):
     assert table["cut_off"] == [False, True, None, None] and json.loads(table["info"][0])["success"] is True
 
 
+def test_actions_with_names_are_named(tmp_path):
+    run = write(tmp_path / "run", [row(0, action_names={"3": "Right"}), row(1)])
+    assert columns_of([run], "turn")["actions"] == [["Right"], ["go"], ["3"], ["go"]]
+
+
 def test_a_reply_without_an_action_is_invalid_and_so_is_its_turn_as_in_the_table(tmp_path, capsys):
     games = ["es_manager.val.env_groups=4", "es_manager.val.env_configs.tags=[SimpleSokoban]"]
     keys = [*games, "es_manager.val.env_configs.n_groups=[4]", "es_manager.use_multiprocessing=false"]

@@ -11,6 +11,7 @@ from PIL import Image
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.config import wants_live, wants_report
+from ragen.llm_agent.evaluation.failures import failures_of
 from ragen.llm_agent.report import (
     About,
     Episode,
@@ -23,7 +24,7 @@ from ragen.llm_agent.report import (
 )
 from ragen.llm_agent.report.command import main as report_main
 from ragen.llm_agent.report.command import report_of_rows
-from ragen.llm_agent.report.page import SCRIPT, STYLE, failure_rows, failures_of, policy
+from ragen.llm_agent.report.page import SCRIPT, STYLE, failure_rows, policy
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
@@ -339,7 +340,7 @@ def test_failures_are_told_by_what_ended_the_episode_with_the_number_of_each_tag
     assert found == {
         "it did not reach the goal": {"A": 2, "B": 2},
         "its last reply could not be parsed": {"A": 1},
-        "no reply could be parsed": {"A": 1},
+        "no reply had a valid action; the last one could not be parsed": {"A": 1},
     }
     assert "A 2, B 2" in failure_rows(failures_of([*recovered, *others]))
 
@@ -359,6 +360,28 @@ def test_what_ended_a_failed_episode_is_told(turns, actions, what):
     limits = {"agent_proxy.max_turn": turns, "custom_envs.Maze.max_actions_per_traj": actions}
     (kind,) = failures_of([episode(turn(), turn(), success=0.0)], limits)
     assert kind.what == what
+
+
+@pytest.mark.parametrize(
+    ("reply", "thinks", "fault"),
+    [
+        ("<think><answer>Up</answer>", True, "lacked </think>"),
+        ("<think>hm</think> so <answer>Up</answer>", True, "lacked <answer> right after </think>"),
+        ("<think>hm</think><answer>Up", True, "lacked </answer>"),
+        ("Up", False, "lacked <answer>"),
+        ("<answer>Up", False, "lacked </answer>"),
+        ("<answer>Jump</answer>", False, "named no action of the environment"),
+        ("<think>hm</think><answer>Jump</answer>", True, "named no action of the environment"),
+        ("<think>hm</think>", None, "could not be parsed"),
+        (None, True, "could not be parsed"),
+    ],
+)
+def test_what_a_reply_lacked_is_told(reply, thinks, fault):
+    form = {"agent_proxy.enable_think": thinks}
+    (kind,) = failures_of([episode(turn(), turn(reply=reply, actions=[]), success=0.0)], form)
+    assert kind.what == f"its last reply {fault}"
+    (kind,) = failures_of([episode(turn(reply=reply, actions=[]), success=0.0)], form)
+    assert kind.what == f"no reply had a valid action; the last one {fault}"
 
 
 def test_the_turn_in_which_an_environment_fails_is_no_invalid_reply():

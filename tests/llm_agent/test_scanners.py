@@ -157,7 +157,7 @@ def test_records_without_texts_are_looked_through_as_far_as_they_go():
     scanned = scan(records)
     assert [name for name, findings in scanned.found.items() if findings] == ["odd rewards"]
     unread = "refusals, broken environments, repeated text, never valid, suspicious successes had no texts to look at"
-    assert scanned.lines()[0].endswith(f"ragen diagnose RUN; {unread}") and not scan(rollouts()).blind
+    assert scanned.lines()[0].endswith(f"ragen diagnose RUN shows them; {unread}") and not scan(rollouts()).blind
 
 
 def test_scanners_leave_records_as_they_were():
@@ -222,5 +222,5 @@ def test_the_line_counts_trajectories_and_not_findings():
     records = rollouts()
     for reply in records[PLANTED]["replies"]:
         reply["cut_off"] = True
-    assert "cut off 1" in scan(records).lines()[0]
+    assert "cut off in 1 trajectory;" in scan(records).lines()[0]
     assert scan(rollouts()).lines() == [f"scanners: none of {len(SCANNERS)} found anything"]

@@ -258,10 +258,13 @@ def run_command(
         code = code or came
         if came >= STOPPED:
             if left := len(runs) - number:
-                them = "it" if left == 1 else "them"
-                anew = " without resume=false" if "resume=false" in overrides else ""
-                whole = f"repeat the original command{anew}, which also resumes this run"
-                print(f"{left} of {len(runs)} runs not started; to run {them}, {whole}", file=sys.stderr)
+                were = "was" if left == 1 else "were"
+                anew = ", without resume=false," if "resume=false" in overrides else ""
+                print(
+                    f"{left} of {len(runs)} runs {were} not started. The original command{anew} resumes this run and "
+                    "starts the rest.",
+                    file=sys.stderr,
+                )
             break
     return code
 

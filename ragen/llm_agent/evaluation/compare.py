@@ -73,7 +73,7 @@ class Comparison:
         high: Where it ends.
         only_a: On how many seeds A did better.
         only_b: On how many seeds B did better.
-        p: How likely so uneven a split of seeds is if neither is better.
+        p: The probability of at least as uneven a split of seeds if both are equally good.
     """
 
     tag: str
@@ -199,8 +199,8 @@ def comparison_tables(results: Sequence[Comparison], names: Sequence[str], width
 
 
 _CAPTION = (
-    "95% interval: of B - A over seeds. With few seeds, its middle is closer to 0 than B - A. "
-    "seeds A:B: on how many either did better. p: how likely so uneven a split is if neither is better."
+    "95% interval: of B - A over seeds; with few seeds, shifted toward 0. seeds A:B: the number of seeds on which each "
+    "did better. p: the probability of a split at least as uneven if both are equally good."
 )
 
 
@@ -228,7 +228,7 @@ def board(runs: Sequence[Sequence[Record]], names: Sequence[str], width: int) ->
     shares |= {f"pass@{k}": [total.pass_at[k] for total in whole] for k in counts}
     shares |= {f"pass^{k}": [total.pass_all[k] for total in whole] for k in counts}
     columns = {head: [f"{share:.1%}" for share in cells] for head, cells in shares.items()}
-    title = f"Success, over {counted(len(runs[0]), 'episode', 'episodes')} that all have played"
+    title = f"Success, over {counted(len(runs[0]), 'episode', 'episodes')} that all of them played"
     return tables_of(title, names, columns, width, "run")
 
 
@@ -259,7 +259,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="Compare models on the episodes that all of them played, seed by seed. The interval is of the "
-        "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
+        "difference in success; p is the probability of at least as uneven a split of seeds if both are equally good.",
         examples=(f"{prog} outputs/evaluate/A outputs/evaluate/B --seeds", f"{prog} A B report=true", f"{prog} A B C"),
     )
     top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")

@@ -1,4 +1,4 @@
-"""The command ``ragen diagnose RUN``: whether thoughts depend on prompts, and which trajectories to look at.
+"""The command ``ragen diagnose RUN``: why trajectories failed, whether thoughts depend on prompts, and what to look at.
 
 It reads what a run has written so far, by any backend, and asks a scorer how likely each sampled thought is after
 each sampled prompt; :mod:`~ragen.llm_agent.evaluation.collapse` says what is computed of that, and how pairs are
@@ -32,11 +32,12 @@ from ragen.llm_agent.evaluation.collapse import (
     measured,
     sampled,
 )
+from ragen.llm_agent.evaluation.failures import FailureKind, failures_of
 from ragen.llm_agent.evaluation.results import independent
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
-from ragen.llm_agent.report.contents import About
+from ragen.llm_agent.report.contents import About, episodes_of
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of, unfinished
 from ragen.output import new_console, print_table, printable
 from ragen.statistics import ALL
@@ -199,6 +200,7 @@ def run(options: argparse.Namespace, prog: str) -> int:
     scorer = _scorer(options.scorer, options.overrides) if _wants_scorer(options) and not unknown else None
     has_chats = all("messages" in record for record in records)
     tags = diagnose(records, scorer, options.samples, options.seed) if has_chats else []
+    failures = failures_of(episodes_of(records, path), About.of_folder(path).configuration)
     found = scan(records, scanners)
     notes = [told] if (told := unfinished(path, records)) else []
     notes += unknown
@@ -206,10 +208,33 @@ def run(options: argparse.Namespace, prog: str) -> int:
     if options.json:
         about = {"run": str(path), "scorer": scorer.name if scorer else None, "seed": options.seed}
         scanned = {"scanners": found.as_json, "failed_scanners": found.failed, "without_texts": list(found.blind)}
-        print(json.dumps(about | {"tags": tags, "notes": notes} | scanned, indent=1))
+        failed = [{"what": each.what, "said": each.said, "env_ids": _env_ids(each, records)} for each in failures]
+        print(json.dumps(about | {"failures": failed, "tags": tags, "notes": notes} | scanned, indent=1))
         return 0
-    _print(tags, scorer, notes, found, len(records))
+    console = new_console(is_plain=True)
+    _print_failures(console, failures, records)
+    _print(console, tags, scorer, notes, found, len(records))
     return 0
+
+
+def _env_ids(kind: FailureKind, records: Sequence[Record]) -> list[int]:
+    return [records[number]["env_id"] for number in kind.numbers]
+
+
+def _print_failures(console: Console, failures: Sequence[FailureKind], records: Sequence[Record]) -> None:
+    if not failures:
+        console.print(f"None of {counted(len(records), 'trajectory', 'trajectories')} failed.")
+        return
+    failed = sum(len(kind.numbers) for kind in failures)
+    table = plain_table(
+        f"Why {failed} of {len(records)} trajectories failed", "what happened", "trajectories", "example"
+    )
+    table.add_column("tags", overflow="fold")
+    for kind in failures:
+        what = f"{kind.what}: {kind.said}" if kind.said else kind.what
+        example = f"env {_env_ids(kind, records)[0]}"
+        table.add_row(printable(what), str(len(kind.numbers)), example, printable(kind.named))
+    print_table(console, table)
 
 
 def _wants_scorer(options: argparse.Namespace) -> bool:
@@ -360,13 +385,13 @@ def _training(path: Path, options: argparse.Namespace) -> int:
 
 
 def _print(
+    console: Console,
     tags: Sequence[Mapping[str, Any]],
     scorer: Scorer | None,
     notes: Sequence[str],
     scanned: Scan,
     count: int,
 ) -> None:
-    console = new_console(is_plain=True)
     if tags:
         table = plain_table("Thoughts", "tag", "trajectories", "replies", "valid thinking")
         for tag in tags:

@@ -15,8 +15,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Say what a run is worth: whether its thoughts depend on its prompts, and which trajectories to "
-        "look at. Works on finished and on running rollouts, evaluations and trainings.",
+        description="Show why trajectories failed, which of them to look at, and whether the model's thoughts depend "
+        "on its prompts. Works on finished and on running rollouts, evaluations and trainings.",
         examples=(
             f"{prog} outputs/evaluate/NAME",
             f"{prog} RUN --scorer Qwen/Qwen2.5-0.5B-Instruct",
@@ -35,7 +35,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "actor.hf.device and the like for --scorer",
     )
     top.add_argument("--scorer", metavar="MODEL", help="a transformers model, a folder or the hub's name")
-    top.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help="the most pairs a sample (default: 64)")
+    top.add_argument(
+        "--samples", type=int, default=SAMPLES, metavar="N", help="maximum number of pairs in a sample (default: 64)"
+    )
     top.add_argument("--seed", type=int, default=0, metavar="N", help="decides which pairs are drawn (default: 0)")
     top.add_argument(
         "--scanner",

@@ -1,4 +1,4 @@
-"""Runs as tables, a row a trajectory or a row a turn: ``ragen.frames(...)``, and the command ``ragen frame RUN...``.
+"""Runs as tables, a row per trajectory or per turn: ``ragen.frames(...)``, and the command ``ragen frame RUN...``.
 
 Columns of both: ``run`` (as it was named), ``model``, ``env_id``, ``group_id``, ``tag``, ``seed``, ``mode``,
 ``outcome`` (``judged``, ``env error`` or ``missing reply``), ``success``, and where there are branches ``parent``.
@@ -9,8 +9,8 @@ A trajectory has besides ``reward`` (the sum of its turns', without ``penalty``)
 ``completion_tokens``, ``cost``), how many of them were ``cut_off``, ``filtered``, ``refused``, ``empty``, and
 ``messages``, the chat.
 
-A turn has ``turn`` (from 1), ``state``, ``reply`` (as the model wrote it), ``thought``, ``actions`` (their names or
-keys, as texts), ``reward``, ``invalid_reply``, ``action_is_valid`` and ``action_is_effective`` (of the
+A turn has ``turn`` (from 1), ``state``, ``reply`` (as the model wrote it), ``thought``, ``actions`` (their names, or
+keys without names, as texts), ``reward``, ``invalid_reply``, ``action_is_valid`` and ``action_is_effective`` (of the
 environment: False where no action was executed, None where it does not say), what its reply used and was,
 ``finish_reason``, and ``info`` as JSON. Of rows without texts (``raw: false``) the texts are None.
 """
@@ -147,6 +147,7 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
     common, told, invalid = _common(record), record.get("replies", ()), _invalid(record)
     states, replies, infos = states_shown(record), record.get("raw_replies", ()), record.get("infos", ())
     chat = [each["content"] for each in record.get("messages", ()) if each["role"] == "assistant"]
+    names = record.get("action_names") or {}
     for at, (actions, reward) in enumerate(zip(record["actions"], record["rewards"], strict=False)):
         info = infos[at] if at < len(infos) else None
         reply = told[at] if at < len(told) else {}
@@ -156,7 +157,9 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "state": states[at] if at < len(states) else None,
             "reply": replies[at] if at < len(replies) else None,
             "thought": thought_of(chat[at]) if at < len(chat) and isinstance(chat[at], str) else None,
-            "actions": [each if isinstance(each, str) else json.dumps(each) for each in actions],
+            "actions": [
+                names.get(str(each)) or (each if isinstance(each, str) else json.dumps(each)) for each in actions
+            ],
             "reward": _number(reward),
             "invalid_reply": invalid[at],
             **{name: _flag(said.get(name)) if actions else False for name in _SAID},
@@ -247,12 +250,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Write runs as one table, a row a trajectory, for pandas, polars, DuckDB or a spreadsheet. In "
+        description="Write runs as one table, a row per trajectory, for pandas, polars, DuckDB or a spreadsheet. In "
         "Python, ragen.frames(...) returns the same as a data frame.",
         examples=(f"{prog} outputs/evaluate/* > runs.parquet", f"{prog} RUN --turns -o turns.csv"),
     )
     top.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the output_dir of a run, or its rollouts.jsonl")
-    top.add_argument("--turns", action="store_true", help="a row a turn")
+    top.add_argument("--turns", action="store_true", help="a row per turn")
     top.add_argument("--format", choices=FORMATS, help="default: by the ending of --output, or else parquet")
     top.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
     return top

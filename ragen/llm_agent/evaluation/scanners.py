@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+from ragen.commands import counted
 from ragen.errors import described_with_place, in_short
 from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
@@ -225,9 +226,9 @@ class Scan:
             run: The folder that the line names for ``ragen diagnose``.
         """
         counts = {name: len({each.env_id for each in findings}) for name, findings in self.found.items() if findings}
-        words = ", ".join(f"{name} {count}" for name, count in counts.items())
+        words = ", ".join(f"{name} in {counted(count, 'trajectory', 'trajectories')}" for name, count in counts.items())
         nothing = f"scanners: none of {len(self.found)} found anything"
-        told = f"scanners: trajectories found: {words}; to see them: ragen diagnose {run}" if counts else nothing
+        told = f"scanners: {words}; ragen diagnose {run} shows them" if counts else nothing
         blind = f"; {', '.join(self.blind)} had no texts to look at" if self.blind else ""
         return [told + blind, *self.failed]
 

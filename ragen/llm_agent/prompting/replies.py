@@ -159,8 +159,8 @@ class ReplyParser:
         """Parse one reply; a malformed one has no actions."""
         tag_added = self._as_ragen or not reply.lstrip().startswith(self.opening_tag)
         raw = self.opening_tag + reply if tag_added else reply
-        parts = self._parts(raw)
-        if parts is None:
+        parts = split_reply(raw, self._enable_think)
+        if isinstance(parts, str):
             text = raw if self._as_ragen else self._control.remove(raw).strip()
             return ParsedReply(raw, text, [], tag_added)
         thought, answer = map(self._cleaned, parts)
@@ -180,19 +180,26 @@ class ReplyParser:
             part = part.replace(token, "").strip()
         return part
 
-    def _parts(self, raw: str) -> tuple[str, str] | None:
-        """The thought and the answer, or None if the reply is malformed."""
-        start = raw.find(self.opening_tag)
-        if start < 0:
-            return None
-        start = think_end = answer_start = start + len(self.opening_tag)
-        if self._enable_think:
-            turn = _TURN_TO_ANSWER.search(raw, start)
-            if turn is None:
-                return None
-            think_end, answer_start = turn.span()
-        answer_end = raw.find(END_ANSWER, answer_start)
-        return None if answer_end < 0 else (raw[start:think_end], raw[answer_start:answer_end])
+
+def split_reply(reply: str, enable_think: bool) -> tuple[str, str] | str:
+    """The thought and the answer of a reply, or if it is malformed, the first tag that it lacks.
+
+    Args:
+        reply: The reply, with its opening tag.
+        enable_think: Whether it must contain a thought before its answer.
+    """
+    opening_tag = THINK if enable_think else ANSWER
+    start = reply.find(opening_tag)
+    if start < 0:
+        return opening_tag
+    start = think_end = answer_start = start + len(opening_tag)
+    if enable_think:
+        turn = _TURN_TO_ANSWER.search(reply, start)
+        if turn is None:
+            return END_THINK if reply.find(END_THINK, start) < 0 else f"{ANSWER} right after {END_THINK}"
+        think_end, answer_start = turn.span()
+    answer_end = reply.find(END_ANSWER, answer_start)
+    return END_ANSWER if answer_end < 0 else (reply[start:think_end], reply[answer_start:answer_end])
 
 
 # Projections

@@ -119,16 +119,13 @@ def read_episodes(path: Path) -> tuple[list[dict[str, Any]], list[Episode]]:
     Raises:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
     """
-    from ragen.llm_agent.report.contents import episode_of
+    from ragen.llm_agent.report.contents import episodes_of
     from ragen.llm_agent.rollout.rollout_file import read_records
 
     records = read_records(path)
     if not records:
         raise ConfigError(f"{path} has no trajectory.")
-    try:
-        return records, [episode_of(record) for record in records]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path} is not a rollout of this package: {type(error).__name__}: {error}.") from error
+    return records, episodes_of(records, path)
 
 
 def _about_windows(configuration: Mapping[str, Any]) -> list[str]:

@@ -286,6 +286,18 @@ def episode_of(record: Mapping[str, Any]) -> Episode:
     )
 
 
+def episodes_of(records: Iterable[Mapping[str, Any]], path: Path) -> list[Episode]:
+    """The records of a file as episodes.
+
+    Raises:
+        ConfigError: One is not a record of a rollout of this package.
+    """
+    try:
+        return [episode_of(record) for record in records]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is not a rollout of this package: {type(error).__name__}: {error}.") from error
+
+
 def _shortened_prompts(chat: Messages, told: Sequence[Mapping[str, Any]]) -> dict[int, Messages] | None:
     """The prompts that left out their oldest turns, each with a note in the place of these."""
     asking = next((place for place, message in enumerate(chat) if message["role"] == "user"), 0)

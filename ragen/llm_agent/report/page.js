@@ -163,6 +163,7 @@
 
   async function show(number) {
     only = number;
+    for (const field of [...selects, search]) field.value = "";
     apply();
     const row = document.getElementById("row-" + number);
     row.open = true;

@@ -10,14 +10,14 @@ import base64
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import ConfigError, without_values
+from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.base import TOKENS
+from ragen.llm_agent.evaluation.failures import FailureKind, failures_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
@@ -348,79 +348,11 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
     thoughts = [thought for thought in map(thought_of, replies) if thought]
     if not thoughts:
         return ""
-    told = f"{len(thoughts):,} of {len(replies):,} replies have a thought, {len(set(thoughts)):,} of them distinct."
+    told = f"{len(thoughts):,} of {len(replies):,} replies contain a thought; {len(set(thoughts)):,} of these differ."
     return f'<p class="soft">{told}</p>'
 
 
 # Failures by kind
-
-_OF_REPLIES = ("refused", "filtered", "empty", "cut_off")
-_LONGEST = 160  # characters of an environment's or a server's message
-_NAMED = 6  # tags
-
-
-@dataclass
-class FailureKind:
-    """Failures of one kind.
-
-    Attributes:
-        what: A description of the failure.
-        said: The environment's or server's message in the first example.
-        numbers: Indices of its episodes.
-        tags: How many of them each tag has.
-    """
-
-    what: str
-    said: str
-    numbers: list[int]
-    tags: Counter[str]
-
-
-def failures_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = {}) -> list[FailureKind]:
-    """The kinds of failures, the most frequent first; ``configuration`` has the limits of turns and actions."""
-    kinds: dict[tuple[str, str], FailureKind] = {}
-    for number, episode in enumerate(episodes):
-        if episode.outcome == JUDGED and episode.success:
-            continue
-        what, said = _kind_of(episode, configuration)
-        of = what, _first_line(without_values(said))
-        kind = kinds.setdefault(of, FailureKind(what, _first_line(said), [], Counter()))
-        kind.numbers.append(number)
-        kind.tags[episode.tag] += 1
-    return sorted(kinds.values(), key=lambda kind: -len(kind.numbers))
-
-
-def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, str]:
-    """A description of the failure, and the message."""
-    if episode.outcome == ENV_ERROR:
-        return "the environment failed", str(episode.state["env_error"])
-    if episode.outcome == MISSING_REPLY:
-        return "a prompt has no reply", str(episode.error)
-    return _end_of_judged(episode, configuration), ""
-
-
-def _end_of_judged(episode: Episode, configuration: Mapping[str, Any]) -> str:
-    """What was wrong with the last reply, or what ended the episode; faults of earlier replies did not."""
-    turns, last = episode.turns, episode.replies[len(episode.turns) - 1 : len(episode.turns)]
-    for kind in _OF_REPLIES:
-        if any(facts.get(kind) for facts in last):
-            return f"its last reply was {kind.replace('_', ' ')}"
-    if turns and not any(turn["actions"] for turn in turns):
-        return "no reply could be parsed"
-    if turns and not turns[-1]["actions"]:
-        return "its last reply could not be parsed"
-    most_turns = configuration.get("agent_proxy.max_turn")
-    most_actions = configuration.get(f"custom_envs.{episode.tag}.max_actions_per_traj")
-    if most_actions and sum(len(turn["actions"]) for turn in turns) >= most_actions:
-        return "it used all its actions without reaching the goal"
-    if most_turns and len(turns) >= most_turns:
-        return "it used all its turns without reaching the goal"
-    return "its environment ended the episode without success" if most_turns else "it did not reach the goal"
-
-
-def _first_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[0][:_LONGEST] if lines else ""
 
 
 def failure_rows(kinds: Sequence[FailureKind]) -> str:
@@ -430,7 +362,7 @@ def failure_rows(kinds: Sequence[FailureKind]) -> str:
     rows = "".join(
         f'<tr><td class="name">{shown(kind.what, 200)} '
         f'<button type="button" data-show="{kind.numbers[0]}">example</button>{_said(kind)}</td>'
-        f'<td class="number">{len(kind.numbers)}</td><td class="name">{shown(_tags(kind), 300)}</td></tr>'
+        f'<td class="number">{len(kind.numbers)}</td><td class="name">{shown(kind.named, 300)}</td></tr>'
         for kind in kinds
     )
     return f'<tr><th>what failed</th><th class="number">episodes</th><th>tags</th></tr>{rows}'
@@ -458,12 +390,6 @@ def _scanners(report: Report) -> str:
 
 def _said(kind: FailureKind) -> str:
     return f'<br><span class="soft">{shown(kind.said, 300)}</span>' if kind.said else ""
-
-
-def _tags(kind: FailureKind) -> str:
-    named = kind.tags.most_common(_NAMED)
-    told = ", ".join(f"{tag} {count}" for tag, count in named) if len(kind.tags) > 1 else named[0][0]
-    return told + (f" and {len(kind.tags) - _NAMED} more" if len(kind.tags) > _NAMED else "")
 
 
 # Trees of trajectories

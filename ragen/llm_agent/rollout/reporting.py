@@ -41,7 +41,7 @@ def write_report_of(
 
     path = file.path.with_name("report.html")
     if not proxy.rollout_states and path.exists():
-        print(f"report in {shown_path(path)}, as it was")
+        print(f"report in {shown_path(path)}, unchanged")
         return
     report = report_of(proxy, mode, earlier=file.kept.values())
     about = About.of_folder(file.path, [episode.seed for episode in report.episodes])

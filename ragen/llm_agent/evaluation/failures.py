@@ -1,0 +1,107 @@
+"""Why trajectories failed, grouped by kind: for reports and ``ragen diagnose``.
+
+A failed trajectory has one kind, which follows from what ended it: the environment's failure, a missing reply, what was
+wrong with its last reply, or its last permitted action or turn. Faults of earlier replies did not end it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragen.errors import without_values
+from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY
+from ragen.llm_agent.report.contents import Episode
+
+_OF_REPLIES = ("refused", "filtered", "empty", "cut_off")
+_LONGEST = 160  # characters of an environment's or a server's message
+_NAMED = 6  # tags
+
+
+@dataclass
+class FailureKind:
+    """Failures of one kind.
+
+    Attributes:
+        what: A description of the failure.
+        said: The environment's or server's message in the first example.
+        numbers: Indices of its episodes.
+        tags: How many of them each tag has.
+    """
+
+    what: str
+    said: str
+    numbers: list[int]
+    tags: Counter[str]
+
+    @property
+    def named(self) -> str:
+        """Its tags, the most frequent first, with their numbers if there are several."""
+        most = self.tags.most_common(_NAMED)
+        told = ", ".join(f"{tag} {count}" for tag, count in most) if len(self.tags) > 1 else most[0][0]
+        return told + (f" and {len(self.tags) - _NAMED} more" if len(self.tags) > _NAMED else "")
+
+
+def failures_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = {}) -> list[FailureKind]:
+    """The kinds of failures, the most frequent first.
+
+    Args:
+        episodes: All episodes; those that succeeded are skipped.
+        configuration: Flat keys; they decide the form of replies and the limits of turns and actions.
+    """
+    kinds: dict[tuple[str, str], FailureKind] = {}
+    for number, episode in enumerate(episodes):
+        if episode.outcome == JUDGED and episode.success:
+            continue
+        what, said = _kind_of(episode, configuration)
+        of = what, _first_line(without_values(said))
+        kind = kinds.setdefault(of, FailureKind(what, _first_line(said), [], Counter()))
+        kind.numbers.append(number)
+        kind.tags[episode.tag] += 1
+    return sorted(kinds.values(), key=lambda kind: -len(kind.numbers))
+
+
+def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, str]:
+    """A description of the failure, and the message."""
+    if episode.outcome == ENV_ERROR:
+        return "the environment failed", str(episode.state["env_error"])
+    if episode.outcome == MISSING_REPLY:
+        return "a prompt has no reply", str(episode.error)
+    return _end_of_judged(episode, configuration), ""
+
+
+def _end_of_judged(episode: Episode, configuration: Mapping[str, Any]) -> str:
+    """What was wrong with the last reply, or what ended the episode."""
+    turns, last = episode.turns, episode.replies[len(episode.turns) - 1 : len(episode.turns)]
+    for kind in _OF_REPLIES:
+        if any(facts.get(kind) for facts in last):
+            return f"its last reply was {kind.replace('_', ' ')}"
+    if turns and not turns[-1]["actions"]:
+        fault = _fault(turns[-1].get("llm_response"), configuration)
+        is_only_last = any(turn["actions"] for turn in turns)
+        return f"its last reply {fault}" if is_only_last else f"no reply had a valid action; the last one {fault}"
+    most_turns = configuration.get("agent_proxy.max_turn")
+    most_actions = configuration.get(f"custom_envs.{episode.tag}.max_actions_per_traj")
+    if most_actions and sum(len(turn["actions"]) for turn in turns) >= most_actions:
+        return "it used all its actions without reaching the goal"
+    if most_turns and len(turns) >= most_turns:
+        return "it used all its turns without reaching the goal"
+    return "its environment ended the episode without success" if most_turns else "it did not reach the goal"
+
+
+def _fault(reply: str | None, configuration: Mapping[str, Any]) -> str:
+    """Why a reply has no action that could be executed."""
+    from ragen.llm_agent.prompting.replies import split_reply  # here, since it imports numpy, and help comes at once
+
+    thinks = configuration.get("agent_proxy.enable_think")
+    if not reply or not isinstance(thinks, bool) or configuration.get("use_parallel_envs"):
+        return "could not be parsed"
+    parts = split_reply(reply, thinks)
+    return f"lacked {parts}" if isinstance(parts, str) else "named no action of the environment"
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0][:_LONGEST] if lines else ""

@@ -41,7 +41,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help="a type of environment, or module:Class (clients see Class); repeatable",
     )
     what.add_argument(
-        "--max-actions", type=_positive, default=100, help="of an episode, with --env (default: %(default)s)"
+        "--max-actions",
+        type=_positive,
+        default=100,
+        help="maximum number of actions per episode, with --env (default: %(default)s)",
     )
     what.add_argument("-cn", "--config-name", help="a configuration: all tags of its custom_envs, instead of --env")
     what.add_argument("-cp", "--config-path", metavar="FOLDER", help="folder of the configuration")
@@ -49,21 +52,32 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     where = top.add_argument_group("where, and to whom")
     where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     where.add_argument("--port", type=int, default=8000, help="0 for any that is free (default: %(default)s)")
-    where.add_argument("--auth-token-file", type=Path, metavar="FILE", help="has the token that clients must send")
+    where.add_argument(
+        "--auth-token-file", type=Path, metavar="FILE", help="a file with the token that clients must send"
+    )
     limits = top.add_argument_group("sessions")
     limits.add_argument(
         "--max-sessions", type=_positive, default=1024, help="concurrent sessions (default: %(default)s)"
     )
     limits.add_argument(
-        "--idle-timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="(default: %(default)s)"
+        "--idle-timeout",
+        type=_seconds,
+        default=3600.0,
+        metavar="SECONDS",
+        help="close a session without calls after this long (default: %(default)s)",
     )
-    limits.add_argument("--journal-dir", type=Path, metavar="FOLDER", help="keeps open episodes for the next server")
+    limits.add_argument(
+        "--journal-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for journals of open episodes, which the next server continues",
+    )
     limits.add_argument(
         "--journal-max-age",
         type=_seconds,
         default=7 * 24 * 3600.0,
         metavar="SECONDS",
-        help="remove journals that were unchanged for so long (default: %(default)s, a week)",
+        help="remove journals that have not changed for this long (default: %(default)s, a week)",
     )
     return top
 

@@ -101,7 +101,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     add("--seeds", type=positive, default=3, metavar="N", help=several)
     add("--turns", type=positive, default=8, metavar="N", help="turns per episode (default 8)")
     add("--actions", nargs="+", default=(), metavar="TEXT", help="actions to play if actions are texts")
-    add("--timeout", type=float, default=30.0, metavar="SECONDS", help="time-out of a reset or turn (default 30)")
+    add("--timeout", type=float, default=30.0, metavar="SECONDS", help="time limit of a reset or turn (default 30)")
     add(
         "--budget",
         type=float,
@@ -111,7 +111,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     )
     add("--stacks", action="store_true", help="show tracebacks and stacks of failures")
     add("--json", action="store_true", help="print the findings in the format of OpenEnv's validation reports")
-    add("--auth-token-file", metavar="FILE", help="contains the token that a server requires")
+    add("--auth-token-file", metavar="FILE", help="a file with the token that the server requires")
     return top
 
 

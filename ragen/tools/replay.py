@@ -232,7 +232,7 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
     )
     top.add_argument("--script", metavar="FILE", help="the script that defines the environment, which is run")
     top.add_argument("--dry-run", action="store_true", help="show the report and what would be imported, then exit")
-    top.add_argument("--timeout", type=float, metavar="SECONDS", help="time-out of a turn; default: as recorded")
+    top.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit of a turn (default: as recorded)")
     return top
 
 

@@ -272,7 +272,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help="further runs; or, of two, a page with both side by side, into the folder of B",
     )
     top.settings = lambda: {"report": False}
-    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="write that page, and write it here")
+    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write that page; implies report=true")
     top.add_argument("--seeds", action="store_true", help="list the seeds on which A and B differ")
     return top
 

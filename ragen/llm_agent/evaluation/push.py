@@ -39,7 +39,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a run")
     top.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="the dataset (default: RUN/dataset)")
     top.add_argument("--to", metavar="OWNER/NAME", help="upload it as this dataset of the hub")
-    top.add_argument("--private", action="store_true", help="a dataset that the upload makes is private")
+    top.add_argument("--private", action="store_true", help="create the dataset as a private one")
     return top
 
 

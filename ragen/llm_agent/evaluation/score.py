@@ -44,8 +44,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Rescore a run without changing its replies: by a function of yours, or by its environments, "
-        "which are given the same replies again. Nothing is asked, and the run itself is not changed.",
+        description="Rescore a run without changing its replies: with a function of yours, or by giving its "
+        "environments the same replies again. No request is sent, and the run itself is not changed.",
         examples=(
             f"{prog} outputs/evaluate/NAME --reward mine:shaped",
             f"{prog} RUN --parser mine:lenient",

@@ -483,7 +483,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     parser.add_argument("--env-type", help="a registered name, or package.module:Class, to check alone")
     parser.add_argument("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")
-    parser.add_argument("--actions", nargs="+", default=[], metavar="TEXT", help="valid ones, if its actions are texts")
+    parser.add_argument("--actions", nargs="+", default=[], metavar="TEXT", help="valid actions, if actions are texts")
     parser.add_argument("--max-actions", type=positive, default=10, help="its max_actions_per_traj (default 10)")
     parser.add_argument(
         "-cn",
@@ -495,20 +495,28 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--config-path",
         "--config-dir",
         metavar="FOLDER",
-        help="where it lies (default: the package's own folder)",
+        help="its folder (default: the package's own)",
     )
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides of that configuration")
     parser.settings = settings_of_base
     default = Size()
-    parser.add_argument("--seeds", type=positive, default=default.seeds, help=f"episodes (default {default.seeds})")
-    parser.add_argument("--turns", type=positive, default=default.turns, help=f"of each (default {default.turns})")
+    parser.add_argument(
+        "--seeds", type=positive, default=default.seeds, help=f"number of episodes (default {default.seeds})"
+    )
+    parser.add_argument(
+        "--turns", type=positive, default=default.turns, help=f"turns per episode (default {default.turns})"
+    )
     parser.add_argument(
         "--patience", type=float, default=default.patience, help="seconds until a turn is overdue (default 1)"
     )
-    parser.add_argument("--workers", type=positive, help=f"(default {default.workers}; one for each node with ray)")
+    parser.add_argument(
+        "--workers", type=positive, help=f"number of workers (default {default.workers}; with ray, one per node)"
+    )
     parser.add_argument("--backend", choices=BACKENDS, default=default.backend, help="kind of workers")
-    parser.add_argument("--nodes", type=positive, help="of the cluster that is started for --backend ray (default 3)")
-    parser.add_argument("--remove-nodes", action="store_true", help="check too that nodes may be lost in mid-episode")
+    parser.add_argument(
+        "--nodes", type=positive, help="number of nodes in the cluster started for --backend ray (default 3)"
+    )
+    parser.add_argument("--remove-nodes", action="store_true", help="also remove nodes in mid-episode")
     return parser
 
 

@@ -31,6 +31,7 @@ class ScriptedBackend(Backend):
 
     thread_safe: ClassVar[bool] = True
     samples: ClassVar[bool] = False
+    title = "scripted policies"
     lacks_log_probs = "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
 
     def __init__(

@@ -117,7 +117,12 @@ def object_at(path: str, where: str, what: str) -> Any:
     if not (module and colon and name):
         raise ConfigError(f"{where} is {path!r}; expected PACKAGE.MODULE:{what}.")
     try:
-        return getattr(import_module(module), name)
+        found = import_module(module)
+        if not hasattr(found, name) and (meant := did_you_mean(name, vars(found), lambda near: f"{module}:{near}")):
+            raise ConfigError(f"{where} is {path!r}, but {module} has no {name!r}.{meant}")
+        return getattr(found, name)
+    except ConfigError:
+        raise
     except Exception as error:  # the module may raise anything on import
         raise ConfigError(
             f"{where} is {path!r}, which cannot be imported: {described_with_place(error)}."

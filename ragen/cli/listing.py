@@ -10,14 +10,16 @@ import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
+from random import Random
+from statistics import fmean
 from typing import Any
 
 from ragen.commands import CommandParser, beside, command
+from ragen.env.base import BaseEnv
 
 PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
-_TURNS = 24  # timed turns of each environment
+_EPISODES, _TURNS = 8, 4  # of each environment
 _SECONDS = 1.0  # after which no further turn of it is begun
 _DECLARED = {"heavy": "heavy (declared)", "io": "waits (declared)"}
 
@@ -77,26 +79,32 @@ def price(env_class: Any, config_class: Any) -> str:
     if hint in _DECLARED:
         return _DECLARED[hint]
     try:
-        return f"{duration(_median_turn(env_class(config_class()) if config_class else env_class()))} a turn"
+        return f"{duration(_usual_turn(env_class(config_class()) if config_class else env_class()))} a turn"
     except Exception as error:  # third-party environments may raise anything
         return f"cannot be played: {type(error).__name__}"
 
 
-def _median_turn(env: Any) -> float:
-    """Seconds of a usual first turn."""
-    from ragen.parallel.episode.turn import action_lookup
+def _usual_turn(env: Any) -> float:
+    """The mean seconds of a turn of one action, in the first turns of a few episodes."""
+    from ragen.parallel.episode.turn import Turn, action_lookup, play_turn
+    from ragen.tools.examples import TEXTS
 
     took: list[float] = []
-    end = time.perf_counter() + _SECONDS
-    for seed in range(_TURNS):
-        if took and time.perf_counter() > end:
-            break
+    rng, end = Random(0), time.perf_counter() + _SECONDS
+    for seed in range(_EPISODES):
         env.reset(seed=seed)
-        action, start = next(iter(action_lookup(env) or {}), "1"), time.perf_counter()
-        env.step(action)
-        took.append(time.perf_counter() - start)
+        for _ in range(_TURNS):
+            example = env.example_action(rng) if isinstance(env, BaseEnv) else ""
+            turn = Turn((example or next(iter((action_lookup(env) or {}).values()), TEXTS[0]),), 1)
+            start = time.perf_counter()
+            result = play_turn(env, turn)
+            took.append(time.perf_counter() - start)
+            if result.done or time.perf_counter() > end:
+                break
+        if time.perf_counter() > end:
+            break
     env.close()
-    return median(took)
+    return fmean(took)
 
 
 def configurations() -> Iterator[tuple[str, ...]]:

@@ -122,6 +122,7 @@ custom_envs:
 agent_proxy:
   max_turn: 5
   max_actions_per_turn: 3
+  action_sep: "||"  # between the actions of a reply; if yours are texts that may contain it, choose another
 
 es_manager:
   val: &played

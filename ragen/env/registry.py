@@ -260,7 +260,10 @@ def import_class(path: str) -> type:
     except Exception as error:
         is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
         meant = _meant(module_name, class_name) if is_missing or module_name in sys.modules else ""
-        hint = where_sought(module_name, error) or f" The module {module_name} must define {class_name!r}."
+        undefined = (
+            f" The module {module_name} must define {class_name!r}." if isinstance(error, AttributeError) else ""
+        )
+        hint = where_sought(module_name, error) or undefined
         if is_missing and module_name.startswith("ragen."):
             hint = another_package() or f" It was looked for in {_PACKAGE}."
         raise UnknownEnvError(

@@ -251,7 +251,7 @@ class Homes:
         if not all(map(self._is_sequential, records)):
             return ""
         reasons = why_in_main(record.spec.env_type for record in records)
-        return "; ".join(reasons.values()) or "sequential_env_types names them"
+        return "; ".join(reasons.values()) or "sequential_env_types lists their types"
 
     def _is_sequential(self, record: EnvRecord) -> bool:
         return record.spec.env_type in self._settings.sequential_env_types

@@ -107,7 +107,7 @@ class TagCosts(NamedTuple):
             return "no turn measured yet"
         turn = (self.seconds - self.reset_s) / self.turns
         spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < BUSY else ""
-        return f"{duration(turn)} a turn, {duration(self.reset_s)} for all resets of an episode{spent}"
+        return f"{duration(turn)} a turn, {duration(self.reset_s)} to reset all of them{spent}"
 
 
 @dataclass
@@ -267,7 +267,7 @@ class Gain:
                 return f"kept in the main process, since {self.held}: {spent}"
             if self.turn_s >= LONG_TURN:
                 turns = f"{self.turns} turns of {turn} on average" if self.turns > 1 else f"1 turn of {turn}"
-                left = "once that was known, too little was left for workers to pay off"
+                left = "once that was known, moving them would have cost more than it saved"
                 return f"kept in the main process: {turns}; {left}"
             return f"kept in the main process: a turn costs {turn} on average, workers would cost more"
         who = f"{self.workers} worker{'s' * (self.workers > 1)}{' and the main process' * self.main_took_part}"

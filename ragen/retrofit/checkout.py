@@ -341,7 +341,7 @@ def _adapt_package(checkout: Checkout, adapted: Adapted) -> None:
         return
     adapted.files[OWN_PACKAGE] = source
     adapted.files[PACKAGE] = _PACKAGE.format(light=LIGHT).encode()
-    adapted.notes.append(f"what stands in {PACKAGE} moves to {OWN_PACKAGE}; workers leave it out, all else imports it.")
+    adapted.notes.append(f"the code in {PACKAGE} moves to {OWN_PACKAGE}, which every process except workers imports.")
 
 
 def _read_table(tree: ast.Module) -> _Table:
@@ -407,7 +407,9 @@ def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, mod
         for line in _counters(tree, name):
             adapted.in_main.setdefault(env_type, f"{name} keeps state in its class ({where}:{line})")
         for line in _hashes(tree):
-            adapted.salted.setdefault(env_type, f"{where}:{line} hashes a text, which Python salts in each process")
+            adapted.salted.setdefault(
+                env_type, f"{where}:{line} hashes a string; Python salts such hashes in each process"
+            )
 
 
 _FILLS = frozenset({"add", "append", "extend", "insert", "pop", "popleft", "setdefault", "update"})

@@ -192,11 +192,11 @@ def _describe(checkout: Checkout, adapted: Adapted, is_in_place: bool) -> None:
         places = ", ".join(why.partition(" ")[0] for why in adapted.salted.values())
         lines.append(
             f"workers play {', '.join(adapted.salted)} only where Python is started with PYTHONHASHSEED=0, as for the "
-            f"proof: they hash a text, which Python salts in each process ({places})"
+            f"proof: they hash strings, and Python salts such hashes in each process ({places})"
         )
     outside = sorted(needed_modules().outside - set(sys.stdlib_module_names))
     needs = ", ".join(_NEEDED[name] for name in outside if name in _NEEDED)
-    for line in (*lines, f"needs {needs}, and uses others if they are there"):
+    for line in (*lines, f"needs {needs}; optional packages are used if they are installed"):
         print(beside("  ", line))
 
 
@@ -221,7 +221,7 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
     What was in place before stays if nothing was compared.
     """
     keeps_unproven = options.keep or was_in_place
-    title = "Playing what its configurations play, in the main process, in workers, and by its own manager:"
+    title = "Playing every tag of its configurations in the main process, in workers, and with its own manager:"
     print(beside("", title), flush=True)
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", LIGHT: "1", **_OFFLINE}

@@ -180,8 +180,8 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         return report("sequential", sequential, reason)
     if costs.busy < WAITING:
         reason = (
-            f"Workers pay, also more than there are processors: it waits for {1 - costs.busy:.0%} of a turn, and "
-            "computes for the rest. With max_workers: null, auto starts as many as such environments can use."
+            f"Workers pay, even more of them than processors: it waits for {1 - costs.busy:.0%} of a turn. With "
+            "max_workers: null, auto starts as many as such environments can use."
         )
         return report("parallel", "use_multiprocessing: auto", reason)
     if least < MIDDLING:

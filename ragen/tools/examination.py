@@ -275,8 +275,8 @@ class Examination:
         if shared:
             if difference := self._difference(self._here, _SECOND):
                 fix = (
-                    "All has to follow from the seed that reset() is given. What does not: what objects of the class "
-                    "share, unseeded generators, the time, os.urandom, id(), threads."
+                    "Everything must follow from the seed that reset() receives. Usual causes of a difference: state "
+                    "that objects of the class share, unseeded generators, the time, os.urandom, id(), threads."
                 )
                 return _unlike(difference, fix)
         elif difference := self._difference_after_a_pause():
@@ -496,7 +496,7 @@ class Examination:
             sizes.append(self._ask("resident_bytes"))
         per_reset = (sizes[2] - sizes[0]) // (2 * count)
         if min(sizes[1] - sizes[0], sizes[2] - sizes[1]) < LEAK_PER_BATCH or per_reset < LEAK_PER_RESET:
-            return Finding("ok", f"no growth over {2 * count} resets; turns are not measured")
+            return Finding("ok", f"no memory growth over {2 * count} resets")
         fix = "reset() must release the last episode; caches need a bound."
         text = f"each of {2 * count} resets adds about {per_reset / 1000:.3g} kB"
         return Finding("fail" if count > FEW_RESETS else "warn", text, fix)

@@ -445,6 +445,19 @@ def test_a_tag_in_the_list_of_types_is_answered_with_its_type() -> None:
         EnvStateManager(manager_config({"Mine": ECHO}, groups=(1,), sequential_env_types=["Mine"]))
 
 
+def test_a_listed_type_that_no_tag_uses_need_not_be_installed() -> None:
+    register_env("uninstalled", "no_such_package.env:Uninstalled")
+    try:
+        with EnvStateManager(
+            manager_config({"Mine": ECHO}, groups=(1,), sequential_env_types=["uninstalled"])
+        ) as manager:
+            assert manager.sequential_env_types == ["uninstalled"]
+        with pytest.raises(UnknownEnvError, match="Did you mean 'uninstalled'"):
+            EnvStateManager(manager_config({"Mine": ECHO}, groups=(1,), sequential_env_types=["uninstaled"]))
+    finally:
+        REGISTERED_ENVS.discard("uninstalled")
+
+
 def test_listed_types_stay_in_main_while_all_others_live_in_lanes() -> None:
     tags = {"Counter": COUNTER, "Echo": ECHO}
     settings = {**MODES["lanes"], "sequential_env_types": [ECHO["env_type"]]}

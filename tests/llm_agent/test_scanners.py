@@ -14,18 +14,18 @@ TURNS = 5
 
 def record(env_id):
     """An episode of five turns on a walk, in which the state changes; three of four succeed."""
-    success = env_id % 4 != 0
+    success, seed = env_id % 4 != 0, env_id // 2
     messages = [{"role": "system", "content": "Play."}]
     for turn in range(TURNS):
-        thought = f"I am at {turn + env_id} and the goal is to the right, so I go there."
+        thought = f"I am at {turn + seed} and the goal is to the right, so I go there."
         messages += [
-            {"role": "user", "content": f"You are at {turn + env_id} of 60."},
+            {"role": "user", "content": f"You are at {turn + seed} of 60."},
             {"role": "assistant", "content": f"<think>{thought}</think><answer>Right</answer>"},
         ]
     infos = [{"action_is_effective": True, "action_is_valid": True, "success": False} for _ in range(TURNS)]
     infos[-1]["success"] = success
     return {
-        "env_id": env_id, "group_id": env_id // 2, "tag": "Walk", "seed": env_id // 2, "success": success,
+        "env_id": env_id, "group_id": seed, "tag": "Walk", "seed": seed, "success": success,
         "messages": messages, "actions": [[2]] * TURNS, "rewards": [-0.1] * (TURNS - 1) + [10.0 if success else -0.1],
         "infos": infos, "penalty": 0, "metrics": {},
         "replies": [{"finish_reason": "stop"} for _ in range(TURNS)],
@@ -54,6 +54,16 @@ def never_act(episode):
         info.update(action_is_valid=False, success=False)
 
 
+def say_two_actions(episode):
+    """The second one is dropped, as the chat shows."""
+    episode["raw_replies"] = [message["content"] for message in episode["messages"][2::2]]
+    episode["raw_replies"][2] = episode["raw_replies"][2].replace("Right", "Right || Left")
+
+
+def start_elsewhere(episode):
+    episode["messages"][1]["content"] = "You are at 1 of 60."
+
+
 def win_without_goal(episode):
     episode["infos"][-1]["success"] = False
 
@@ -79,6 +89,8 @@ FAULTS = {
     "a sentence again and again": ("repeated text", say("<think>" + "I should go right now. " * 6 + "</think>")),
     "a word again and again": ("repeated text", say("<think>so " + "wait " * 30 + "</think>")),
     "actions that are never valid": ("never valid", never_act),
+    "an action that is dropped": ("dropped actions", say_two_actions),
+    "another start than the group's": ("not reproducible", start_elsewhere),
     "a reward that is no number": ("odd rewards", lambda episode: episode["rewards"].__setitem__(2, math.nan)),
     "a reward that is far too large": ("odd rewards", lambda episode: episode["rewards"].__setitem__(2, 1e6)),
     "a success without the goal": ("suspicious successes", win_without_goal),
@@ -156,8 +168,11 @@ def test_records_without_texts_are_looked_through_as_far_as_they_go():
     records[PLANTED]["rewards"] = [math.inf] * TURNS
     scanned = scan(records)
     assert [name for name, findings in scanned.found.items() if findings] == ["odd rewards"]
-    unread = "refusals, broken environments, repeated text, never valid, suspicious successes had no texts to look at"
-    assert scanned.lines()[0].endswith(f"ragen diagnose RUN shows them; {unread}") and not scan(rollouts()).blind
+    unread = "never valid, dropped actions, not reproducible, suspicious successes had no texts to look at"
+    assert (
+        scanned.lines()[0].endswith(f"RUN shows them; refusals, broken environments, repeated text, {unread}")
+        and not scan(rollouts()).blind
+    )
 
 
 def test_scanners_leave_records_as_they_were():
@@ -216,6 +231,40 @@ def test_a_scanner_that_fails_is_a_sentence_and_costs_its_own_findings_alone(wro
     (sentence,) = scanned.failed
     assert sentence.startswith("scanner 'mine' failed") and said in sentence
     assert len(scanned.lines()) == 2
+
+
+def with_replies(env_id, raw, shown):
+    record = rollouts(1)[0] | {"env_id": env_id, "raw_replies": [raw]}
+    chat = [{"role": "user", "content": "State."}, {"role": "assistant", "content": f"<answer>{shown}</answer>"}]
+    return record | {"messages": chat, "actions": [[shown]], "rewards": [0.0], "infos": [{}]}
+
+
+def test_actions_that_were_dropped_are_found():
+    wrote = "<think>so</think><answer>SELECT a || b FROM c</answer>"
+    records = [
+        with_replies(0, wrote, "SELECT a"),
+        with_replies(1, "<think>so</think><answer>Up||Down||</answer>", "Up||Down||"),
+        with_replies(2, "<answer>Up</answer>", "Up"),
+        with_replies(3, "Up, Up", ""),
+    ]
+    found = SCANNERS["dropped actions"](records)
+    assert [(each.env_id, each.turn) for each in found] == [(0, 1)]
+
+
+def test_episodes_of_a_seed_that_differ_after_the_same_actions_are_found():
+    def episode(env_id, states, actions, seed=7, tag="A"):
+        shown = [{"role": "user", "content": f"Turn 1:\nState:\n{state}\nAlways output: x"} for state in states]
+        return rollouts(1)[0] | {"env_id": env_id, "tag": tag, "seed": seed, "messages": shown, "actions": actions}
+
+    records = [
+        episode(0, ["s", "a", "b"], [["Up"], ["Up"]]),
+        episode(1, ["s", "c"], [["Down"], ["Up"]]),  # other actions
+        episode(2, ["s", "a", "d"], [["Up"], ["Up"]]),
+        episode(3, ["t", "a"], [["Up"]], seed=8),
+        episode(4, ["t", "a"], [["Up"]], tag="B"),
+        episode(5, ["t", "a"], [["Up"]]),
+    ]
+    assert [(each.env_id, each.turn) for each in SCANNERS["not reproducible"](records)] == [(2, 3), (5, 1)]
 
 
 def test_the_line_counts_trajectories_and_not_findings():

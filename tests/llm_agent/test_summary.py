@@ -83,7 +83,7 @@ def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_tw
     assert " ".join(told[0].split()).startswith("Boxes 75.0% 4/4 ")
     words = " ".join(" ".join(head[1:]) for head in heads)
     assert words == (
-        "success of judged 95% interval pass@2 pass^2 failures env errors no reply reward turns actions invalid"
+        "success judged 95% interval pass@2 pass^2 failures env errors no reply reward turns actions invalid"
     )
     assert [" ".join(line.split()) for line in lines if line.startswith("all ")][-1].endswith("1.5 3.0 33.3%")
 

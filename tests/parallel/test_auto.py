@@ -398,13 +398,13 @@ def test_what_took_longest_says_nothing_of_what_is_usual(seen, usual):
     ("why", "costs", "text"),
     [
         ("nothing was measured", TagCosts(), "no turn measured yet"),
-        ("it computes", costs(0.1, 100), "1.0 ms a turn, 0.0 us for all resets of an episode"),
+        ("it computes", costs(0.1, 100), "1.0 ms a turn, 0.0 us to reset all of them"),
         (
             "it waits",
             costs(0.1, 100, 0.05),
-            "1.0 ms a turn, 0.0 us for all resets of an episode, 50% of the time waiting",
+            "1.0 ms a turn, 0.0 us to reset all of them, 50% of the time waiting",
         ),
-        ("the machine is busy", costs(0.1, 100, queued_s=0.09), "1.0 ms a turn, 0.0 us for all resets of an episode"),
+        ("the machine is busy", costs(0.1, 100, queued_s=0.09), "1.0 ms a turn, 0.0 us to reset all of them"),
     ],
 )
 def test_costs_in_words_tell_waiting_from_standing_in_line(why, costs, text):

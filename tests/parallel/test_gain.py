@@ -64,10 +64,10 @@ LINES = [
      "2 workers: 1.0 s in environments; one after the other about 1.0 s: no faster"),
     (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a turn costs 13 us on average, workers would cost more"),
     (Gain(0.3, 0.3, 40, 7.5e-3),
-     "kept in the main process: 40 turns of 7.5 ms on average; once that was known, too little was left for "
-     "workers to pay off"),
+     "kept in the main process: 40 turns of 7.5 ms on average; once that was known, moving them "
+     "would have cost more than it saved"),
     (Gain(0.3, 0.3, 1, 0.3),
-     "kept in the main process: 1 turn of 300 ms; once that was known, too little was left for workers to pay off"),
+     "kept in the main process: 1 turn of 300 ms; once that was known, moving them would have cost more than it saved"),
     (Gain(0.1, 0.1, 40, 13e-6, mode=False),
      "kept in the main process, since use_multiprocessing is false: 100 ms in environments, 13 us a turn"),
     (Gain(0.1, 0.1, 40, 13e-6, held="workers do not start"),
@@ -121,7 +121,7 @@ def test_an_environment_that_fails_is_counted():
 @pytest.mark.processes
 def test_what_the_user_or_a_warning_keeps_in_the_main_process_is_said(monkeypatch):
     env_type = f"{__name__}:Walk"
-    assert played(True, sequential_env_types=(env_type,)).held == "sequential_env_types names them"
+    assert played(True, sequential_env_types=(env_type,)).held == "sequential_env_types lists their types"
     monkeypatch.setitem(registry._in_main, env_type, "Walk keeps state in its class (walk.py:3)")
     assert played(True, sequential_env_types=(env_type,)).held == "Walk keeps state in its class (walk.py:3)"
 

@@ -113,9 +113,7 @@ def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
     simulation = Simulation({"Heavy": Tag(16, 2e-3), "Cheap": Tag(16, 2e-6), "Kept": Tag(4, 2e-6)}, sequential=["kept"])
     simulation.run(5)
     reasons = simulation.placement.reasons({"Heavy"}, {}, Episode())
-    assert (
-        reasons["Heavy"] == "in 1 worker, and 50% of them in main: 2.0 ms a turn, 0.0 us for all resets of an episode"
-    )
+    assert reasons["Heavy"] == "in 1 worker, and 50% of them in main: 2.0 ms a turn, 0.0 us to reset all of them"
     assert reasons["Cheap"].startswith("in main: 2.0 us a turn")
     assert reasons["Kept"] == "in main: named by sequential_env_types"
     assert simulation.placement.reasons((), {"Heavy": "does not work in a worker"}, Episode())["Heavy"].startswith(
@@ -134,7 +132,7 @@ def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
             0.0,
             Machine(),
             3,
-            "2.0 us a turn, 0.0 us for all resets of an episode; workers would save less",
+            "2.0 us a turn, 0.0 us to reset all of them; workers would save less",
         ),
         ("slower in workers", 3e-4, 0.0, Machine(slowness=9.0, start=0), 6, "; workers were slower"),
         ("not up", 1e-2, 1.0, Machine(start=9e9), 3, "100% of the time waiting; 16 workers are starting"),
@@ -155,7 +153,7 @@ def test_a_reason_in_the_first_episode_is_what_it_has_shown_so_far_or_what_the_c
     assert placement.reasons({"Tag"}, {}, Episode()) == {"Tag": hinted + "no turn measured yet"}
     episode = Episode()
     episode.add({"Tag": spent_on([0.02] * 16, Usage(0.016, 0.304), 0.32)}, are_turns=True)
-    measured = "20 ms a turn, 0.0 us for all resets of an episode, 95% of the time waiting"
+    measured = "20 ms a turn, 0.0 us to reset all of them, 95% of the time waiting"
     assert placement.reasons({"Tag"}, {}, episode) == {"Tag": hinted + measured}
 
 

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any
 
 from ragen.env.fields import check_kinds
-from ragen.env.registry import resolve_env, staying_in_main
+from ragen.env.registry import known_names, resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
 from ragen.extras import check_installed, extra_of
 from ragen.llm_agent.config.generation import Generation
@@ -374,11 +374,13 @@ class _EntryBuilder:
 def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
     """The listed types, and those that must stay in the main process.
 
+    The class of a registered type that no tag uses is not imported: its packages need not be installed.
+
     Raises:
         UnknownEnvError: A listed type is neither used nor registered.
     """
     types = texts(config, "es_manager.sequential_env_types", ())
-    for env_type in sorted({*types} - used):
+    for env_type in sorted({*types} - used - {*known_names()}):
         try:
             resolve_env(env_type)
         except UnknownEnvError as error:

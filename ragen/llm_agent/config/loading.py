@@ -121,9 +121,10 @@ def load_config(
         where = (
             f"configuration {stem!r}"
             if override is None
-            else f"configuration {stem!r} with {shown_override(override)!r}"
+            else f"configuration {stem!r} with {shown_override(str(override).removeprefix('++'))!r}"
         )
-        raise ConfigError(f"{where} cannot be composed: {one_line(error)}") from error
+        cure = "" if override is None else " A value with special characters needs two pairs of quotes: KEY=\"'...'\"."
+        raise ConfigError(f"{where} cannot be composed: {one_line(error)}{cure}") from error
 
 
 def check_sections(config: Any) -> None:
@@ -562,7 +563,7 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
         raise ConfigError(f"there is no configuration {name!r}: no such file: {file.resolve()}.{meant}")
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
     if file.is_file():
-        meant = f" It is a file in this folder.{suggestion([f'./{stem}'])}"
+        meant = f" This folder has a file {file}.{suggestion([f'./{stem}'])}"
     elif Path("config", file).is_file() and (other := another_package(config_name=stem)):
         meant = f" It is in the folder config here.{other}"
     else:

@@ -203,7 +203,7 @@ def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()
     known = [result.success is not None for result in results]
     columns = {
         "success": [f"{result.success:.1%}" if result.success is not None else "-" for result in results],
-        "of judged": [f"{result.judged}/{result.episodes}" for result in results],
+        "judged": [f"{result.judged}/{result.episodes}" for result in results],
         "95% interval": [
             f"{result.low:.1%} - {result.high:.1%}" if is_known else "-"
             for result, is_known in zip(results, known, strict=True)

@@ -142,6 +142,32 @@ def never_valid(records: Sequence[Record]) -> Iterator[Finding]:
             yield Finding(record["env_id"], why, excerpt=_excerpt(_nth(_replies(record), 1)))
 
 
+def dropped_actions(records: Sequence[Record]) -> Iterator[Finding]:
+    """Replies of which only the first actions were played, since a turn may not have as many."""
+    for record in records:
+        chat = [text_of(each) for each in record.get("messages", ()) if each["role"] == "assistant"]
+        for turn, (reply, shown) in enumerate(zip(_replies(record), chat, strict=False), 1):
+            wrote, kept = (
+                "".join(text.rpartition("<answer>")[2].partition("</answer>")[0].split()) for text in (reply, shown)
+            )
+            if kept and wrote != kept and wrote.startswith(kept):
+                why = "only the first actions were played: see agent_proxy.max_actions_per_turn and action_sep"
+                yield Finding(record["env_id"], why, turn, _tail(reply))
+
+
+def unequal_episodes(records: Sequence[Record]) -> Iterator[Finding]:
+    """Episodes that show another state than one of the same seed after the same actions: not reproducible."""
+    known: dict[tuple[str, int, str], str] = {}
+    for record in records:
+        played = ""
+        for turn, state in enumerate(states_shown(record), 1):
+            if known.setdefault((record["tag"], record["seed"], played), state) != state:
+                why = "another state than in an episode of the same seed with the same actions"
+                yield Finding(record["env_id"], why, turn, _excerpt(state))
+                break
+            played += json.dumps(record["actions"][turn - 1 : turn], default=str)
+
+
 def odd_rewards(records: Sequence[Record]) -> Iterator[Finding]:
     """Rewards that are no finite numbers, or far outside of what the tag usually gives for a turn.
 
@@ -196,12 +222,22 @@ SCANNERS: dict[str, Scanner] = {
     "shortened prompts": shortened_prompts,
     "repeated text": repeated_text,
     "never valid": never_valid,
+    "dropped actions": dropped_actions,
+    "not reproducible": unequal_episodes,
     "odd rewards": odd_rewards,
     "suspicious successes": suspicious_successes,
 }
 """By name, in the order in which they are printed."""
 _OWN = frozenset(SCANNERS.values())
-_READ_TEXTS = ("refusals", "broken environments", "repeated text", "never valid", "suspicious successes")
+_READ_TEXTS = (
+    "refusals",
+    "broken environments",
+    "repeated text",
+    "never valid",
+    "dropped actions",
+    "not reproducible",
+    "suspicious successes",
+)
 """The scanners that see less in rows of ``raw: false``, which have neither chats nor infos."""
 
 

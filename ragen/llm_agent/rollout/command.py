@@ -335,7 +335,7 @@ def _exit_code(results: Sequence[TagResult]) -> int:
         return SAYS_LITTLE if totals(results)["missing_replies"] else 0
     print(
         f"environments failed in {share:.1%} of the episodes, more than {MOST_ENV_ERRORS:.0%}: what is left says "
-        "little of the model; see 'env_error' in the rows.",
+        "little about the model; see 'env_error' in the rows.",
         file=sys.stderr,
     )
     return SAYS_LITTLE

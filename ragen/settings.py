@@ -118,7 +118,7 @@ def object_at(path: str, where: str, what: str) -> Any:
         raise ConfigError(f"{where} is {path!r}; expected PACKAGE.MODULE:{what}.")
     try:
         found = import_module(module)
-        if not hasattr(found, name) and (meant := did_you_mean(name, vars(found), lambda near: f"{module}:{near}")):
+        if not hasattr(found, name) and (meant := did_you_mean(name, dir(found), lambda near: f"{module}:{near}")):
             raise ConfigError(f"{where} is {path!r}, but {module} has no {name!r}.{meant}")
         return getattr(found, name)
     except ConfigError:

@@ -19,7 +19,7 @@ from ragen.llm_agent.config.loading import (
     unread,
     unread_keys,
 )
-from ragen.settings import config_directory, override_key, setting
+from ragen.settings import config_directory, object_at, override_key, setting
 from support.configurations import composed
 
 PLAYABLE = [name for name in config_names() if name != "envs"]
@@ -364,3 +364,14 @@ def test_fields_of_an_environments_configuration_need_no_plus():
     assert OmegaConf.select(load_config("_1_bandit", [f"{score}=0.3"]), score) == 0.3
     with pytest.raises(ConfigError, match="has no key 'custom_envs"):
         load_config("_1_bandit", ["custom_envs.Bandi.env_config.lo_arm_score=0.3"])
+
+
+def test_a_misspelled_class_or_function_is_answered_with_what_was_meant():
+    with pytest.raises(ConfigError, match=r"has no 'load_confg'\. Did you mean 'ragen.llm_agent.config:load_config'\?"):
+        object_at("ragen.llm_agent.config:load_confg", "the key", "FUNCTION")
+
+
+def test_a_value_that_hydra_cannot_read_is_answered_with_how_to_quote_it():
+    with pytest.raises(ConfigError, match=r"needs two pairs of quotes"):
+        load_config("base", ["agent_proxy.action_sep=;;"])
+    assert load_config("base", ["agent_proxy.action_sep=';;'"]).agent_proxy.action_sep == ";;"

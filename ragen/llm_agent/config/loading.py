@@ -123,7 +123,7 @@ def load_config(
             if override is None
             else f"configuration {stem!r} with {shown_override(str(override).removeprefix('++'))!r}"
         )
-        cure = "" if override is None else " A value with special characters needs two pairs of quotes: KEY=\"'...'\"."
+        cure = "" if override is None else ". A value with special characters needs two pairs of quotes: KEY=\"'...'\"."
         raise ConfigError(f"{where} cannot be composed: {one_line(error)}{cure}") from error
 
 

@@ -158,8 +158,13 @@ class CheckReport:
             yield f"[bold]fix this first:[/bold] {reason}"
 
 
-def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turns: int) -> CheckReport:
-    """Derive the advice from findings and costs; a reset's cost is spread over the ``turns`` of an episode."""
+def advise(
+    env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turns: int, is_exercised: bool = True
+) -> CheckReport:
+    """Derive the advice from findings and costs; a reset's cost is spread over the ``turns`` of an episode.
+
+    ``is_exercised`` is false if generic texts alone were played, none of which was said to be a valid action.
+    """
 
     def report(advice: Advice, line: str, reason: str) -> CheckReport:
         return CheckReport(env_type, findings, costs, advice, line, reason)
@@ -175,6 +180,12 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
     cost = f"a turn takes about {in_words(share)}, including its share of resets"
     if costs.load:
         cost += f", and {in_words(least)} in the members of a group that load the first one's reset"
+    if share < CHEAP and not is_exercised:
+        reason = (
+            f"{cost[0].upper()}{cost[1:]}, but with generic texts, which may not be valid actions: define "
+            "example_action, or name some with --actions, and check again."
+        )
+        return report("parallel", "use_multiprocessing: auto", reason)
     if share < CHEAP:
         reason = f"Workers do not pay: {cost}, less than the messages to a worker; auto detects this too."
         return report("sequential", sequential, reason)
@@ -188,8 +199,8 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         of_groups = " and how large their groups are" if costs.load else ""
         reason = f"whether workers pay depends on how many environments there are{of_groups}, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{cost.capitalize()}: {reason}")
-    reason = f"Workers pay: {cost}. With auto instead of true, the first episode measures that."
-    return report("parallel", "use_multiprocessing: true", reason)
+    reason = f"Workers pay: {cost}. auto measures that in the first episode; true begins in workers."
+    return report("parallel", "use_multiprocessing: auto", reason)
 
 
 def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:

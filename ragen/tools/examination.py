@@ -85,6 +85,7 @@ _SNAPSHOT = frozenset({"save", "load"})
 _FIRST, _SECOND, _THIRD, _LEADER, _COPY, _PROBE, _OTHER = range(7)  # env_ids in a sandbox
 _GROUPS = {_FIRST: 0, _SECOND: 1, _THIRD: 2, _LEADER: 3, _COPY: 3}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
+_OR_UNSEEDED = "An unseeded generator can look like this too, if what it drew was equal before."
 _TO_MAIN = "It stays in the main process. Workers need a class that they can import, and values that can be pickled."
 LONG_TEXT = 100_000  # characters of an observation that hardly any context takes, as there is one in each turn
 _FIXES = {
@@ -107,6 +108,7 @@ class Examination:
         self._costs = EnvCosts()
         self._replays = False
         self._has_examples = False
+        self._is_exercised = True  # by what was played
         self._folder: dict[str, int] = {}  # sizes by name in the working directory, before anything was played
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
@@ -137,7 +139,7 @@ class Examination:
                 findings[check] = finding = self._found(check, look)
                 if check in ESSENTIAL and finding.status != "ok" and not self._plan:
                     break
-        return advise(self._spec.env_type, findings, self._costs, self._turns)
+        return advise(self._spec.env_type, findings, self._costs, self._turns, self._is_exercised)
 
     def _found(self, check: str, look: Callable[[], Finding]) -> Finding:
         if check in NEEDS_REPLAYS and not self._replays:
@@ -205,6 +207,8 @@ class Examination:
         elif not names:
             generic = "generic ones are played; define example_action, or use --actions"
             actions = f"texts: {'those given' if self._actions else generic}"
+            valid = [(step.info or {}).get("action_is_valid") for _, _, step in self._steps()]
+            self._is_exercised = bool(self._actions) or any(valid)
         turns = sum(map(len, self._plan.values()))
         if unsent:
             return Finding("main", self._not_sent(), _TO_MAIN)
@@ -286,7 +290,7 @@ class Examination:
         if shared:
             fix = (
                 "Keep in the object (self) what reset() and step() change: a class attribute or a global of the module "
-                "is shared by all environments of a process, a generator too."
+                f"is shared by all environments of a process, and so is a generator in one. {_OR_UNSEEDED}"
             )
             return _unlike(shared, fix, "two objects that take turns share state: ")
         return Finding("ok", "two objects that take turns behave as one alone, also after a pause")
@@ -299,7 +303,7 @@ class Examination:
 
     def _replays_on_a_used_object(self) -> Finding:
         if difference := self._difference(self._here, _FIRST):
-            fix = "reset() must set everything that an earlier episode may have changed."
+            fix = f"reset() must set everything that an earlier episode may have changed. {_OR_UNSEEDED}"
             return _unlike(difference, fix)
         return Finding("ok", "a reused object behaves the same")
 
@@ -321,7 +325,7 @@ class Examination:
             environ, descriptors, what, fix = BY_HASH
         if later := self._difference(self._here, _FIRST):  # last, so that a clock has moved on here too
             self._replays = False
-            fix = "It depends on the time, or on what was played before. Do not use the time of day."
+            fix = f"It depends on the time, or on what was played before: do not use the time of day. {_OR_UNSEEDED}"
             return _unlike(later, fix, "the same process gives a different result a little later: ")
         self._replays = bool(environ or descriptors)
         return _unlike(difference, fix, f"{what}: ")
@@ -462,28 +466,36 @@ class Examination:
 
     def _live(self, most: int) -> list[dict[str, int]]:
         """Build environments within the budget, and measure their costs; returns the working directory after each."""
-        seed, turns = self._episode
         load = Rebuild.of([replace(self._spec, env_id=_OTHER)], [])
         build = Call([(_OTHER, _BUILD)])
-        reset = Reset([ResetOrder(_OTHER, each, OPTIONS) for each in (seed + 3, seed + 2, seed + 1, seed)])
-        play = Play([(_OTHER, Turn(actions, MANY_ACTIONS)) for actions in turns])
+        episodes = [(self._resets(seed), self._turns_of(turns)) for seed, turns in self._plan.items() if turns]
         given: dict[Order, list[list[Outcome]]] = defaultdict(list)
         folders: list[dict[str, int]] = []
         end, spent = time.monotonic() + self._budget, Spent()
         while len(folders) < most and (not folders or time.monotonic() < end):
+            reset, play = episodes[len(folders) % len(episodes)]  # what turns cost may differ between seeds
             for order in (load, build, reset, play, Unload([_OTHER])):
                 given[order].append(self._here.do(order))
                 if order is play:
                     spent = spent.also(self._here.spent[self._spec.tag])
             folders.append(self._ask("working_directory"))
 
-        def seconds(order: Order) -> float:
-            """The mean of all but the first of a batch, whose caches are cold; each is the median of its lifetimes."""
-            each = [median(outcome.seconds for outcome in alike) for alike in zip(*given[order], strict=False)]
-            return fmean(each[1:] or each)
+        def seconds(*orders: Order) -> float:
+            """The mean of all but the first of each batch, whose caches are cold; each is the median of its lives."""
+            batches = [
+                [median(one.seconds for one in alike) for alike in zip(*given[order], strict=False)] for order in orders
+            ]
+            return fmean(each for batch in batches for each in batch[1:] or batch)
 
-        self._costs = EnvCosts(seconds(build), seconds(reset), seconds(play), min(1.0, spent.busy))
+        resets, plays = zip(*episodes[: len(folders)], strict=True)
+        self._costs = EnvCosts(seconds(build), seconds(*resets), seconds(*plays), min(1.0, spent.busy))
         return folders
+
+    def _resets(self, seed: int) -> Reset:
+        return Reset([ResetOrder(_OTHER, each, OPTIONS) for each in (seed + 3, seed + 2, seed + 1, seed)])
+
+    def _turns_of(self, turns: Turns) -> Play:
+        return Play([(_OTHER, Turn(actions, MANY_ACTIONS)) for actions in turns])
 
     def _stays_small(self) -> Finding:
         """Check memory over three batches of resets, of which the first may fill caches."""

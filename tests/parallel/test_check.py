@@ -396,13 +396,23 @@ def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_
         (4e-6, 1e-3, "parallel", "use_multiprocessing: auto", "whether workers pay depends"),
         (3e-4, 1e-3, "parallel", "use_multiprocessing: auto", "whether workers pay depends"),
         (9e-4, 1e-5, "parallel", "use_multiprocessing: auto", "whether workers pay depends"),
-        (5e-3, 1e-3, "parallel", "use_multiprocessing: true", "Workers pay: a turn takes about 5.12 ms"),
+        (5e-3, 1e-3, "parallel", "use_multiprocessing: auto", "Workers pay: a turn takes about 5.12 ms"),
     ],
 )
 def test_the_line_for_the_configuration_follows_from_what_a_turn_costs(turn, reset, advice, line, told):
     costs = EnvCosts(turn=turn, reset=reset, busy=1.0)
     report = advise("support.check_cases:Walk", {}, costs, turns=8)
     assert (report.advice, report.line) == (advice, line) and told in report.reason
+
+
+def test_what_generic_texts_cost_keeps_nothing_in_the_main_process():
+    report = advise("support.check_cases:Walk", {}, EnvCosts(turn=4e-6, reset=1e-5), turns=8, is_exercised=False)
+    assert report.line == "use_multiprocessing: auto"
+    assert report.reason.startswith("A turn takes about") and "define example_action" in report.reason
+
+
+def test_the_cost_of_a_turn_is_that_of_several_seeds():
+    assert check(check_cases.SlowWithSeedTwo, seeds=3).costs.turn > 3e-3
 
 
 def test_members_of_a_group_that_load_the_first_ones_reset_do_not_count_as_reset():

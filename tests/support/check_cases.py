@@ -611,6 +611,16 @@ class ResetsSlowlyAndSavesALock(SavesALock):
         return Walk.reset(self, seed, mode)
 
 
+class SlowWithSeedTwo(Walk):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.is_slow = seed == 2
+        return super().reset(seed, mode)
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.03 * self.is_slow)
+        return super().step(action)
+
+
 class SometimesSlow(Walk):
     """Every third turn takes long."""
 

@@ -348,7 +348,9 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
     thoughts = [thought for thought in map(thought_of, replies) if thought]
     if not thoughts:
         return ""
-    told = f"{len(thoughts):,} of {len(replies):,} replies contain a thought; {len(set(thoughts)):,} of these differ."
+    told = (
+        f"{len(thoughts):,} of {len(replies):,} replies contain a thought; distinct thoughts: {len(set(thoughts)):,}."
+    )
     return f'<p class="soft">{told}</p>'
 
 

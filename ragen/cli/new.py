@@ -162,10 +162,14 @@ def main(options: argparse.Namespace, prog: str) -> int:
     print(f"written: {', '.join(map(str, paths))}")
     cls = class_name(options.name)
     pytest = "" if find_spec("pytest") else "pip install pytest && "
+    is_clone = (options.folder / "ragen").is_dir() and (options.folder / "conftest.py").exists()
+    alone = (
+        "-c /dev/null --rootdir . --noconftest " if is_clone else ""
+    )  # what pytest is told there is for its own tests
     where = "" if options.folder == Path() else f"cd {options.folder}\n  "
     print(
         f"next:\n  {where}ragen play {options.name}:{cls}\n  ragen check {options.name}:{cls}\n"
-        f"  ragen rollout --config-name ./{options.name}\n  {pytest}python -m pytest {paths[1].name}"
+        f"  ragen rollout --config-name ./{options.name}\n  {pytest}python -m pytest {alone}{paths[1].name}"
     )
     return 0
 

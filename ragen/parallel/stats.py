@@ -220,6 +220,8 @@ class Gain:
         held: Reason other than cost that keeps all environments in the main process; "" for none.
         failures: How often an environment failed; what failed is not in ``sequential_s``.
         computed_s: Processor seconds of these resets and turns.
+        resets: Resets of single environments.
+        reset_s: Mean seconds of a reset, like ``turn_s``.
     """
 
     seconds: float = 0.0
@@ -233,10 +235,12 @@ class Gain:
     failures: int = 0
     queued_s: float = 0.0
     computed_s: float = 0.0
+    resets: int = 0
+    reset_s: float = 0.0
 
     def __add__(self, other: Gain) -> Gain:
         """Of two sets of environments that were played one after the other, such as for training and validation."""
-        turns = self.turns + other.turns
+        turns, resets = self.turns + other.turns, self.resets + other.resets
         return Gain(
             self.seconds + other.seconds,
             self.sequential_s + other.sequential_s,
@@ -249,6 +253,8 @@ class Gain:
             self.failures + other.failures,
             self.queued_s + other.queued_s,
             self.computed_s + other.computed_s,
+            resets,
+            (self.resets * self.reset_s + other.resets * other.reset_s) / resets if resets else 0.0,
         )
 
     def describe(self) -> str:
@@ -259,14 +265,18 @@ class Gain:
         is_busy = self.queued_s > NOTICED * self.sequential_s
         busy = f" ({duration(self.queued_s)} of it waiting for a processor of this busy machine)" if is_busy else ""
         if not self.workers:
-            turn = duration(self.turn_s)
-            spent = f"{duration(self.seconds)} in environments{busy}, {turn} a turn"
+            turn, reset = duration(self.turn_s), duration(self.reset_s)
+            mostly_resets = self.resets * self.reset_s > self.turns * self.turn_s and self.reset_s >= LONG_TURN
+            spent = (
+                f"{duration(self.seconds)} in environments{busy}, {turn} a turn{f', {reset} a reset' * mostly_resets}"
+            )
             if self.mode is False:
                 return f"kept in the main process, since use_multiprocessing is false: {spent}"
             if self.held:
                 return f"kept in the main process, since {self.held}: {spent}"
-            if self.turn_s >= LONG_TURN:
+            if self.turn_s >= LONG_TURN or mostly_resets:
                 turns = f"{self.turns} turns of {turn} on average" if self.turns > 1 else f"1 turn of {turn}"
+                turns = f"{self.resets} reset{'s' * (self.resets > 1)} of {reset}, {turns}" if mostly_resets else turns
                 left = "once that was known, moving them would have cost more than it saved"
                 return f"kept in the main process: {turns}; {left}"
             return f"kept in the main process: a turn costs {turn} on average, workers would cost more"
@@ -415,8 +425,7 @@ class Stats:
         played = {home_name(lane): tally for (_, lane), tally in self._tallies.items() if tally.turns or tally.resets}
         workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in played)
         turns, resets = self._seen()
-        later = [self._without_firsts(tag, seen) for tag, seen in turns.items()]
-        number, later_s = sum(number for number, _ in later), sum(seconds for _, seconds in later)
+        turn_s, reset_s = self._mean(True, turns), self._mean(False, resets)
         kinds, every = ((True, turns), (False, resets)), [*turns.values(), *resets.values()]
         own_s = sum(seen.own_s for seen in every)
         computed_s, queued_s = own_s - sum(seen.waited_s for seen in every), sum(seen.seconds for seen in every) - own_s
@@ -426,7 +435,7 @@ class Stats:
             seconds=self._passed_s,
             sequential_s=own_s + queued_s + self._overhead_s,
             turns=sum(seen.number for seen in turns.values()),
-            turn_s=later_s / number if number else 0.0,
+            turn_s=turn_s,
             workers=workers,
             main_took_part="main" in played,
             mode=mode,
@@ -434,11 +443,19 @@ class Stats:
             failures=self._failures,
             queued_s=queued_s,
             computed_s=computed_s,
+            resets=sum(seen.number for seen in resets.values()),
+            reset_s=reset_s,
         )
 
-    def _without_firsts(self, tag: str, seen: Spent) -> tuple[int, float]:
-        """How many turns followed the first one in a process, and their seconds; of all turns if none did."""
-        firsts = self._firsts[True, tag].values()
+    def _mean(self, are_turns: bool, seen: Mapping[str, Spent]) -> float:
+        """Mean seconds of a turn or a reset, without the first of each tag in each process."""
+        later = [self._without_firsts(are_turns, tag, each) for tag, each in seen.items()]
+        number = sum(number for number, _ in later)
+        return sum(seconds for _, seconds in later) / number if number else 0.0
+
+    def _without_firsts(self, are_turns: bool, tag: str, seen: Spent) -> tuple[int, float]:
+        """How many turns or resets followed the first one in a process, and their seconds; of all if none did."""
+        firsts = self._firsts[are_turns, tag].values()
         others = seen.number - len(firsts)
         return (others, seen.own_s - sum(firsts)) if others > 0 else (seen.number, seen.own_s)
 

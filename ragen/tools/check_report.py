@@ -199,7 +199,9 @@ def advise(
         of_groups = " and how large their groups are" if costs.load else ""
         reason = f"whether workers pay depends on how many environments there are{of_groups}, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{cost.capitalize()}: {reason}")
-    reason = f"Workers pay: {cost}. auto measures that in the first episode; true begins in workers."
+    reason = (
+        f"Workers pay: {cost}. auto measures that in the first episode; a cost_hint = 'heavy' in the class tells it."
+    )
     return report("parallel", "use_multiprocessing: auto", reason)
 
 

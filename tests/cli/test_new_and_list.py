@@ -192,3 +192,11 @@ def test_a_configuration_that_begins_with_verls_is_composed_where_verl_is_not_in
     lines = ["defaults: [ppo_trainer, envs]", "hydra: {searchpath: ['pkg://verl.trainer.config']}", "es_manager: {}"]
     (tmp_path / "mine.yaml").write_text("\n".join(lines))
     assert "es_manager" in load_config("mine", [], str(tmp_path))
+
+
+def test_in_a_clone_the_test_does_not_run_with_the_clones_settings(tmp_path, capsys):
+    (tmp_path / "clone" / "ragen").mkdir(parents=True)
+    (tmp_path / "clone" / "conftest.py").write_text("")
+    for name in ("elsewhere", "clone"):
+        assert main(["new", "my_env", "--folder", str(tmp_path / name)]) == 0
+        assert ("--noconftest test_my_env.py" in capsys.readouterr().out) == (name == "clone")

@@ -132,7 +132,10 @@ def test_the_command_groups_failures_by_what_ended_them(tmp_path, capsys):
         json.dumps({"agent_proxy.max_turn": 1, "agent_proxy.enable_think": True})
     )
     assert main([run]) == 0
-    table = capsys.readouterr().out.partition("Thoughts")[0].split("\n")[1:]
+    out, _, _ = capsys.readouterr().out.partition("Thoughts")
+    table, _, invalid = out.partition("\nReplies without a valid action")
+    assert invalid.startswith(", in all turns: 1; 1 named no action of the environment.\n")
+    table = table.split("\n")[1:]
     assert [re.split(r"\s{2,}", line.strip()) for line in table if line.strip()] == [
         ["Why 4 of 5 trajectories failed"],
         ["what happened", "trajectories", "example", "tags"],

@@ -66,6 +66,12 @@ LINES = [
     (Gain(0.3, 0.3, 40, 7.5e-3),
      "kept in the main process: 40 turns of 7.5 ms on average; once that was known, moving them "
      "would have cost more than it saved"),
+    (Gain(5.4, 5.4, 84, 57e-6, resets=28, reset_s=0.19),
+     "kept in the main process: 28 resets of 190 ms, 84 turns of 57 us on average; once that was known, moving them "
+     "would have cost more than it saved"),
+    (Gain(5.4, 5.4, 84, 57e-6, resets=28, reset_s=0.19, mode=False),
+     "kept in the main process, since use_multiprocessing is false: 5.4 s in environments, 57 us a turn, 190 ms a "
+     "reset"),
     (Gain(0.3, 0.3, 1, 0.3),
      "kept in the main process: 1 turn of 300 ms; once that was known, moving them would have cost more than it saved"),
     (Gain(0.1, 0.1, 40, 13e-6, mode=False),

@@ -32,7 +32,7 @@ from ragen.llm_agent.evaluation.collapse import (
     measured,
     sampled,
 )
-from ragen.llm_agent.evaluation.failures import FailureKind, failures_of
+from ragen.llm_agent.evaluation.failures import FailureKind, failures_of, faults_of
 from ragen.llm_agent.evaluation.results import independent
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -200,7 +200,8 @@ def run(options: argparse.Namespace, prog: str) -> int:
     scorer = _scorer(options.scorer, options.overrides) if _wants_scorer(options) and not unknown else None
     has_chats = all("messages" in record for record in records)
     tags = diagnose(records, scorer, options.samples, options.seed) if has_chats else []
-    failures = failures_of(episodes_of(records, path), About.of_folder(path).configuration)
+    episodes, configuration = episodes_of(records, path), About.of_folder(path).configuration
+    failures, faults = failures_of(episodes, configuration), faults_of(episodes, configuration)
     found = scan(records, scanners)
     notes = [told] if (told := unfinished(path, records)) else []
     notes += unknown
@@ -209,10 +210,18 @@ def run(options: argparse.Namespace, prog: str) -> int:
         about = {"run": str(path), "scorer": scorer.name if scorer else None, "seed": options.seed}
         scanned = {"scanners": found.as_json, "failed_scanners": found.failed, "without_texts": list(found.blind)}
         failed = [{"what": each.what, "said": each.said, "env_ids": _env_ids(each, records)} for each in failures]
-        print(json.dumps(about | {"failures": failed, "tags": tags, "notes": notes} | scanned, indent=1))
+        print(
+            json.dumps(
+                about | {"failures": failed, "invalid_replies": faults, "tags": tags, "notes": notes} | scanned,
+                indent=1,
+            )
+        )
         return 0
     console = new_console(is_plain=True)
     _print_failures(console, failures, records)
+    if faults:
+        told = ", ".join(f"{count:,} {fault}" for fault, count in faults.most_common())
+        console.print(f"\nReplies without a valid action, in all turns: {faults.total():,}; {told}.", soft_wrap=True)
     _print(console, tags, scorer, notes, found, len(records))
     return 0
 

@@ -63,6 +63,17 @@ def failures_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = 
     return sorted(kinds.values(), key=lambda kind: -len(kind.numbers))
 
 
+def faults_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = {}) -> Counter[str]:
+    """What was wrong with the replies without a valid action, in all turns that were played.
+
+    Args:
+        episodes: All episodes.
+        configuration: See :func:`failures_of`.
+    """
+    played = (turn for episode in episodes for turn in episode.turns[: -1 if episode.outcome == ENV_ERROR else None])
+    return Counter(_fault(turn.get("llm_response"), configuration) for turn in played if not turn["actions"])
+
+
 def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, str]:
     """A description of the failure, and the message."""
     if episode.outcome == ENV_ERROR:

@@ -71,18 +71,19 @@ def config_directory() -> Path:
 # Messages
 
 
-def refused(key: str, value: Any, expected: str) -> ConfigError:
+def refused(key: str, value: Any, expected: str, meant: str = "") -> ConfigError:
     """The error for a key with an invalid value.
 
     Args:
         key: The dotted key.
         value: The value.
         expected: A description of valid values.
+        meant: A suggestion, to follow the message; see :func:`.did_you_mean`.
     """
     value = Shown("null") if value is None else value
     if key.partition(".")[0] in _OF_MANAGERS:
-        return ConfigError(f"{key} = {in_short(value)}: expected {expected}.")
-    return ConfigError(f"configuration key {key!r} is {in_short(value)}; expected {expected}.")
+        return ConfigError(f"{key} = {in_short(value)}: expected {expected}.{meant}")
+    return ConfigError(f"configuration key {key!r} is {in_short(value)}; expected {expected}.{meant}")
 
 
 def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = "") -> None:
@@ -235,7 +236,9 @@ def choice(config: Any, key: str, default: Any, allowed: Collection[Any]) -> Any
             return value
     texts_alone = all(isinstance(each, str) for each in allowed)
     show = str if texts_alone and key.partition(".")[0] not in _OF_MANAGERS else _as_yaml
-    raise refused(key, value, f"one of {', '.join(map(show, allowed))}")
+    names = [each if isinstance(each, str) else _as_yaml(each) for each in allowed]
+    meant = did_you_mean(str(value), names)
+    raise refused(key, value, f"one of {', '.join(map(show, allowed))}", meant)
 
 
 def _as_yaml(value: Any) -> str:
@@ -253,7 +256,8 @@ def texts(config: Any, key: str, default: Any, allowed: Collection[str] | None =
         if not isinstance(value, str):
             raise refused(key, list(values), "a list of names")
         if allowed is not None and value not in allowed:
-            raise ConfigError(f"configuration key {key!r} has {value!r}; expected some of {', '.join(allowed)}.")
+            known, meant = ", ".join(allowed), did_you_mean(value, allowed)
+            raise ConfigError(f"configuration key {key!r} has {value!r}; expected some of {known}.{meant}")
     return tuple(values)
 
 

@@ -382,7 +382,7 @@ class EnvEngine(Closing):
 
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
-        return self.homes.reasons(self.stats_book.episode)
+        return self.homes.reasons(self.stats_book.costs())
 
     def gain(self) -> Gain:
         """The time that workers have saved since the engine was created."""

@@ -24,7 +24,7 @@ from ragen.parallel.placement import Limits, Placement, Spread
 from ragen.parallel.recovery import Rest
 from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.stats import QUARANTINE, Episode
+from ragen.parallel.stats import QUARANTINE, Episode, MeanCosts
 
 LONGEST_REASON = 200  # characters of why a tag does not work in a worker, in the line at the end of a rollout
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
@@ -224,8 +224,8 @@ class Homes:
         chosen = {spec.env_id for spec in self._placement.piece(episode, [each.spec for each in records], is_reset)}
         return [record for record in records if record.env_id in chosen]
 
-    def reasons(self, episode: Episode) -> dict[str, str]:
-        """Where each tag's environments live and why, by tag."""
+    def reasons(self, costs: Mapping[str, MeanCosts]) -> dict[str, str]:
+        """Where each tag's environments live and why, by tag; ``costs`` are what a turn and a reset cost."""
         records = self._records.values()
         in_lanes = {record.spec.tag for record in records if record.lane is not None}
         held: dict[str, str] = {}
@@ -235,7 +235,7 @@ class Homes:
         why = why_in_main(record.spec.env_type for record in records if self._is_sequential(record))
         held |= {record.spec.tag: why[record.spec.env_type] for record in records if record.spec.env_type in why}
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
-        return self._placement.reasons(in_lanes, held, episode)
+        return self._placement.reasons(in_lanes, held, costs)
 
     def held_in_main(self) -> str:
         """Why environments that are all in the main process must stay there, whatever they cost; "" if they need not.

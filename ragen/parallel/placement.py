@@ -53,7 +53,7 @@ from math import inf, sqrt
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.spec import EnvSpec, by_tag
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.stats import LATELY, CallTime, CostMeter, Episode, TagCosts
+from ragen.parallel.stats import LATELY, CallTime, CostMeter, Episode, MeanCosts, TagCosts
 from ragen.parallel.this_process import usable_cpus
 
 log = logging.getLogger(__name__)
@@ -733,17 +733,22 @@ class Placement:
         homes = self._follow("auto", bound_to_main)
         return {env_id: homes[env_id] for env_id in left if env_id in homes}  # branches stay where they were added
 
-    def reasons(self, in_lanes: Collection[str], held: Mapping[str, str], episode: Episode) -> dict[str, str]:
+    def reasons(
+        self, in_lanes: Collection[str], held: Mapping[str, str], costs: Mapping[str, MeanCosts]
+    ) -> dict[str, str]:
         """Where each tag's environments live and why, by tag.
 
         Args:
             in_lanes: Tags that live in workers.
             held: Reasons why tags must stay in main.
-            episode: Measurements of the current episode.
+            costs: What a turn and a reset cost, by tag.
         """
-        return {spec.tag: self._reason(spec, spec.tag in in_lanes, held, episode) for spec in self._specs}
+        return {
+            spec.tag: self._reason(spec, spec.tag in in_lanes, held, costs.get(spec.tag, MeanCosts()))
+            for spec in self._specs
+        }
 
-    def _reason(self, spec: EnvSpec, is_out: bool, held: Mapping[str, str], episode: Episode) -> str:
+    def _reason(self, spec: EnvSpec, is_out: bool, held: Mapping[str, str], costs: MeanCosts) -> str:
         where = "in workers" if is_out else "in main"
         if not is_out and spec.tag in held:
             return f"{where}: {held[spec.tag]}"
@@ -752,13 +757,14 @@ class Placement:
         if self._mode != "auto":
             return f"{where}: use_multiprocessing is {str(bool(self._mode)).lower()}"
         usual = self._meters[spec.tag].usual()
-        costs = (usual if usual.turns else episode.tags.get(spec.tag, TagCosts())).describe()
         if is_out:
             plan = self._state.now
             shared = f", and {plan.share:.0%} of them in main" if plan.share else ""
             hinted = "" if usual.turns or not self._hint(spec) else f"its class declares {self._hint(spec)}; "
-            return f"in {plan.lanes} worker{'s' * (plan.lanes != 1)}{shared}: {hinted}{costs}"
-        return f"{where}: {costs}" + (f"; {self._why_in_main(spec.tag)}" if usual.turns or self._state.starting else "")
+            return f"in {plan.lanes} worker{'s' * (plan.lanes != 1)}{shared}: {hinted}{costs.describe()}"
+        return f"{where}: {costs.describe()}" + (
+            f"; {self._why_in_main(spec.tag)}" if usual.turns or self._state.starting else ""
+        )
 
     def _why_in_main(self, tag: str) -> str:
         state = self._state

@@ -101,13 +101,30 @@ class TagCosts(NamedTuple):
         own = self.seconds - self.queued_s
         return 1.0 + (self.extra_s - self.waited_s) / own if own > 0 else 1.0
 
+
+class MeanCosts(NamedTuple):
+    """What a turn and a reset of an environment cost on an idle machine, without the first one in each process.
+
+    The last line of a run, the tables of ``-v``, ``ragen check`` and ``ragen list`` all show these figures: see
+    :meth:`.Spent.without` and :attr:`.Spent.mean_s`.
+
+    Attributes:
+        turn_s, reset_s: Mean seconds; 0 for what was never done.
+        waiting: The share of the time that was spent waiting for something else than a processor.
+    """
+
+    turn_s: float = 0.0
+    reset_s: float = 0.0
+    waiting: float = 0.0
+
     def describe(self) -> str:
         """The costs in words."""
-        if not self.turns:
+        if not self.turn_s:
             return "no turn measured yet"
-        turn = (self.seconds - self.reset_s) / self.turns
-        spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < BUSY else ""
-        return f"{duration(turn)} a turn, {duration(self.reset_s)} to reset all of them{spent}"
+        reset = f", {duration(self.reset_s)} a reset" if self.reset_s else ""
+        return f"{duration(self.turn_s)} a turn{reset}" + f", {self.waiting:.0%} of the time waiting" * (
+            self.waiting > 1 - BUSY
+        )
 
 
 @dataclass
@@ -425,7 +442,6 @@ class Stats:
         played = {home_name(lane): tally for (_, lane), tally in self._tallies.items() if tally.turns or tally.resets}
         workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in played)
         turns, resets = self._seen()
-        turn_s, reset_s = self._mean(True, turns), self._mean(False, resets)
         kinds, every = ((True, turns), (False, resets)), [*turns.values(), *resets.values()]
         own_s = sum(seen.own_s for seen in every)
         computed_s, queued_s = own_s - sum(seen.waited_s for seen in every), sum(seen.seconds for seen in every) - own_s
@@ -435,7 +451,7 @@ class Stats:
             seconds=self._passed_s,
             sequential_s=own_s + queued_s + self._overhead_s,
             turns=sum(seen.number for seen in turns.values()),
-            turn_s=turn_s,
+            turn_s=self._later(True, turns).mean_s,
             workers=workers,
             main_took_part="main" in played,
             mode=mode,
@@ -444,20 +460,25 @@ class Stats:
             queued_s=queued_s,
             computed_s=computed_s,
             resets=sum(seen.number for seen in resets.values()),
-            reset_s=reset_s,
+            reset_s=self._later(False, resets).mean_s,
         )
 
-    def _mean(self, are_turns: bool, seen: Mapping[str, Spent]) -> float:
-        """Mean seconds of a turn or a reset, without the first of each tag in each process."""
-        later = [self._without_firsts(are_turns, tag, each) for tag, each in seen.items()]
-        number = sum(number for number, _ in later)
-        return sum(seconds for _, seconds in later) / number if number else 0.0
+    def costs(self) -> dict[str, MeanCosts]:
+        """What a turn and a reset cost since the engine was made, by tag."""
+        turns, resets = self._seen()
+        costs = {}
+        for tag in {**resets, **turns}:
+            of_turns, of_resets = turns.get(tag, Spent()), resets.get(tag, Spent())
+            turn, reset = self._later(True, {tag: of_turns}), self._later(False, {tag: of_resets})
+            costs[tag] = MeanCosts(turn.mean_s, reset.mean_s, 1.0 - of_resets.also(of_turns).busy)
+        return costs
 
-    def _without_firsts(self, are_turns: bool, tag: str, seen: Spent) -> tuple[int, float]:
-        """How many turns or resets followed the first one in a process, and their seconds; of all if none did."""
-        firsts = self._firsts[are_turns, tag].values()
-        others = seen.number - len(firsts)
-        return (others, seen.own_s - sum(firsts)) if others > 0 else (seen.number, seen.own_s)
+    def _later(self, are_turns: bool, seen: Mapping[str, Spent]) -> Spent:
+        """Turns or resets of tags, without the first of each tag in each process."""
+        later = Spent()
+        for tag, each in seen.items():
+            later = later.also(each.without(self._firsts[are_turns, tag].values()))
+        return later
 
     def _loaded_again(self, are_turns: bool, tag: str, seen: Spent) -> float:
         """Seconds by which the first ones in all processes but one took longer than others: what each process loads."""

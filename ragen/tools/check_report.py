@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ragen.errors import without_values
 from ragen.output import Trimmed
 from ragen.parallel.placement import ITEM_S, MESSAGE_S
+from ragen.parallel.stats import duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,10 +62,12 @@ class EnvCosts:
     """The costs of an environment; the turn is 0 if it was not measured.
 
     Attributes:
-        build, reset, turn: Seconds: means over an episode, of medians over several lifetimes.
+        build: Seconds: the median of several lifetimes.
+        reset, turn: Mean seconds, as in :class:`~ragen.parallel.stats.MeanCosts`.
         load: Seconds in which a member of a group loads what the first one saved after its reset; 0 if it is reset.
         busy: The fraction of a turn in which it or a child process computes rather than waits. Time queued for a
             processor of a busy machine counts as neither.
+        turns: Turns that shared a reset: the mean length of the episodes that were played.
     """
 
     build: float = 0.0
@@ -72,6 +75,7 @@ class EnvCosts:
     turn: float = 0.0
     busy: float = 1.0
     load: float = 0.0
+    turns: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class CheckReport:
             if self.costs.load:
                 seconds["reset, loaded"] = self.costs.load
             costs = Table(*seconds, "computing", title="Costs", title_justify="left")
-            costs.add_row(*map(in_words, seconds.values()), f"{self.costs.busy:.0%}")
+            costs.add_row(*map(duration, seconds.values()), f"{self.costs.busy:.0%}")
             yield Trimmed(costs)
         reason = escape(self.reason)
         if self.ok:
@@ -158,10 +162,8 @@ class CheckReport:
             yield f"[bold]fix this first:[/bold] {reason}"
 
 
-def advise(
-    env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turns: int, is_exercised: bool = True
-) -> CheckReport:
-    """Derive the advice from findings and costs; a reset's cost is spread over the ``turns`` of an episode.
+def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, is_exercised: bool = True) -> CheckReport:
+    """Derive the advice from findings and costs.
 
     ``is_exercised`` is false if generic texts alone were played, none of which was said to be a valid action.
     """
@@ -175,11 +177,12 @@ def advise(
     for found in findings.values():
         if found.status == "main":
             return report("sequential", sequential, f"It must stay in the main process: {found.text}.")
-    share = costs.turn + costs.reset / turns
-    least = costs.turn + (costs.load or costs.reset) / turns
-    cost = f"a turn takes about {in_words(share)}, including its share of resets"
+    share = costs.turn + costs.reset / costs.turns
+    least = costs.turn + (costs.load or costs.reset) / costs.turns
+    resets = f"its share of a reset every {costs.turns:.3g} turns" if costs.turns > 1 else "a reset"
+    cost = f"a turn takes about {duration(share)}, including {resets}"
     if costs.load:
-        cost += f", and {in_words(least)} in the members of a group that load the first one's reset"
+        cost += f", and {duration(least)} in the members of a group that load the first one's reset"
     if share < CHEAP and not is_exercised:
         reason = (
             f"{cost[0].upper()}{cost[1:]}, but with generic texts, which may not be valid actions: define "
@@ -227,9 +230,3 @@ def _found_before(findings: Mapping[str, Finding]) -> dict[str, str]:
     causes = {check: without_values(found.cause) for check, found in findings.items() if found.cause}
     first = {cause: check for check, cause in reversed(causes.items())}
     return {check: first[cause] for check, cause in causes.items() if first[cause] != check}
-
-
-def in_words(seconds: float) -> str:
-    """Seconds in a suitable unit."""
-    size, unit = (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
-    return f"{seconds / size:.3g} {unit}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from ragen.commands import counted
@@ -17,12 +16,12 @@ from ragen.errors import ReturnError
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
-from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.episode.pickled import PickledSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
-from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise, in_words
+from ragen.parallel.stats import duration
+from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise
 from ragen.tools.examples import TEXTS, checked_example, gives_examples
 from ragen.tools.probe import Probe
 from ragen.tools.recording import (
@@ -139,7 +138,7 @@ class Examination:
                 findings[check] = finding = self._found(check, look)
                 if check in ESSENTIAL and finding.status != "ok" and not self._plan:
                     break
-        return advise(self._spec.env_type, findings, self._costs, self._turns, self._is_exercised)
+        return advise(self._spec.env_type, findings, self._costs, self._is_exercised)
 
     def _found(self, check: str, look: Callable[[], Finding]) -> Finding:
         if check in NEEDS_REPLAYS and not self._replays:
@@ -364,8 +363,8 @@ class Examination:
                 if is_dear
                 else ""
             )
-            lost = f"lost environments are replayed, at {in_words(self._costs.turn)} a turn"
-            text = f"no snapshots: {lost}; every member of a group is reset, in {in_words(self._costs.reset)}"
+            lost = f"lost environments are replayed, at {duration(self._costs.turn)} a turn"
+            text = f"no snapshots: {lost}; every member of a group is reset, in {duration(self._costs.reset)}"
             return Finding("note" if is_dear else "ok", text, fix)
         spec = replace(self._spec, env_id=_LEADER, group_id=_GROUPS[_LEADER])
         count = len(self._episode[1]) - 1
@@ -469,27 +468,26 @@ class Examination:
         load = Rebuild.of([replace(self._spec, env_id=_OTHER)], [])
         build = Call([(_OTHER, _BUILD)])
         episodes = [(self._resets(seed), self._turns_of(turns)) for seed, turns in self._plan.items() if turns]
-        given: dict[Order, list[list[Outcome]]] = defaultdict(list)
+        built: list[float] = []
+        resets = plays = Spent()
         folders: list[dict[str, int]] = []
-        end, spent = time.monotonic() + self._budget, Spent()
+        end = time.monotonic() + self._budget
         while len(folders) < most and (not folders or time.monotonic() < end):
             reset, play = episodes[len(folders) % len(episodes)]  # what turns cost may differ between seeds
-            for order in (load, build, reset, play, Unload([_OTHER])):
-                given[order].append(self._here.do(order))
-                if order is play:
-                    spent = spent.also(self._here.spent[self._spec.tag])
+            self._here.do(load)
+            built.append(self._here.do(build)[0].seconds)
+            first = self._spent_on(reset)
+            resets = resets.also(first.without([first.first_own]))  # it may build what the object keeps
+            plays = plays.also(self._spent_on(play))
+            self._here.do(Unload([_OTHER]))
             folders.append(self._ask("working_directory"))
-
-        def seconds(*orders: Order) -> float:
-            """The mean of all but the first of each batch, whose caches are cold; each is the median of its lives."""
-            batches = [
-                [median(one.seconds for one in alike) for alike in zip(*given[order], strict=False)] for order in orders
-            ]
-            return fmean(each for batch in batches for each in batch[1:] or batch)
-
-        resets, plays = zip(*episodes[: len(folders)], strict=True)
-        self._costs = EnvCosts(seconds(build), seconds(*resets), seconds(*plays), min(1.0, spent.busy))
+        turns, busy = plays.number / len(folders), min(1.0, plays.busy)
+        self._costs = EnvCosts(median(built), resets.mean_s, plays.mean_s, busy, turns=turns)
         return folders
+
+    def _spent_on(self, order: Order) -> Spent:
+        self._here.do(order)
+        return self._here.spent[self._spec.tag]
 
     def _resets(self, seed: int) -> Reset:
         return Reset([ResetOrder(_OTHER, each, OPTIONS) for each in (seed + 3, seed + 2, seed + 1, seed)])

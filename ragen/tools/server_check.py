@@ -24,7 +24,8 @@ from typing import Any, TypeVar
 
 from ragen.env.openenv.wire import LOST, REFUSED, TIMEOUT, Actions, Connection, Facts, auth_headers, base_url
 from ragen.errors import OpenEnvError, in_contrast, in_short
-from ragen.tools.check_report import CheckReport, EnvCosts, Finding, in_words, to_fix
+from ragen.parallel.stats import duration
+from ragen.tools.check_report import CheckReport, EnvCosts, Finding, to_fix
 
 T = TypeVar("T")
 
@@ -174,7 +175,7 @@ class _ServerCheck:
         if self._refused >= turns:
             fix = "Give actions that it accepts with --actions; those with several fields as JSON objects."
             return Finding("fail", f"none of {turns} actions was accepted: {in_short(self._first[1][-1])}", fix)
-        text = f"{len(self._plans)} episodes, {turns} turns, {in_words((self._played - begin) / calls)} per call"
+        text = f"{len(self._plans)} episodes, {turns} turns, {duration((self._played - begin) / calls)} per call"
         return Finding("ok", f"{text}; {self._refused} actions were refused" if self._refused else text)
 
     def _seeds_decide(self) -> Finding:

@@ -1,11 +1,15 @@
 """Two models compared seed by seed, from the records of their trajectories."""
 
 import json
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from ragen.llm_agent.evaluation.compare import (
+    Comparison,
     compare,
+    comparison_tables,
     every_two,
     line_up,
     main,
@@ -65,7 +69,7 @@ def test_episodes_of_one_model_alone_and_those_without_a_reply_are_left_out():
     pairs, left_out = pair_up(a, b)
     assert [pair.seed for pair in pairs] == [100, 101]
     assert left_out.describe() == (
-        "Left out: 2 episodes (not played by all of the runs) and 1 episode (a prompt has no reply, or the environment "
+        "Left out: 2 episodes (not played by every run) and 1 episode (a prompt has no reply, or the environment "
         "failed)."
     )
 
@@ -102,7 +106,7 @@ def test_the_command_prints_a_table_and_the_seeds(tmp_path, capsys, monkeypatch)
     b = write(tmp_path / "b.jsonl", records("110"))
     assert main([a, b, "--seeds"]) == 0
     out = capsys.readouterr().out
-    assert "66.7%" in out and "1 episode (not played by all of" in " ".join(out.split()) and "seeds A:B" in out
+    assert "66.7%" in out and "1 episode (not played by every" in " ".join(out.split()) and "seeds A:B" in out
 
 
 @pytest.mark.parametrize(
@@ -122,6 +126,23 @@ def test_bad_files_are_one_sentence_and_exit_code_2(content, said, tmp_path, cap
     assert main([write(tmp_path / "a.jsonl", records("1")), str(tmp_path / "b.jsonl")]) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
+
+
+def test_a_misspelled_folder_is_suggested_as_the_user_named_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/clever").mkdir(parents=True)
+    write(tmp_path / "runs/clever/rollouts.jsonl", records("1"))
+    assert main(["runs/clever", "runs/clevr"]) == 2
+    assert "Did you mean 'runs/clever'?" in capsys.readouterr().err
+    assert main(["runs/clever", "rnus/clever/rollouts.jsonl"]) == 2
+    assert "expected the folder of a run, or its rollouts.jsonl.\n" in capsys.readouterr().err
+
+
+def test_a_difference_that_rounds_to_zero_has_no_minus():
+    tables = comparison_tables([Comparison("A", 9, 0.1, 0.1 - 1e-9, -1e-9, 0.1, 0, 0, 1.0)], ["a", "b"], 120)
+    console = Console(file=StringIO(), width=120)
+    console.print(*tables)
+    assert "+0.0%" in console.file.getvalue() and "-0.0%" not in console.file.getvalue()
 
 
 def test_episodes_that_one_of_several_models_lacks_are_left_out_for_all():

@@ -265,6 +265,8 @@ def test_episodes_of_a_seed_that_differ_after_the_same_actions_are_found():
         episode(5, ["t", "a"], [["Up"]]),
     ]
     assert [(each.env_id, each.turn) for each in SCANNERS["not reproducible"](records)] == [(2, 3), (5, 1)]
+    long = [episode(n, [f"{'the same ' * 99}{n}{' again' * 99}"], []) for n in range(2)]
+    assert "same 1 again" in next(iter(SCANNERS["not reproducible"](long))).excerpt
 
 
 def test_the_line_counts_trajectories_and_not_findings():

@@ -246,6 +246,7 @@ def test_a_prompt_that_names_no_actions_is_answered_all_the_same():
         (["actor.scripted.malformed=0.6", "actor.scripted.random=0.6"], "sum is at most 1"),
         (["actor.scripted.seed=x"], "'actor.scripted.seed' is 'x'; expected a whole number"),
         (["actor.backend=nope"], "'actor.backend' is 'nope'; expected one of"),
+        (["actor.backend=openia"], "Did you mean 'openai'?"),
         (["actor.backend='no.such.module:Class'"], "cannot be imported"),
     ],
 )

@@ -17,7 +17,7 @@ from ragen.parallel.placement import (
     decide,
     first_look,
 )
-from ragen.parallel.stats import CallTime, CostMeter, Episode, TagCosts
+from ragen.parallel.stats import CallTime, CostMeter, Episode, MeanCosts, TagCosts
 
 LIMITS = Limits(4, cpus=2)
 MS = 1e-3
@@ -397,17 +397,13 @@ def test_what_took_longest_says_nothing_of_what_is_usual(seen, usual):
 @pytest.mark.parametrize(
     ("why", "costs", "text"),
     [
-        ("nothing was measured", TagCosts(), "no turn measured yet"),
-        ("it computes", costs(0.1, 100), "1.0 ms a turn, 0.0 us to reset all of them"),
-        (
-            "it waits",
-            costs(0.1, 100, 0.05),
-            "1.0 ms a turn, 0.0 us to reset all of them, 50% of the time waiting",
-        ),
-        ("the machine is busy", costs(0.1, 100, queued_s=0.09), "1.0 ms a turn, 0.0 us to reset all of them"),
+        ("nothing was measured", MeanCosts(), "no turn measured yet"),
+        ("no reset was measured", MeanCosts(1e-3), "1.0 ms a turn"),
+        ("it computes", MeanCosts(1e-3, 2e-3, 0.05), "1.0 ms a turn, 2.0 ms a reset"),
+        ("it waits", MeanCosts(1e-3, 2e-3, 0.5), "1.0 ms a turn, 2.0 ms a reset, 50% of the time waiting"),
     ],
 )
-def test_costs_in_words_tell_waiting_from_standing_in_line(why, costs, text):
+def test_costs_in_words_tell_waiting_from_computing(why, costs, text):
     assert costs.describe() == text, why
 
 

@@ -88,6 +88,17 @@ LINES = [
 ]  # fmt: skip
 
 
+def test_what_a_tag_is_said_to_cost_is_what_the_last_line_says():
+    specs = [EnvSpec.of(Walk, None, env_id=n, tag="Walk") for n in range(4)]
+    with EnvEngine(specs, Settings(use_lanes=True, max_workers=2)) as engine:
+        for _ in range(2):
+            engine.reset(dict.fromkeys(range(4), 1))
+            engine.play({n: Turn(("go",), 1) for n in range(4)})
+        costs, gain = engine.stats_book.costs()["Walk"], engine.gain()
+    assert (costs.turn_s, costs.reset_s) == (gain.turn_s, gain.reset_s)
+    assert 0 < costs.turn_s < 1 and 0 < costs.reset_s < 1
+
+
 @pytest.mark.parametrize(("gain", "line"), LINES)
 def test_the_line_says_who_played_what_it_took_and_whether_that_paid(gain, line):
     assert gain.describe() == line

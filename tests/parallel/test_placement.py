@@ -8,6 +8,7 @@ from ragen.parallel.episode.clock import Usage, spent_on
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.placement import CallTime, Episode, Limits, Placement, local_share, spread
+from ragen.parallel.stats import MeanCosts
 from support.simulated_machine import Machine, Simulation, Tag
 
 
@@ -112,49 +113,48 @@ def test_a_first_turn_that_seems_cheap_is_looked_at_twice_since_heavy_turns_may_
 def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
     simulation = Simulation({"Heavy": Tag(16, 2e-3), "Cheap": Tag(16, 2e-6), "Kept": Tag(4, 2e-6)}, sequential=["kept"])
     simulation.run(5)
-    reasons = simulation.placement.reasons({"Heavy"}, {}, Episode())
-    assert reasons["Heavy"] == "in 1 worker, and 50% of them in main: 2.0 ms a turn, 0.0 us to reset all of them"
+    costs = {"Heavy": MeanCosts(2e-3, 1e-2), "Cheap": MeanCosts(2e-6)}
+    reasons = simulation.placement.reasons({"Heavy"}, {}, costs)
+    assert reasons["Heavy"] == "in 1 worker, and 50% of them in main: 2.0 ms a turn, 10 ms a reset"
     assert reasons["Cheap"].startswith("in main: 2.0 us a turn")
     assert reasons["Kept"] == "in main: named by sequential_env_types"
-    assert simulation.placement.reasons((), {"Heavy": "does not work in a worker"}, Episode())["Heavy"].startswith(
+    assert simulation.placement.reasons((), {"Heavy": "does not work in a worker"}, {})["Heavy"].startswith(
         "in main: does not"
     )
     simulation.placement.at_switch(True)
-    assert simulation.placement.reasons({"Heavy"}, {}, Episode())["Heavy"] == "in workers: use_multiprocessing is true"
+    assert simulation.placement.reasons({"Heavy"}, {}, costs)["Heavy"] == "in workers: use_multiprocessing is true"
 
 
 @pytest.mark.parametrize(
     ("why", "turn", "waits", "machine", "episodes", "text"),
     [
-        (
-            "cheap",
-            2e-6,
-            0.0,
-            Machine(),
-            3,
-            "2.0 us a turn, 0.0 us to reset all of them; workers would save less",
-        ),
+        ("cheap", 2e-6, 0.0, Machine(), 3, "2.0 us a turn; workers would save less"),
         ("slower in workers", 3e-4, 0.0, Machine(slowness=9.0, start=0), 6, "; workers were slower"),
         ("not up", 1e-2, 1.0, Machine(start=9e9), 3, "100% of the time waiting; 16 workers are starting"),
-        ("waiting", 1e-2, 1.0, Machine(), 3, "in 16 workers, and 6% of them in main: 10 ms a turn, 0.0 us"),
+        (
+            "waiting",
+            1e-2,
+            1.0,
+            Machine(),
+            3,
+            "in 16 workers, and 6% of them in main: 10 ms a turn, 100% of the time waiting",
+        ),
     ],
 )
 def test_a_reason_says_what_was_measured_and_what_follows(why, turn, waits, machine, episodes, text):
     simulation = Simulation({"Tag": Tag(32, turn, waits=waits)}, machine, workers=16)
     simulation.run(episodes)
     out = {"Tag"} if simulation.out()["Tag"] else set()
-    assert text in simulation.placement.reasons(out, {}, Episode())["Tag"], why
+    assert text in simulation.placement.reasons(out, {}, {"Tag": MeanCosts(turn, waiting=waits)})["Tag"], why
 
 
 def test_a_reason_in_the_first_episode_is_what_it_has_shown_so_far_or_what_the_class_declares():
     placement = Placement(specs(hint="heavy"), [], Limits(8, 2))
     placement.at_reset("auto", Episode())
     hinted = "in 1 worker, and 50% of them in main: its class declares cost_hint = 'heavy'; "
-    assert placement.reasons({"Tag"}, {}, Episode()) == {"Tag": hinted + "no turn measured yet"}
-    episode = Episode()
-    episode.add({"Tag": spent_on([0.02] * 16, Usage(0.016, 0.304), 0.32)}, are_turns=True)
-    measured = "20 ms a turn, 0.0 us to reset all of them, 95% of the time waiting"
-    assert placement.reasons({"Tag"}, {}, episode) == {"Tag": hinted + measured}
+    assert placement.reasons({"Tag"}, {}, {}) == {"Tag": hinted + "no turn measured yet"}
+    costs = {"Tag": MeanCosts(0.02, waiting=0.95)}
+    assert placement.reasons({"Tag"}, {}, costs) == {"Tag": hinted + "20 ms a turn, 95% of the time waiting"}
 
 
 def test_environments_are_spread_evenly_with_groups_whole():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.errors import ConfigError, install_command
+from ragen.errors import ConfigError, did_you_mean, install_command
 from ragen.extras import EXTRAS, missing, needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.config.generation import Generation
@@ -52,7 +52,7 @@ def backend_class(name: str) -> type[Backend]:
     if ":" not in path:
         raise ConfigError(
             f"configuration key 'actor.backend' is {name!r}; expected one of {', '.join(sorted(BACKENDS))}, "
-            "or 'package.module:Class'."
+            f"or 'package.module:Class'.{did_you_mean(name, BACKENDS)}"
         )
     if name in EXTRAS and (lacking := missing(name)):
         raise ConfigError(

@@ -101,7 +101,7 @@ class LeftOut(NamedTuple):
     def describe(self) -> str:
         """The counts in a sentence; empty if there are none."""
         reasons = {
-            "not played by all of the runs": self.not_played,
+            "not played by every run": self.not_played,
             "a prompt has no reply, or the environment failed": self.not_judged,
         }
         told = [f"{counted(count, 'episode', 'episodes')} ({why})" for why, count in reasons.items() if count]
@@ -190,8 +190,8 @@ def comparison_tables(results: Sequence[Comparison], names: Sequence[str], width
         "pairs": [str(one.pairs) for one in results],
         "A": [f"{one.a:.1%}" for one in results],
         "B": [f"{one.b:.1%}" for one in results],
-        "B - A": [f"{one.b - one.a:+.1%}" for one in results],
-        "95% interval": [f"{one.low:+.1%} .. {one.high:+.1%}" for one in results],
+        "B - A": [f"{one.b - one.a:+z.1%}" for one in results],
+        "95% interval": [f"{one.low:+z.1%} .. {one.high:+z.1%}" for one in results],
         "seeds A:B": [f"{one.only_a}:{one.only_b}" for one in results],
         "p": [shown_p(one.p) for one in results],
     }
@@ -244,8 +244,8 @@ def tables_of_twos(runs: Sequence[Sequence[Record]], names: Sequence[str], width
     """A row for each two runs; see :func:`every_two`, and :func:`board` for the arguments."""
     twos = every_two(runs)
     columns = {
-        "B - A": [f"{one.b - one.a:+.1%}" for _, _, one, _ in twos],
-        "95% interval": [f"{one.low:+.1%} .. {one.high:+.1%}" for _, _, one, _ in twos],
+        "B - A": [f"{one.b - one.a:+z.1%}" for _, _, one, _ in twos],
+        "95% interval": [f"{one.low:+z.1%} .. {one.high:+z.1%}" for _, _, one, _ in twos],
         "seeds A:B": [f"{one.only_a}:{one.only_b}" for _, _, one, _ in twos],
         "p": [shown_p(one.p) for _, _, one, _ in twos],
         "p of all": [shown_p(p) for _, _, _, p in twos],

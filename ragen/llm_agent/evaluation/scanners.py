@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from ragen.commands import counted
-from ragen.errors import described_with_place, in_short
+from ragen.errors import around_difference, described_with_place, in_short
 from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.config.context import MAX_MODEL_LEN
@@ -161,9 +161,9 @@ def unequal_episodes(records: Sequence[Record]) -> Iterator[Finding]:
     for record in records:
         played = ""
         for turn, state in enumerate(states_shown(record), 1):
-            if known.setdefault((record["tag"], record["seed"], played), state) != state:
+            if (other := known.setdefault((record["tag"], record["seed"], played), state)) != state:
                 why = "another state than in an episode of the same seed with the same actions"
-                yield Finding(record["env_id"], why, turn, _excerpt(state))
+                yield Finding(record["env_id"], why, turn, around_difference(state, other, _LONGEST)[0])
                 break
             played += json.dumps(record["actions"][turn - 1 : turn], default=str)
 

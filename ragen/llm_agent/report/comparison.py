@@ -89,13 +89,13 @@ def _results(results: Sequence[Any]) -> str:
 
 
 def _tag_row(one: Any) -> str:
-    difference, interval = one.b - one.a, f"{one.low:+.1%} to {one.high:+.1%}"
+    difference, interval = one.b - one.a, f"{one.low:+z.1%} to {one.high:+z.1%}"
     cells = (
         ("pairs", f"{one.pairs}"),
         ("A", f"{one.a:.1%}"),
         ("B", f"{one.b:.1%}"),
         ("", two_bars(one.a, one.b)),
-        ("B - A", f'{difference:+.1%}<br><span class="soft">{interval}</span>'),
+        ("B - A", f'{difference:+z.1%}<br><span class="soft">{interval}</span>'),
         ("", difference_bar(one.low, difference, one.high, interval)),
         ("seeds A:B", f"{one.only_a}:{one.only_b}"),
         ("p", shown(shown_p(one.p))),

@@ -236,7 +236,8 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
         lines.append("all of them are finished, so no request is sent; resume=false starts over")
     elif kept or replies:
         known = f", and {counted(replies, 'reply is', 'replies are')} recorded" if replies else ""
-        lines.append(f"{kept} of them are already finished{known}; continuing with the rest")
+        are = "is" if kept == 1 else "are"
+        lines.append(f"{kept} of them {are} already finished{known}; continuing with the rest")
     print(*lines, sep="\n", file=sys.stderr)
 
 

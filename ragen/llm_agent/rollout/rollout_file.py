@@ -24,7 +24,7 @@ from typing import Any, TextIO
 import ragen
 from ragen.closing import Closing
 from ragen.commands import counted
-from ragen.errors import ConfigError, StorageError, shown_path
+from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path
 from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
@@ -292,8 +292,11 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         *lines, rest = path.read_bytes().split(b"\n")
     except OSError as error:
+        folder = path.parent if path.name == ROWS else path  # which may not be there either
+        beside = [each.name for each in folder.parent.iterdir() if each.is_dir()] if folder.parent.is_dir() else []
+        meant = "" if folder.exists() else did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}."
+            f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}.{meant}"
         ) from error
     records = [_record(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     try:

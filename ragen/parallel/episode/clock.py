@@ -18,7 +18,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +81,20 @@ class Spent(NamedTuple):
             self.extra_s + extra_s,
             self.first_own if self.number else first_own,
         )
+
+    def without(self, firsts: Collection[float]) -> Spent:
+        """Without the first ones of processes, of so many seconds each (``first_own``); the same if no others are left.
+
+        What remains cost what further ones will: modules are imported, caches are filled.
+        """
+        if len(firsts) >= self.number:
+            return self
+        return self._replace(number=self.number - len(firsts), own_s=self.own_s - sum(firsts))
+
+    @property
+    def mean_s(self) -> float:
+        """Mean seconds of one of them, without the time queued for a processor; 0 if there were none."""
+        return self.own_s / self.number if self.number else 0.0
 
     @property
     def usual_s(self) -> float:

@@ -119,6 +119,14 @@ def test_an_environment_is_solved_from_its_prompts_alone(tag, turns, least):
     assert all(state["penalty"] == 0 for state in states)
 
 
+def test_every_episode_of_the_default_evaluation_can_be_won():
+    overrides = [*THOUGHTFUL, "actor.backend=scripted", "actor.model=null", "es_manager.use_multiprocessing=false"]
+    config = composed("evaluate_api_llm", overrides)
+    states = Game(config).play(create_backend(config), config.agent_proxy.max_turn)
+    lost = [(state["tag"], state["env_id"]) for state in states if not state["metrics"][f"{state['tag']}/success"]]
+    assert len(states) == 256 and lost == []
+
+
 def test_2048_is_played_without_a_wasted_move():
     config = config_of("game_2048", groups=2, overrides=THOUGHTFUL)
     for state in Game(config).play(create_backend(config), 30):

@@ -278,9 +278,9 @@ def rows_of(run: Path) -> Path:
 
 
 def name_of(run: Path) -> str:
-    """The name of a run, that of its folder."""
+    """The name of a run: that of its folder, which in a sweep over models is ``actor.model=NAME``."""
     folder = run if run.is_dir() else run.parent
-    return folder.resolve().name or "run"
+    return folder.resolve().name.removeprefix("actor.model=") or "run"
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

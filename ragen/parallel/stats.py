@@ -284,9 +284,8 @@ class Gain:
         if not self.workers:
             turn, reset = duration(self.turn_s), duration(self.reset_s)
             mostly_resets = self.resets * self.reset_s > self.turns * self.turn_s and self.reset_s >= LONG_TURN
-            spent = (
-                f"{duration(self.seconds)} in environments{busy}, {turn} a turn{f', {reset} a reset' * mostly_resets}"
-            )
+            resets = f", {reset} a reset" if self.resets else ""
+            spent = f"{duration(self.seconds)} in environments{busy}, {turn} a turn{resets}"
             if self.mode is False:
                 return f"kept in the main process, since use_multiprocessing is false: {spent}"
             if self.held:

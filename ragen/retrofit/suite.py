@@ -181,18 +181,17 @@ class Verdict:
 
     def __str__(self) -> str:
         name = f"  {self.played.tag:24} {self.played.mode:5} "
+        env_type, settings = self.played.entry["env_type"], self.played.entry.get("env_config") or {}
+        check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
+        cause = f"With --keep, `{check}` in the checkout looks for the cause"
         if self.unrepeated:
-            env_type = self.played.entry["env_type"]
-            settings = self.played.entry.get("env_config") or {}
-            check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
             return beside(
                 name,
                 f"NOT REPRODUCIBLE {env_type}: {self.unrepeated}. Nothing can be compared with it: seed its "
-                "generators in reset(seed), and keep nothing in its module. With --keep, "
-                f"`{check}` in the checkout looks for the cause",
+                f"generators in reset(seed), and keep nothing in its module. {cause}",
             )
         if self.differences:
-            return beside(name, f"DIFFERS {'; '.join(self.differences)}")
+            return beside(name, f"DIFFERS {'; '.join(self.differences)}. {cause}")
         if self.skipped:
             return beside(name, self.skipped)
         equal = "equal, also to its own manager's" if self.own else "equal"

@@ -493,7 +493,8 @@ class Examination:
         return Reset([ResetOrder(_OTHER, each, OPTIONS) for each in (seed + 3, seed + 2, seed + 1, seed)])
 
     def _turns_of(self, turns: Turns) -> Play:
-        return Play([(_OTHER, Turn(actions, MANY_ACTIONS)) for actions in turns])
+        """One action a turn, as ``ragen list`` plays."""
+        return Play([(_OTHER, Turn(actions[:1], MANY_ACTIONS)) for actions in turns])
 
     def _stays_small(self) -> Finding:
         """Check memory over three batches of resets, of which the first may fill caches."""

@@ -564,6 +564,7 @@ def test_differences_are_wrapped_beside_their_tag_on_a_terminal_and_are_one_line
     tag = Played("Walk", "val", {"env_type": "walk"}, {"train": 1}, -0.1)
     told = str(Verdict(tag, differences=["in workers: episode 1, turn 2: the reward was 1.0 and is now 2.0"] * 5))
     assert "\n" not in told and told.startswith(f"  {'Walk':24} val   DIFFERS in workers: ")
+    assert told.endswith("With --keep, `python -m ragen.tools.check walk` in the checkout looks for the cause")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     lines = str(Verdict(tag, differences=["in workers: the reward was 1.0 and is now 2.0"] * 5)).splitlines()

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from os import PathLike
 from typing import Any
@@ -130,6 +130,9 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     env_groups, group_size = (count(config, f"{where}.{name}", low=1) for name in ("env_groups", "group_size"))
     tags = _tags(config, where, env_groups)
     entries = _entries(config, tags, group_size, generation)
+    used = {entry.spec.env_type for entry in entries}
+    engine = _engine_settings(config, used, max_turn)
+    kept = dict.fromkeys((*engine.sequential_env_types, *staying_in_main(used)))
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
@@ -138,7 +141,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         format_penalty=number(config, "es_manager.format_penalty", -0.1),
         generation=generation,
         base_seed=count(config, f"seed.{mode}", None),
-        engine=_engine_settings(config, {entry.spec.env_type for entry in entries}, max_turn),
+        engine=replace(engine, sequential_env_types=tuple(kept)),
         crash_report_dir=_folder(config, "es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
         env_state_hash=setting(config, "es_manager.env_state_hash", bool, False),
     )
@@ -372,7 +375,7 @@ class _EntryBuilder:
 
 
 def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
-    """The listed types, and those that must stay in the main process.
+    """The listed types.
 
     The class of a registered type that no tag uses is not imported: its packages need not be installed.
 
@@ -387,7 +390,7 @@ def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
             own = setting(config, f"custom_envs.{env_type}.env_type", str, "") if env_type.isidentifier() else ""
             meant = f"{env_type!r} is a tag; its type is {own!r}." if own else error
             raise UnknownEnvError(f"es_manager.sequential_env_types: {meant}") from None
-    return (*types, *(each for each in staying_in_main(used) if each not in types))
+    return types
 
 
 def _engine_settings(config: Any, used: set[str], max_turn: int | None) -> Settings:

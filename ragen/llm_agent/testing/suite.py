@@ -194,9 +194,13 @@ def run(check: Check, size: Size) -> Report:
     if check.waits or check.disturb is not None:
         settings["crash_report_dir"] = None  # what fails then is meant to
     got, finding = _played(check, size, settings, examples, check.disturb, check.finding)
-    difference = str(expected.first_difference(got) or finding)
+    differs = expected.first_difference(got)
+    difference = str(differs or finding)
     if difference and (own := expected.first_difference(_played(check, size, in_main, examples)[0])):
-        difference = f"not reproducible: the main process played it twice, and {own}; `ragen check` looks for the cause"
+        difference = f"not reproducible: the main process played it twice, and {own}"
+        differs = own
+    if differs:
+        difference += "; `ragen check` looks for the cause"
     unproved = {tag: each.advice for tag, each in examples.items() if each.advice}
     return Report(difference, expected.seconds, got.seconds, unproved)
 

@@ -29,6 +29,8 @@ REMEMBERED = 300  # calls of an episode
 NOTICED = 0.2  # share of the time: a longer wait for processors is told
 NO_FASTER = 0.05  # a smaller difference is no gain, and no loss
 LONG_TURN = 1e-3  # seconds: what takes longer pays in workers, if there is enough of it
+MOSTLY = 0.3  # share of the time in which turns compute that mostly wait
+FULL = 0.75  # share of their time in which workers are at work that leave no room for more turns
 BUSY = 0.9  # of a processor: what keeps it less busy than this is said to wait
 
 
@@ -303,6 +305,10 @@ class Gain:
         computes = self.computed_s > self.sequential_s / 2  # beside others perhaps slower than alone
         if ratio >= 1 + NO_FASTER:
             verdict = f"{'up to ' * computes}{ratio:.1f} x faster"
+            if self.mode is True and self.computed_s < MOSTLY * self.sequential_s and ratio > FULL * self.workers:
+                verdict += (
+                    "; turns mostly wait, so more workers would pay: set max_workers, or use_multiprocessing=auto"
+                )
         elif ratio > 1 / (1 + NO_FASTER):
             verdict = "no faster"
         elif self.mode == "auto":

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,7 @@ def check_parallel(
     actions: Sequence[str] = (),
     timeout: float = 30.0,
     budget: float = 3.0,
+    on_check: Callable[[str], object] | None = None,
 ) -> CheckReport:
     """Check whether an environment can be stepped in worker processes, and whether that pays off.
 
@@ -52,6 +53,7 @@ def check_parallel(
         actions: Actions to play if the environment has no action names; generic texts by default.
         timeout: Time-out of a reset or turn in seconds.
         budget: Seconds for the first run of the episodes and for each measurement; slower ones are cut short.
+        on_check: Called with the name of each check that begins.
 
     Returns:
         The findings, and the recommended line of the configuration.
@@ -67,7 +69,7 @@ def check_parallel(
     if isinstance(actions, str):
         raise InputError(f"actions = {actions!r}: expected a list of texts.")
     spec = _spec_of(env, config)
-    return Examination(spec, range(1, 1 + seeds), turns, actions, timeout, budget).run()
+    return Examination(spec, range(1, 1 + seeds), turns, actions, timeout, budget).run(on_check)
 
 
 def _spec_of(env: str | type, config: Any) -> EnvSpec:
@@ -115,6 +117,12 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     return top
 
 
+def _tell(check: str) -> None:
+    """On a terminal, show the check that is under way, in place of the last one; "" removes it."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{check and f'checking: {check} ...'}", end="", file=sys.stderr, flush=True)
+
+
 @refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.check") -> int:
     """Run the command; returns one of the exit codes above."""
@@ -132,7 +140,10 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
         known = field_types(config_class)
         check_no_option(top, settings, lambda name, _: name in known)
         fields = read_settings(env_type, config_class, settings)
-        report = check_parallel(env_type, fields, **options)
+        try:
+            report = check_parallel(env_type, fields, on_check=_tell, **options)
+        finally:
+            _tell("")
     if as_json:
         print(report.as_json())
         return NOTHING_TO_FIX if report.ok else FIX_FIRST

@@ -33,6 +33,7 @@ from ragen.tools.recording import (
     Plan,
     SendableGame,
     Step,
+    Took,
     Turns,
     difference_from,
     difference_of_snapshots,
@@ -42,6 +43,7 @@ from ragen.tools.recording import (
 from ragen.tools.sandbox import Mishap, Sandbox
 
 DEAR_RESET = 1e-3  # seconds of a reset from which members of a group load what the first one saves
+SLOW_TURN, SLOW_TIMES = 0.5, 10.0  # seconds of a turn, and how many times it takes what a usual one does, to be named
 DEAR_TURN = 5e-3  # seconds of a turn from which snapshots are worth having
 WARM_UP, LIVES = 2, 5  # of an environment, before and while leaks are counted: the first ones fill caches
 MOST_RESETS, FEW_RESETS = 100, 15  # in a batch while memory is looked at; with so few, caches may still fill
@@ -113,8 +115,8 @@ class Examination:
         self._first: Episodes = {}
         self._episode: tuple[int, Turns] = (0, [])  # seed and turns of the longest, the first of equally long ones
 
-    def run(self) -> CheckReport:
-        """Run all checks; if one of the first fails and nothing can be played, the others are skipped."""
+    def run(self, on_check: Callable[[str], object] | None = None) -> CheckReport:
+        """Run all checks, each announced; if an essential one fails and nothing can be played, skip the others."""
         looks = {
             "loads in a worker": self._loads,
             "is built and closed": self._is_built_and_closed,
@@ -135,6 +137,8 @@ class Examination:
         findings: dict[str, Finding] = {}
         with Sandbox(self._timeout, HERE) as self._worker:
             for check, look in looks.items():
+                if on_check is not None:
+                    on_check(check)
                 findings[check] = finding = self._found(check, look)
                 if check in ESSENTIAL and finding.status != "ok" and not self._plan:
                     break
@@ -178,14 +182,14 @@ class Examination:
             names.update(dict.fromkeys(given))
             choices[seed] = given or self._actions or TEXTS
 
-        def played() -> tuple[Plan, Episodes, float]:
+        def played() -> tuple[Plan, Episodes, float, list[Took]]:
             plans = {seed: self._chosen(seed, of_seed, has_examples) for seed, of_seed in choices.items()}
             return record(self._here, _FIRST, plans, self._budget)
 
         unsent: Mishap | None = None
         start = time.monotonic()
         try:
-            self._plan, self._first, reset_s = played()
+            self._plan, self._first, reset_s, took = played()
         except Mishap as mishap:
             if mishap.phase not in ("send", "receive"):
                 raise
@@ -195,7 +199,7 @@ class Examination:
             self._worker.load(self._specs())
             start = time.monotonic()
             try:
-                self._plan, self._first, reset_s = played()
+                self._plan, self._first, reset_s, took = played()
             except Mishap as mishap:
                 return Finding("main", f"what it returns {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
         played_s = time.monotonic() - start
@@ -212,8 +216,10 @@ class Examination:
         if unsent:
             return Finding("main", self._not_sent(), _TO_MAIN)
         text = f"{counted(len(self._plan), 'episode')}, {counted(turns, 'turn')}; its actions are {actions}"
+        slow = _slow_turn(took)
+        text += slow and f"; {slow}"
         if all(seed in self._plan and self._is_whole(seed) for seed in self._seeds):
-            return Finding("ok", text)
+            return Finding("note", text, "Look at that turn: means hide it.") if slow else Finding("ok", text)
         turn_s = (played_s - reset_s * len(self._plan)) / turns
         most = math.ceil(len(self._seeds) * (reset_s + self._turns * turn_s))
         fix = f"The budget of {self._budget:g} s ended this early: --budget {most} plays all of it."
@@ -407,7 +413,7 @@ class Examination:
         for reward, turn, seed in rewards:
             if isinstance(reward, float) and not math.isfinite(reward):
                 fix = "Return a finite number: this one makes the advantages of its whole group NaN."
-                return Finding("warn", f"{reward} in turn {turn} of seed {seed}", fix)
+                return Finding("fail", f"{reward} in turn {turn} of seed {seed}", fix)
         values = [reward for reward, *_ in rewards if isinstance(reward, int | float)]
         most = max(len(actions) for turns in self._plan.values() for actions in turns)
         of_several = f" of up to {most} actions" if most > 1 else ""
@@ -536,6 +542,14 @@ class Examination:
     def _ask(self, name: str, *arguments: Any, where: str = "") -> Any:
         """Call the probe."""
         return self._here.ask(Call([(_PROBE, Change(name, arguments))]), where)
+
+
+def _slow_turn(took: Sequence[Took]) -> str:
+    """A turn that took far longer than a usual one, in words; "" if there is none."""
+    slowest, usual = max(took), median(each.seconds for each in took)
+    if slowest.seconds < max(SLOW_TURN, SLOW_TIMES * usual):
+        return ""
+    return f"{slowest.where} took {duration(slowest.seconds)}, a usual one {duration(usual)}"
 
 
 def _half_declared(env_class: type) -> Finding | None:

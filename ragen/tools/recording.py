@@ -84,9 +84,21 @@ Episodes = dict[int, list[Step]]
 """By seed, what the reset and the turns gave."""
 
 
+class Took(NamedTuple):
+    """What a turn took.
+
+    Attributes:
+        seconds: Its duration.
+        where: Which turn it was, and its actions.
+    """
+
+    seconds: float
+    where: str
+
+
 def record(
     sandbox: Sandbox, env_id: int, plans: Mapping[int, Iterator[tuple[str, ...]]], budget: float
-) -> tuple[Plan, Episodes, float]:
+) -> tuple[Plan, Episodes, float, list[Took]]:
     """Play episodes; after so many seconds no further turn is begun, but one is played in any case.
 
     Args:
@@ -96,13 +108,14 @@ def record(
         budget: Seconds.
 
     Returns:
-        The turns that were played, what they gave, and the mean seconds of a reset.
+        The turns that were played, what they gave, the mean seconds of a reset, and what each turn took.
 
     Raises:
         Mishap: A reset or a turn gave no result.
     """
     plan: Plan = {}
     episodes: Episodes = {}
+    took: list[Took] = []
     end, resets_s = time.monotonic() + budget, 0.0
     for seed, turns in plans.items():
         if episodes and time.monotonic() > end:
@@ -114,10 +127,12 @@ def record(
         steps = episodes[seed] = [begun]
         for turn, actions in enumerate(turns):
             played.append(actions)
+            start = time.monotonic()
             steps.append(_step(sandbox, env_id, turn, actions, f"seed {seed}"))
+            took.append(Took(time.monotonic() - start, _where(turn, actions, f"seed {seed}")))
             if steps[-1].done or time.monotonic() > end:
                 break
-    return plan, episodes, resets_s / max(1, len(plan))
+    return plan, episodes, resets_s / max(1, len(plan)), took
 
 
 def difference_from(
@@ -206,6 +221,9 @@ def _turns(sandbox: Sandbox, env_id: int, turns: Turns, whose: str, first: int =
 
 
 def _step(sandbox: Sandbox, env_id: int, turn: int, actions: tuple[str, ...], whose: str) -> Step:
-    where = f"in turn {turn + 1} ({', '.join(map(repr, actions))}) of {whose}"
-    result = sandbox.ask(Play([(env_id, Turn(actions, MANY_ACTIONS))]), where)
+    result = sandbox.ask(Play([(env_id, Turn(actions, MANY_ACTIONS))]), f"in {_where(turn, actions, whose)}")
     return Step(*(plain(getattr(result, name)) for name in Step._fields))
+
+
+def _where(turn: int, actions: tuple[str, ...], whose: str) -> str:
+    return f"turn {turn + 1} ({', '.join(map(repr, actions))}) of {whose}"

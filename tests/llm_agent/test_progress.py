@@ -8,6 +8,7 @@ import pytest
 
 from ragen.llm_agent.backends.base import Activity
 from ragen.llm_agent.rollout.progress import Progress
+from ragen.llm_agent.rollout.timeline import Timeline
 
 
 class Terminal(StringIO):
@@ -56,6 +57,23 @@ def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
         assert progress.words() == "3 of 8 trajectories, 1 reply, 5 pending, 1,234 tokens, $0.5000"
     activity.answered({}, is_kept=True)
     assert progress.words() == "3 of 8 trajectories, 2 replies (1 kept), 0 pending, 1,234 tokens, $0.5000"
+
+
+def test_environments_that_work_for_long_are_named_while_no_model_is_asked():
+    activity, at_work = Activity(), [1.0]
+    progress = Progress(activity, dict, {"Walk": 8}, 10, environments_s=lambda: at_work[0])
+    assert progress.words() == "0 of 8 trajectories, 0 replies, 0 pending"
+    at_work[0] = 75.0
+    assert progress.words() == "0 of 8 trajectories, 0 replies, environments at work for 0:01:15"
+    with activity.asking(2):
+        assert progress.words() == "0 of 8 trajectories, 0 replies, 2 pending"
+
+
+def test_a_timeline_knows_for_how_long_an_activity_has_been_going_on():
+    timeline = Timeline()
+    with timeline.span("rollout", "environments"), timeline.span("rollout", "environments"):
+        assert 0 < timeline.open_s("environments") < 60 and timeline.open_s("generation") == 0
+    assert timeline.open_s("environments") == 0 and len(timeline.spans) == 2
 
 
 def test_a_resumed_run_says_which_numbers_are_of_all_runs():

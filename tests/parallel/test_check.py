@@ -256,9 +256,11 @@ def test_an_environment_that_must_stay_in_main_is_not_excused_from_what_must_be_
     ("env", "told"),
     [(check_cases.EarnsNaN, "nan in turn 2 of seed 1"), (check_cases.EarnsInfinity, "-inf in turn 2 of seed 1")],
 )
-def test_a_reward_that_is_not_finite_is_a_warning(env, told):
-    finding = check(env).findings["rewards"]
-    assert finding.status == "warn" and told in finding.text and "NaN" in finding.fix
+def test_a_reward_that_is_not_finite_must_be_fixed(env, told):
+    report = check(env)
+    finding = report.findings["rewards"]
+    assert finding.status == "fail" and told in finding.text and "NaN" in finding.fix
+    assert report.line == f"fix this first: rewards: {finding.text}"
 
 
 def test_the_rewards_of_a_turn_are_told_with_how_many_actions_it_has():
@@ -415,6 +417,17 @@ def test_what_generic_texts_cost_keeps_nothing_in_the_main_process():
     report = advise("support.check_cases:Walk", {}, EnvCosts(turn=4e-6, reset=1e-5), is_exercised=False)
     assert report.line == "use_multiprocessing: auto"
     assert report.reason.startswith("A turn takes about") and "define example_action" in report.reason
+
+
+def test_a_turn_that_takes_far_longer_than_others_is_named_with_its_actions():
+    finding = check(check_cases.SlowOnce, turns=6).findings["plays"]
+    assert finding.status == "note"
+    assert re.search(r"turn \d \('\w+'.*\) of seed 1 took \d+ ms, a usual one", finding.text), finding.text
+
+
+def test_a_misspelled_cost_hint_is_refused():
+    with pytest.raises(ConfigError, match=r"cost_hint = 'oi' in .*: expected one of .* Did you mean 'io'\?"):
+        check(check_cases.MisspellsItsHint)
 
 
 def test_the_cost_of_a_turn_is_that_of_several_seeds():

@@ -42,12 +42,17 @@ def played(mode, env=Walk, **settings):
 
 
 LINES = [
-    (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True),
-     "2 workers: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
     (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True, computed_s=11.0),
      "2 workers: 6.5 s in environments; one after the other at most about 11.3 s: up to 1.7 x faster"),
     (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True, computed_s=5.0),
      "2 workers: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
+    (Gain(6.5, 12.3, 40, 0.2, workers=2, mode=True, computed_s=0.3),
+     "2 workers: 6.5 s in environments; one after the other about 12.3 s: 1.9 x faster; turns mostly wait, so more "
+     "workers would pay: set max_workers, or use_multiprocessing=auto"),
+    (Gain(6.5, 12.3, 40, 0.2, workers=8, mode=True, computed_s=0.3),
+     "8 workers: 6.5 s in environments; one after the other about 12.3 s: 1.9 x faster"),
+    (Gain(6.5, 12.3, 40, 0.2, workers=2, mode="auto", computed_s=0.3),
+     "2 workers: 6.5 s in environments; one after the other about 12.3 s: 1.9 x faster"),
     (Gain(6.5, 11.3, 40, 0.2, workers=1, main_took_part=True),
      "1 worker and the main process: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
     (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode=True),
@@ -78,7 +83,7 @@ LINES = [
      "kept in the main process, since use_multiprocessing is false: 100 ms in environments, 13 us a turn"),
     (Gain(0.1, 0.1, 40, 13e-6, held="workers do not start"),
      "kept in the main process, since workers do not start: 100 ms in environments, 13 us a turn"),
-    (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True, queued_s=5.0),
+    (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True, queued_s=5.0, computed_s=5.0),
      "2 workers: 6.5 s in environments; one after the other about 11.3 s (5.0 s of it waiting for a processor of this "
      "busy machine): 1.7 x faster"),
     (Gain(4.6, 4.6, 211, 5.7e-3, mode=False, queued_s=3.4),

@@ -621,6 +621,16 @@ class SlowWithSeedTwo(Walk):
         return super().step(action)
 
 
+class SlowOnce(Walk):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.6 * (self.steps == 2))
+        return super().step(action)
+
+
+class MisspellsItsHint(Walk):
+    cost_hint = "oi"  # type: ignore[assignment]
+
+
 class SometimesSlow(Walk):
     """Every third turn takes long."""
 

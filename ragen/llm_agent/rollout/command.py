@@ -354,11 +354,14 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     def used() -> dict[str, float]:
         return file.used(usage_of(proxy))
 
+    def at_work() -> float:
+        return proxy.timeline.open_s("environments")
+
     check = limits.watch(used)
     tags = Counter(entry["tag"] for entry in es_manager.envs if entry["env_id"] not in file.kept)
     known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
     earlier = len(file.kept), len(known), sum(map(bool, known))
-    progress = Progress(proxy.actor.activity, used, tags, proxy.max_turn, earlier)
+    progress = Progress(proxy.actor.activity, used, tags, proxy.max_turn, earlier, at_work)
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:

@@ -23,6 +23,7 @@ from ragen.llm_agent.trees.lineage import is_branch
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
 _BAR = 10  # columns
+_LONG_TURN_S = 2.0  # for which no model was asked
 _SPARE = ("tokens", "replies", "cost", "pending", "left", "retries")  # what a narrow terminal omits, in this order
 _OF_ALL_RUNS = ("tokens", "cost", "retries")
 
@@ -48,6 +49,7 @@ class Progress:
         tags: Mapping[str, int],
         max_turn: int,
         earlier: tuple[int, int, int] = (0, 0, 0),
+        environments_s: Callable[[], float] = float,
     ) -> None:
         """Begin now.
 
@@ -57,7 +59,9 @@ class Progress:
             tags: Number of trajectories to play, by tag.
             max_turn: Maximum number of turns of a trajectory.
             earlier: Number finished by earlier runs, how many of these can be judged, and how many of those succeeded.
+            environments_s: Returns for how long environments have been playing their current turns.
         """
+        self._environments_s = environments_s
         self.finished, self._judged, self._succeeded = earlier
         self._activity, self._used, self._tags = activity, used, dict(tags)
         self._trajectories, self._max_turn = self.finished + sum(tags.values()), max_turn
@@ -108,12 +112,14 @@ class Progress:
         usage, doing = self._used(), self._activity
         kept = f" ({doing.kept} kept)" if doing.kept else ""
         left, failure = self._left_s(), " ".join(doing.failure.split())
+        at_work = self._environments_s()
+        is_played = at_work >= _LONG_TURN_S and not doing.under_way
         parts = {
             "finished": f"{self.finished} of {self._trajectories} trajectories",
             "succeeded": f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
             "left": f"{clock(left)} left" if left and not failure else "",
             "replies": counted(doing.replies, "reply", "replies") + kept,
-            "pending": f"{doing.under_way} pending",
+            "pending": f"environments at work for {clock(at_work)}" if is_played else f"{doing.under_way} pending",
             **spent(usage),
             "retries": counted(int(retries), "retry", "retries") if (retries := usage.get("retries", 0)) else "",
             "failure": f"last failure: {failure}" if failure else "",

@@ -61,15 +61,23 @@ class Timeline:
         self.start = self.end = time.perf_counter()
         self.spans: list[Span] = []
         self.marks: list[Mark] = []
+        self._open: dict[object, tuple[str, float]] = {}  # kinds and starts of spans that have not ended
 
     @contextmanager
     def span(self, track: str, kind: str) -> Iterator[None]:
         """Record a block as a span."""
-        start = time.perf_counter()
+        start, key = time.perf_counter(), object()
+        self._open[key] = kind, start
         try:
             yield
         finally:
+            del self._open[key]
             self.add(Span(track, kind, start, time.perf_counter()))
+
+    def open_s(self, kind: str) -> float:
+        """For how many seconds an activity of this kind has been going on; the longest of several, 0 for none."""
+        now = time.perf_counter()
+        return max((now - start for its_kind, start in [*self._open.values()] if its_kind == kind), default=0.0)
 
     @contextmanager
     def lanes(self, stats: Callable[[], Sequence[Any]]) -> Iterator[None]:

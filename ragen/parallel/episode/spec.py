@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
-from ragen.errors import ConfigError
+from ragen.env.base import CostHint
+from ragen.errors import ConfigError, did_you_mean
 from ragen.parallel.episode.game import Game
 from ragen.parallel.episode.turn import RAGEN
+
+HINTS = get_args(CostHint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,17 @@ class EnvSpec:
     overlap_waits: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse threads that would draw from the same generators.
+        """Refuse an unknown ``cost_hint``, and threads that would draw from the same generators.
 
         Raises:
-            ConfigError: The class does not declare ``uses_global_rng = False``.
+            ConfigError: ``cost_hint`` is not one of those, or ``overlap_waits`` is set and the class does not
+                declare ``uses_global_rng = False``.
         """
+        hint = getattr(self.env_class, "cost_hint", None)
+        if hint is not None and hint not in HINTS:
+            meant = did_you_mean(str(hint), HINTS, cutoff=0.5)
+            known = ", ".join(map(repr, HINTS))
+            raise ConfigError(f"cost_hint = {hint!r} in {self.env_type!r}: expected one of {known}, or None.{meant}")
         if self.overlap_waits and self.uses_global_rng is not False:
             raise ConfigError(
                 f"overlap_waits = True: {self.env_type!r} does not declare `uses_global_rng = False`, and what it "

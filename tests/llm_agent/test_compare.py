@@ -134,6 +134,8 @@ def test_a_misspelled_folder_is_suggested_as_the_user_named_it(tmp_path, capsys,
     write(tmp_path / "runs/clever/rollouts.jsonl", records("1"))
     assert main(["runs/clever", "runs/clevr"]) == 2
     assert "Did you mean 'runs/clever'?" in capsys.readouterr().err
+    assert main(["runs", "runs/clever"]) == 2
+    assert "Did you mean 'runs/clever'?" in capsys.readouterr().err
     assert main(["runs/clever", "rnus/clever/rollouts.jsonl"]) == 2
     assert "expected the folder of a run, or its rollouts.jsonl.\n" in capsys.readouterr().err
 

@@ -124,7 +124,7 @@ def test_the_command_prints_rates_and_scanners_without_a_scorer(tmp_path, capsys
 
 
 def test_the_command_groups_failures_by_what_ended_them(tmp_path, capsys):
-    mute = record(4, ["up", "up"]) | {"actions": [[1], []]}
+    mute = record(4, ["up", "up"]) | {"actions": [[1], []], "invalid": [True, True]}
     solved = record(5, ["up"], tag="Run") | {"success": True, "metrics": {"Run/success": 1.0}}
     broken = record(6, ["up"], tag="Run") | {"env_error": "ValueError: boom"}
     run = write(tmp_path / "run", [record(3, ["up"]), mute, solved, broken, record(7, ["up"])])
@@ -133,8 +133,9 @@ def test_the_command_groups_failures_by_what_ended_them(tmp_path, capsys):
     )
     assert main([run]) == 0
     out, _, _ = capsys.readouterr().out.partition("Thoughts")
-    table, _, invalid = out.partition("\nReplies without a valid action")
-    assert invalid.startswith(", in all turns: 1; 1 named no action of the environment.\n")
+    table, _, invalid = out.partition("\nInvalid replies")
+    told = "1 named an unknown action beside valid ones, 1 named no action of the environment"
+    assert invalid.startswith(f", in all turns: 2; {told}.\n")
     table = table.split("\n")[1:]
     assert [re.split(r"\s{2,}", line.strip()) for line in table if line.strip()] == [
         ["Why 4 of 5 trajectories failed"],

@@ -221,7 +221,7 @@ def run(options: argparse.Namespace, prog: str) -> int:
     _print_failures(console, failures, records)
     if faults:
         told = ", ".join(f"{count:,} {fault}" for fault, count in faults.most_common())
-        console.print(f"\nReplies without a valid action, in all turns: {faults.total():,}; {told}.", soft_wrap=True)
+        console.print(f"\nInvalid replies, in all turns: {faults.total():,}; {told}.", soft_wrap=True)
     _print(console, tags, scorer, notes, found, len(records))
     return 0
 

@@ -64,14 +64,23 @@ def failures_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = 
 
 
 def faults_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = {}) -> Counter[str]:
-    """What was wrong with the replies without a valid action, in all turns that were played.
+    """What was wrong with invalid replies, in all turns that were played.
+
+    Replies without a valid action, and those that the manager penalized for another action beside valid ones.
 
     Args:
         episodes: All episodes.
         configuration: See :func:`failures_of`.
     """
-    played = (turn for episode in episodes for turn in episode.turns[: -1 if episode.outcome == ENV_ERROR else None])
-    return Counter(_fault(turn.get("llm_response"), configuration) for turn in played if not turn["actions"])
+    faults: Counter[str] = Counter()
+    for episode in episodes:
+        penalized = episode.state.get("invalid", ())
+        for at, turn in enumerate(episode.turns[: -1 if episode.outcome == ENV_ERROR else None]):
+            if not turn["actions"]:
+                faults[_fault(turn.get("llm_response"), configuration)] += 1
+            elif any(penalized[at : at + 1]):
+                faults["named an unknown action beside valid ones"] += 1
+    return faults
 
 
 def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, str]:

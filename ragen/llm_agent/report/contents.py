@@ -320,7 +320,7 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
         record: See :mod:`~ragen.llm_agent.rollout.trajectories`.
     """
     kept = {name: record[name] for name in ("env_id", "group_id", "tag", "penalty", "metrics")}
-    kept |= {name: record[name] for name in ("env_error", "parent", "turn") if name in record}
+    kept |= {name: record[name] for name in ("env_error", "invalid", "parent", "turn") if name in record}
     if "messages" not in record:  # rows without texts
         played = zip(record["actions"], record["rewards"], strict=True)
         return kept | {"history": [{"state": "", "actions": a, "reward": r, "info": {}} for a, r in played]}

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 import ragen
 from ragen.closing import Closing
 from ragen.commands import counted
-from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path
+from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path, suggestion
 from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
@@ -38,6 +38,7 @@ from ragen.output import shown_address, shown_override
 from ragen.settings import one_line, setting
 
 ROWS = "rollouts.jsonl"
+_FEW = 3  # runs that are suggested
 ABOUT = "run.json"
 USAGE = "usage.json"
 RUNS = "runs.jsonl"
@@ -294,7 +295,12 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         folder = path.parent if path.name == ROWS else path  # which may not be there either
         beside = [each.name for each in folder.parent.iterdir() if each.is_dir()] if folder.parent.is_dir() else []
-        meant = "" if folder.exists() else did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
+        within = sorted(str(each.parent) for each in folder.glob(f"*/{ROWS}"))[:_FEW]
+        meant = (
+            suggestion(within)
+            if folder.exists()
+            else did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
+        )
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}.{meant}"
         ) from error

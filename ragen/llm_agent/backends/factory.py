@@ -37,7 +37,8 @@ def create_backend(config: Any, tokenizer: Any = None) -> Backend:
     if name == SCRIPTED and named:
         raise ConfigError(
             f"{' and '.join(named)} {'is' if len(named) == 1 else 'are'} set, and actor.backend is 'scripted', which "
-            "asks no model; expected actor.backend=openai for a server's, hf or vllm for one in this process, or actor.model=null."
+            "asks no model; expected actor.backend=openai for a server's, hf or vllm for one in this process, or "
+            "actor.model=null."
         )
     return backend_class(name).from_config(config, tokenizer)
 

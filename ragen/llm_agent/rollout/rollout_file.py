@@ -293,14 +293,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         *lines, rest = path.read_bytes().split(b"\n")
     except OSError as error:
-        folder = path.parent if path.name == ROWS else path  # which may not be there either
-        beside = [each.name for each in folder.parent.iterdir() if each.is_dir()] if folder.parent.is_dir() else []
-        within = sorted(str(each.parent) for each in folder.glob(f"*/{ROWS}"))[:_FEW]
-        meant = (
-            suggestion(within)
-            if folder.exists()
-            else did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
-        )
+        meant = _meant(path.parent if path.name == ROWS else path)
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}.{meant}"
         ) from error
@@ -309,6 +302,14 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         return [*records, _record(path, len(lines) + 1, rest)] if rest.strip() else records
     except ConfigError:
         return records
+
+
+def _meant(folder: Path) -> str:
+    """A suggestion: runs within a folder, such as those of a sweep, or a folder with a similar name."""
+    if folder.exists():
+        return suggestion(sorted(str(each.parent) for each in folder.glob(f"*/{ROWS}"))[:_FEW])
+    beside = [each.name for each in folder.parent.iterdir() if each.is_dir()] if folder.parent.is_dir() else []
+    return did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
 
 
 def whole_trees(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

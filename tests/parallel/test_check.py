@@ -9,12 +9,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from rich.console import Console
 
 from ragen.commands import REFUSED
+from ragen.env.base import CostHint
 from ragen.errors import ConfigError, InputError, UnknownEnvError
+from ragen.parallel.episode.spec import HINTS
 from ragen.parallel.kinds.process import supervisor
 from ragen.tools import check as checks
 from ragen.tools import examination, recording
@@ -426,6 +429,7 @@ def test_a_turn_that_takes_far_longer_than_others_is_named_with_its_actions():
 
 
 def test_a_misspelled_cost_hint_is_refused():
+    assert get_args(CostHint) == HINTS
     with pytest.raises(ConfigError, match=r"cost_hint = 'oi' in .*: expected one of .* Did you mean 'io'\?"):
         check(check_cases.MisspellsItsHint)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
-from ragen.env.base import CostHint
 from ragen.errors import ConfigError, did_you_mean
 from ragen.parallel.episode.game import Game
 from ragen.parallel.episode.turn import RAGEN
 
-HINTS = get_args(CostHint)
+HINTS = ("cheap", "heavy", "io")  # the same as ``CostHint``, which the base classes of a RAGEN checkout lack
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,11 @@ import functools
 import logging
 import statistics
 import sys
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import inf, sqrt
 
 from ragen.parallel.episode.clock import Spent
@@ -867,6 +869,8 @@ def _words(plan: Plan) -> str:
 def spread(specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
     """Assign environments to workers: each tag evenly over all, without splitting groups where that stays even.
 
+    Where groups are split, members of one stay together as far as possible: in a worker they share a reset.
+
     Returns:
         Index of a worker by env_id.
     """
@@ -900,4 +904,8 @@ def _parts(members: Sequence[EnvSpec], parts: int) -> list[int]:
     largest = -(-len(groups) // parts) * len(members) / len(groups)
     if largest <= 1.1 * len(members) / parts:
         return [groups[spec.group_id] % parts for spec in members]
-    return [position % parts for position in range(len(members))]
+    each, more = divmod(len(members), parts)
+    ends = list(accumulate(each + (part < more) for part in range(parts)))
+    order = sorted(range(len(members)), key=lambda at: groups[members[at].group_id])  # neighbors share their reset
+    part_of = {at: bisect_right(ends, position) for position, at in enumerate(order)}
+    return [part_of[at] for at in range(len(members))]

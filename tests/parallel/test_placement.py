@@ -157,6 +157,13 @@ def test_a_reason_in_the_first_episode_is_what_it_has_shown_so_far_or_what_the_c
     assert placement.reasons({"Tag"}, {}, costs) == {"Tag": hinted + "20 ms a turn, 95% of the time waiting"}
 
 
+def test_members_of_a_group_that_is_split_stay_together_as_far_as_possible():
+    homes = spread(specs(16, group=4), 8)
+    assert [homes[env_id] for env_id in range(16)] == [lane for lane in range(8) for _ in range(2)]
+    homes = spread(specs(7, group=7), 3)
+    assert [homes[env_id] for env_id in range(7)] == [0, 0, 0, 1, 1, 2, 2]
+
+
 def test_environments_are_spread_evenly_with_groups_whole():
     homes = spread(specs(64, group=8), 4)
     assert Counter(homes.values()) == {0: 16, 1: 16, 2: 16, 3: 16}

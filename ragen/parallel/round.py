@@ -8,7 +8,8 @@
     |     own, or wait for one                                                            |
     |  2. each home that is not at work gets one order: if an environment does not stand  |
     |     at the end of its journal, to rebuild such environments; else what is asked     |
-    |  3. the main process does its share while workers do theirs                         |
+    |  3. the main process does its share while workers do theirs; while some rebuild,    |
+    |     in pieces, so that these need not wait for it to be asked                       |
     |  4. replies are awaited: all of them, or until a home has more to do, since it has  |
     |     lost its worker or has rebuilt its environments; the others work on meanwhile   |
     |  5. values are kept; each failure is decided on (:mod:`ragen.parallel.recovery`)    |
@@ -28,6 +29,7 @@ from typing import Any
 from ragen.parallel.environments import IN_MAIN, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
+from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import interrupts_come_too_late, interrupts_let_through
@@ -71,6 +73,8 @@ class Round:
         self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
         self._is_waiting = False  # for room in quarantine
         self._has_failures = False
+        self._piece_size = 1  # environments of main's next piece
+        self._has_more = False  # main, after its piece
 
     def run(self) -> dict[int, Any]:
         """Play until every environment has its value; values by env_id, in the order in which they were asked."""
@@ -155,8 +159,25 @@ class Round:
                 continue
             if lane is None and self.looks:
                 records = self._homes.piece(self._stats.episode, records, self.asked.kind is Reset)
+            if lane is None:
+                records = self._piece(records, orders)
             orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in records]), records, seen[lane]
         return orders
+
+    def _piece(self, records: list[EnvRecord], orders: Orders) -> list[EnvRecord]:
+        """What main does next: all of it, or while workers rebuild only some, and then twice as many."""
+        at_work = [sent[0] for sent in self._sent.values()] + [given[0] for given in orders.values()]
+        end = self._piece_size if any(order.rebuilds for order in at_work) else len(records)
+        self._piece_size = 2 * end
+        while 0 < end < len(records) and self._share_a_reset(records[end - 1].spec, records[end].spec):
+            end += 1
+        self._has_more = end < len(records)
+        return records[:end]
+
+    def _share_a_reset(self, one: EnvSpec, other: EnvSpec) -> bool:
+        """Whether the second may load what the first saves after its reset, if both are reset by one order."""
+        has_snapshots = {"save", "load"} <= getattr(one.env_class, "__dict__", {}).keys()
+        return self.asked.kind is Reset and has_snapshots and one.group_id == other.group_id
 
     def _needs(self, record: EnvRecord) -> EpisodeJournal:
         """What a just built environment has to have behind it before it can be asked.
@@ -204,8 +225,8 @@ class Round:
             self._begin(records)
             here = order, Answer(*self._homes.main.run(order, self.asked.timeout_of(order)), IN_MAIN)
         exchange.listen()
-        if here is not None and here[0].rebuilds:
-            return here, {}
+        if here is not None and (here[0].rebuilds or self._has_more):
+            return here, exchange.arrived()
         return here, exchange.replies({lane for lane, (order, _) in self._sent.items() if order.rebuilds})
 
     def _begin(self, records: list[EnvRecord]) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ragen.parallel.environments import NOT_LOADED
 from ragen.parallel.episode.turn import Turn, TurnResult
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Unreplayable, Walk
 from support.leftovers import is_over, until
+from support.loading_envs import LoadedConfig, WaitsForLoading
 
 PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
 IDS = range(4)
@@ -142,6 +144,19 @@ def test_results_come_in_the_order_of_the_actions_and_are_committed(make: Make) 
         for env_id, result in results.items():
             assert type(result) is TurnResult
             assert result.observation == engine.records[env_id].observation == alone(env_id, turn)[turn]
+
+
+@pytest.mark.parametrize("mode", ["auto", True])
+def test_workers_that_must_load_first_are_asked_while_main_still_resets_its_own(mode: Any, tmp_path: Path) -> None:
+    config = LoadedConfig(str(tmp_path))
+    specs = [EnvSpec.of(WaitsForLoading, config, env_id, tag="Out") for env_id in range(8)]
+    kept = [replace(spec, env_id=spec.env_id + 8, env_type="kept", tag="Kept") for spec in specs]
+    settings = Settings(use_lanes=mode, max_workers=2, sequential_env_types=["kept"])
+    with EnvEngine([*specs, *kept], settings) as engine:
+        seen = [str(shown).split() for shown in engine.reset(dict.fromkeys(range(16), 1)).values()]
+    in_main = [float(began) for is_main, began in seen if is_main == "1"]
+    in_workers = [float(began) for is_main, began in seen if is_main == "0"]
+    assert len(in_main) >= 8 and min(in_workers) < max(in_main)
 
 
 def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:

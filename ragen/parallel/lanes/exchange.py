@@ -184,6 +184,15 @@ class Exchange:
         """
         while self._under_way and not self.has_failed and urgent.isdisjoint(self._arrived):
             self._wait()
+        return self._taken()
+
+    def arrived(self) -> dict[Lane, Reply]:
+        """The replies that are here by now, without waiting."""
+        if self._under_way and not self.has_failed:
+            self._wait(at_most=0.0)
+        return self._taken()
+
+    def _taken(self) -> dict[Lane, Reply]:
         arrived, self._arrived, self.has_failed = self._arrived, {}, False
         return arrived
 
@@ -208,11 +217,11 @@ class Exchange:
         self._under_way[lane] = lane.handle.fileno()
         self._watched.register(self._under_way[lane], events, lane)
 
-    def _wait(self) -> None:
+    def _wait(self, at_most: float = _LONGEST_WAIT) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
         start = time.monotonic()
         with interrupts_let_through():
-            ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, _LONGEST_WAIT)))
+            ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, at_most)))
         now = time.monotonic()
         self.idle_s += now - start
         for key, _ in ready:

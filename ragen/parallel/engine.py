@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from operator import attrgetter
@@ -235,11 +236,16 @@ class EnvEngine(Closing):
             with self.environments.lock:
                 if is_whole:
                     self.stats_book.count_call(asked.time, are_turns=False)
+                shared: dict[tuple[str, int, int | None], list[float]] = defaultdict(list)
                 for env_id, value in values.items():
                     record = self.records[env_id]
-                    if type(value) is not EnvFailed and value.doubt:
-                        self.failures.not_loaded(record, value.doubt)
+                    if type(value) is not EnvFailed:
+                        if value.doubt:
+                            self.failures.not_loaded(record, value.doubt)
+                        if value.shared_s:
+                            shared[record.spec.tag, record.spec.group_id, seeds[env_id]].append(value.shared_s)
                     values[env_id] = record.commit_reset(orders[env_id], value, asked.saved.get(env_id))
+                self.stats_book.count_shared(shared)
             return values
 
     def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:

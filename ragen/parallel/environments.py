@@ -114,7 +114,7 @@ class EnvRecord:
             if order.seed is not None:  # else the next reset must still continue from the last episode
                 self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
-        observation, digest, before, is_loaded, _ = value
+        observation, digest, before, is_loaded, *_ = value
         self._begin(EpisodeStart(order.seed, order.options, digest, before), observation)
         if is_loaded:
             self.restored = 0

@@ -222,9 +222,10 @@ class Gain:
     """The time that workers have saved: elapsed time compared with the estimated time of sequential stepping.
 
     Sequential time is estimated as the sum of the time that each reset and turn took where it was played, without the
-    time that they waited for a processor because of each other (see :func:`queued_alone`), and without what each
-    process loaded at its first reset and its first turn, but for one of them; and the overhead of the calls in which
-    the main process played everything. A turn that computes may take longer beside others than alone, where virtual
+    time that they waited for a processor because of each other (see :func:`queued_alone`), without what each process
+    loaded at its first reset and its first turn, but for one of them, and without all but one of the resets that
+    several processes did for a group whose members share one; and the overhead of the calls in which the main process
+    played everything. A turn that computes may take longer beside others than alone, where virtual
     processors share a core or processes a memory: then it is an upper bound.
 
     Attributes:
@@ -377,6 +378,8 @@ class Stats:
         self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
         self._overlap = False  # those calls
         self._passed_s = self._overhead_s = 0.0
+        self._shared: dict[str, Spent] = defaultdict(Spent)  # on resets that members of a group load
+        self._shared_again: dict[str, float] = defaultdict(float)  # and of those that they could have loaded
         self._turns: dict[str, Spent] = {}  # of episodes that were taken, by tag
         self._resets: dict[str, Spent] = {}
 
@@ -442,6 +445,15 @@ class Stats:
         else:
             self.episode.reset = call
 
+    def count_shared(self, shared: Mapping[tuple[str, int, int | None], Sequence[float]]) -> None:
+        """Count resets that one after the other would have been one: seconds by tag, group and seed.
+
+        Members of a group load what the first one saves after its reset, if they are reset in the same process.
+        """
+        for (tag, *_), seconds in shared.items():
+            self._shared_again[tag] += sum(seconds) - max(seconds)
+            self._shared[tag] = self._shared[tag].also(Spent(len(seconds), sum(seconds)))
+
     def gain(self, mode: Mode, held: str = "") -> Gain:
         """The time that workers have saved since the engine was made; see :class:`Gain` for the arguments."""
         played = {home_name(lane): tally for (_, lane), tally in self._tallies.items() if tally.turns or tally.resets}
@@ -450,7 +462,7 @@ class Stats:
         kinds, every = ((True, turns), (False, resets)), [*turns.values(), *resets.values()]
         own_s = sum(seen.own_s for seen in every)
         computed_s, queued_s = own_s - sum(seen.waited_s for seen in every), sum(seen.seconds for seen in every) - own_s
-        own_s -= sum(self._loaded_again(are_turns, tag, seen[tag]) for are_turns, seen in kinds for tag in seen)
+        own_s -= sum(self._done_again(are_turns, tag, seen[tag]) for are_turns, seen in kinds for tag in seen)
         queued_s = queued_alone(computed_s, queued_s, self._passed_s, usable_cpus())
         return Gain(
             seconds=self._passed_s,
@@ -485,13 +497,23 @@ class Stats:
             later = later.also(each.without(self._firsts[are_turns, tag].values()))
         return later
 
+    def _done_again(self, are_turns: bool, tag: str, seen: Spent) -> float:
+        """Seconds of turns or resets that one process alone would not have spent.
+
+        What each process loads at first: by how much the first ones, of all processes but one, took longer than others.
+        And resets that several processes did for one group. The latter may be the former, so the larger one counts.
+        """
+        shared_s = 0.0 if are_turns or not seen.seconds else self._shared_again[tag] * seen.own_s / seen.seconds
+        return max(self._loaded_again(are_turns, tag, seen), shared_s)
+
     def _loaded_again(self, are_turns: bool, tag: str, seen: Spent) -> float:
-        """Seconds by which the first ones in all processes but one took longer than others: what each process loads."""
         firsts = self._firsts[are_turns, tag].values()
         others = seen.number - len(firsts)
         if others <= 0 or len(firsts) < 2:
             return 0.0
         usual_s = (seen.own_s - sum(firsts)) / others
+        if not are_turns and (shared := self._shared[tag]).number:  # most of the others are loaded
+            usual_s = max(usual_s, shared.seconds / shared.number)
         return max(0.0, sum(firsts) - len(firsts) * usual_s) * (1 - 1 / len(firsts))
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:

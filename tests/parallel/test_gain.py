@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import time
+from collections import defaultdict
 from contextlib import nullcontext
 
 import pytest
@@ -16,7 +17,7 @@ from ragen.parallel import EnvEngine, EnvSpec, Settings
 from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Usage, spent_on
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.lanes.orders import Play
+from ragen.parallel.lanes.orders import Play, Reset
 from ragen.parallel.stats import CallTime, Gain, Stats, duration, queued_alone
 from support.faulty_envs import Clock
 
@@ -237,6 +238,46 @@ def test_what_each_process_loads_at_first_counts_once(others, sequential_s):
         stats.count(lane, Play([(0, None)]), {"Walk": spent_on([1.1, *[0.1] * others])}, 1.0)
         stats.count(lane, Play([(0, None)]), {}, 0.0)
     assert stats.gain(True).sequential_s == pytest.approx(sequential_s)
+
+
+@pytest.mark.parametrize(("groups", "sequential_s"), [((0, 0), 0.5), ((0, 1), 1.0)])
+def test_a_reset_that_members_of_a_group_share_counts_once_whatever_worker_did_it(groups, sequential_s):
+    environments = Environments()
+    environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
+    stats, shared = Stats(environments), defaultdict(list)
+    for number, group in enumerate(groups):
+        lane = type("Lane", (), {"name": f"worker {number}"})()
+        stats.count(lane, Reset([]), {"Walk": spent_on([0.5, 0.0])}, 0.5)
+        shared["Walk", group, 1].append(0.5)
+    stats.count_shared(shared)
+    assert stats.gain(True).sequential_s == pytest.approx(sequential_s)
+
+
+class ResetsSlowly(Walk):
+    uses_global_rng = False
+
+    def reset(self, seed=None, mode=None):
+        time.sleep(0.01)
+        return "0"
+
+    def save(self):
+        return 1
+
+    def load(self, state):
+        pass
+
+
+@pytest.mark.parametrize(("workers", "resets"), [(2, [1, 1]), (4, [2, 2]), (8, [4, 4])])
+def test_how_often_groups_were_reset_is_known(monkeypatch, workers, resets):
+    counted = []
+    monkeypatch.setattr(Stats, "count_shared", lambda _, shared: counted.append(shared))
+    specs = [EnvSpec.of(ResetsSlowly, None, n, group_id=n // 4, tag="T") for n in range(8)]
+    with EnvEngine(specs, Settings(use_lanes=True, max_workers=workers)) as engine:
+        engine.reset(dict.fromkeys(range(8), 7))
+        engine.reset(dict.fromkeys(range(8)))  # without a seed nothing is shared
+    first, second = counted
+    assert {key: len(seconds) for key, seconds in first.items()} == {("T", n, 7): resets[n] for n in range(2)}
+    assert all(each >= 0.01 for seconds in first.values() for each in seconds) and not second
 
 
 @pytest.mark.parametrize(

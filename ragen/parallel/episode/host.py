@@ -52,6 +52,7 @@ class ResetResult(NamedTuple):
         before: State of the generators before the reset, if there was no seed; see :class:`EpisodeJournal`.
         is_loaded: Whether ``load`` may have had a part in it: of what the first member of its group had saved.
         doubt: How ``load`` failed to bring it there, in words, so that it was reset; empty if it did not.
+        shared_s: The seconds of a reset that further members of the group in this batch load; 0.0 if they do not.
     """
 
     observation: Any
@@ -59,6 +60,7 @@ class ResetResult(NamedTuple):
     before: Any
     is_loaded: bool = False
     doubt: str = ""
+    shared_s: float = 0.0
 
 
 class _Run:
@@ -341,9 +343,11 @@ class EnvHost:
         if doubt:  # or each reset gives something else, which is not to be blamed on `load`
             is_equal = difference(-1, ("digest",), (expected,), (digest,)) is None
             return ResetResult(observation, digest, None, not is_equal, doubt if is_equal else "")
-        is_dear = replica.saves_midway and perf_counter() - start > replicas.DEAR_RESET_S
+        reset_s = perf_counter() - start
+        is_dear = replica.saves_midway and reset_s > replicas.DEAR_RESET_S
         if is_dear and tag not in self._not_shared and (state := replicas.saved_or_none(replica, observation)):
             first[group] = state, digest
+            return ResetResult(observation, digest, None, shared_s=reset_s)
         return ResetResult(observation, digest, None)
 
     def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Any:

@@ -47,8 +47,9 @@ def field_types(config_class: Any) -> dict[str, Any]:
 def check_kinds(where: str, env_type: str, config: Any, given: Mapping[str, Any]) -> None:
     """See that values can be what their fields are declared to be.
 
-    A number for a number, a list for a tuple, null, and whatever cannot be told pass; so does what the class has made
-    something else of, and a field whose own default is not what it is declared to be.
+    A number for a number (a whole one for an ``int``) or for a text, a list for a tuple, null, and whatever cannot be
+    told pass; so does what the class has made something else of, and a field whose own default is not what it is
+    declared to be.
 
     Args:
         where: Stands before a field's name in the message, such as ``"env_kwargs."``.
@@ -99,6 +100,8 @@ def _may_be(value: Any, hint: Any) -> bool:
         return any(_may_be(value, each) for each in items)
     if kind is Literal:
         return any(_may_be(value, type(option)) for option in items)
+    if kind is int and isinstance(value, float):
+        return value.is_integer()
     if kind in _NUMBERS:
         return not isinstance(value, str | list | tuple | Mapping)
     if kind is str:  # numbers are texts as soon as they are shown

@@ -65,8 +65,8 @@ class EnvCosts:
         build: Seconds: the median of several lifetimes.
         reset, turn: Mean seconds, as in :class:`~ragen.parallel.stats.MeanCosts`.
         load: Seconds in which a member of a group loads what the first one saved after its reset; 0 if it is reset.
-        busy: The fraction of a turn in which it or a child process computes rather than waits. Time queued for a
-            processor of a busy machine counts as neither.
+        busy: The fraction of resets and turns in which it or a child process computes rather than waits. Time queued for
+            a processor of a busy machine counts as neither.
         turns: Turns that shared a reset: the mean length of the episodes that were played.
     """
 
@@ -162,8 +162,12 @@ class CheckReport:
             yield f"[bold]fix this first:[/bold] {reason}"
 
 
-def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, is_exercised: bool = True) -> CheckReport:
+def advise(
+    env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, is_exercised: bool = True, hint: str | None = None
+) -> CheckReport:
     """Derive the advice from findings and costs.
+
+    ``hint`` is the ``cost_hint`` that the class declares.
 
     ``is_exercised`` is false if generic texts alone were played, none of which was said to be a valid action.
     """
@@ -194,18 +198,21 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, is_e
         return report("sequential", sequential, reason)
     if costs.busy < WAITING:
         reason = (
-            f"Workers pay, even more of them than processors: it waits for {1 - costs.busy:.0%} of a turn. With "
-            "max_workers: null, auto starts as many as such environments can use."
+            f"Workers pay, even more of them than processors: it waits for {1 - costs.busy:.0%} of the time. With "
+            f"max_workers: null, auto starts as many as such environments can use{_told_by('io', hint)}."
         )
         return report("parallel", "use_multiprocessing: auto", reason)
     if least < MIDDLING:
         of_groups = " and how large their groups are" if costs.load else ""
         reason = f"whether workers pay depends on how many environments there are{of_groups}, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{cost.capitalize()}: {reason}")
-    reason = (
-        f"Workers pay: {cost}. auto measures that in the first episode; a cost_hint = 'heavy' in the class tells it."
-    )
+    reason = f"Workers pay: {cost}. auto measures that in the first episode{_told_by('heavy', hint)}."
     return report("parallel", "use_multiprocessing: auto", reason)
+
+
+def _told_by(fitting: str, hint: str | None) -> str:
+    """What a class can declare so that ``auto`` need not measure, to follow a sentence; "" if it has."""
+    return "" if hint == fitting else f"; with cost_hint = {fitting!r} in the class, workers play from the beginning"
 
 
 def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:

@@ -142,7 +142,13 @@ class Examination:
                 findings[check] = finding = self._found(check, look)
                 if check in ESSENTIAL and finding.status != "ok" and not self._plan:
                     break
-        return advise(self._spec.env_type, findings, self._costs, self._is_exercised)
+        return advise(
+            self._spec.env_type,
+            findings,
+            self._costs,
+            self._is_exercised,
+            getattr(self._spec.env_class, "cost_hint", None),
+        )
 
     def _found(self, check: str, look: Callable[[], Finding]) -> Finding:
         if check in NEEDS_REPLAYS and not self._replays:
@@ -475,7 +481,7 @@ class Examination:
         build = Call([(_OTHER, _BUILD)])
         episodes = [(self._resets(seed), self._turns_of(turns)) for seed, turns in self._plan.items() if turns]
         built: list[float] = []
-        resets = plays = Spent()
+        resets = plays = both = Spent()
         folders: list[dict[str, int]] = []
         end = time.monotonic() + self._budget
         while len(folders) < most and (not folders or time.monotonic() < end):
@@ -484,10 +490,11 @@ class Examination:
             built.append(self._here.do(build)[0].seconds)
             first = self._spent_on(reset)
             resets = resets.also(first.without([first.first_own]))  # it may build what the object keeps
-            plays = plays.also(self._spent_on(play))
+            plays = plays.also(played := self._spent_on(play))
+            both = both.also(first).also(played)
             self._here.do(Unload([_OTHER]))
             folders.append(self._ask("working_directory"))
-        turns, busy = plays.number / len(folders), min(1.0, plays.busy)
+        turns, busy = plays.number / len(folders), min(1.0, both.busy)
         self._costs = EnvCosts(median(built), resets.mean_s, plays.mean_s, busy, turns=turns)
         return folders
 

@@ -59,7 +59,7 @@ def refused(**given: Any) -> list[str]:
 @pytest.mark.parametrize(
     "given",
     [
-        *({"count": value} for value in ("3", "three", [3], {"a": 1})),
+        *({"count": value} for value in ("3", "three", [3], {"a": 1}, 8.5, float("inf"))),
         *({"share": value} for value in ("0.5", [])),
         {"is_hard": "false"},
         *({"room": value} for value in ("6", 6, [6, "6"])),

@@ -187,7 +187,7 @@ def test_the_command_scores_with_a_model_of_a_folder(tmp_path, capsys):
 
 def test_a_policy_without_thoughts_gets_a_clear_sentence(tmp_path, capsys):
     assert main([write(tmp_path / "run", [record(at, ["", ""]) for at in range(3)])]) == 0
-    assert "No reply has a thought" in capsys.readouterr().out
+    assert "No thought between <think> and </think> was read" in capsys.readouterr().out
 
 
 def test_a_run_whose_prompts_are_not_known_is_not_scored(tmp_path, capsys):

@@ -221,7 +221,11 @@ def run(options: argparse.Namespace, prog: str) -> int:
     _print_failures(console, failures, records)
     if faults:
         told = ", ".join(f"{count:,} {fault}" for fault, count in faults.most_common())
-        console.print(f"\nInvalid replies, in all turns: {faults.total():,}; {told}.", soft_wrap=True)
+        without_thought = sum(count for fault, count in faults.items() if "think>" in fault)
+        hint = " Where a model is not to think, set agent_proxy.enable_think=false." * (
+            2 * without_thought > faults.total()
+        )
+        console.print(f"\nInvalid replies, in all turns: {faults.total():,}; {told}.{hint}", soft_wrap=True)
     _print(console, tags, scorer, notes, found, len(records))
     return 0
 
@@ -306,8 +310,8 @@ def _notes(tags: Sequence[Mapping[str, Any]], wants_scorer: bool, prog: str) -> 
     notes = []
     if not any(tag["thoughts"] for tag in tags):
         notes.append(
-            "No reply has a thought between <think> and </think>: a policy that does not think (many scripted ones, "
-            "enable_think=false) has nothing that could collapse."
+            "No thought between <think> and </think> was read: where none is asked for (enable_think=false) or given "
+            "(as by many scripted policies), nothing can collapse."
         )
     elif not wants_scorer:
         notes.append(f"To measure MI, entropies and retrieval, name a scorer: {prog} RUN --scorer MODEL.")

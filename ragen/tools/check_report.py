@@ -65,8 +65,8 @@ class EnvCosts:
         build: Seconds: the median of several lifetimes.
         reset, turn: Mean seconds, as in :class:`~ragen.parallel.stats.MeanCosts`.
         load: Seconds in which a member of a group loads what the first one saved after its reset; 0 if it is reset.
-        busy: The fraction of resets and turns in which it or a child process computes rather than waits. Time queued for
-            a processor of a busy machine counts as neither.
+        busy: The fraction of resets and turns in which it or a child process computes rather than waits. Time queued
+            for a processor of a busy machine counts as neither.
         turns: Turns that shared a reset: the mean length of the episodes that were played.
     """
 

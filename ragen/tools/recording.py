@@ -127,9 +127,9 @@ def record(
         steps = episodes[seed] = [begun]
         for turn, actions in enumerate(turns):
             played.append(actions)
-            start = time.monotonic()
             steps.append(_step(sandbox, env_id, turn, actions, f"seed {seed}"))
-            took.append(Took(time.monotonic() - start, _where(turn, actions, f"seed {seed}")))
+            seconds = sum(spent.seconds for spent in sandbox.spent.values())
+            took.append(Took(seconds, _where(turn, actions, f"seed {seed}")))
             if steps[-1].done or time.monotonic() > end:
                 break
     return plan, episodes, resets_s / max(1, len(plan)), took

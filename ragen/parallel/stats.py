@@ -8,7 +8,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from threading import get_ident
 from time import perf_counter
 from typing import NamedTuple
@@ -31,6 +32,7 @@ NO_FASTER = 0.05  # a smaller difference is no gain, and no loss
 LONG_TURN = 1e-3  # seconds: what takes longer pays in workers, if there is enough of it
 MOSTLY = 0.3  # share of the time in which turns compute that mostly wait
 FULL = 0.75  # share of their time in which workers are at work that leave no room for more turns
+MANY = 8  # workers alike, from which a table shows them as one
 BUSY = 0.9  # of a processor: what keeps it less busy than this is said to wait
 
 
@@ -550,6 +552,25 @@ def gathered(lanes: Sequence[LaneStats]) -> list[LaneStats]:
     envs, restarts = sum(lane.envs for lane in apart), sum(lane.restarts for lane in apart)
     together = LaneStats(f"{QUARANTINE}, {len(apart)} in turn", None, types, envs, turns, busy, restarts)
     return [*(lane for lane in lanes if lane not in apart), together]
+
+
+def alike_together(lanes: Sequence[LaneStats]) -> list[LaneStats]:
+    """The same, with many workers in a row that host the same types and were never replaced as one: with their sums."""
+    together: list[LaneStats] = []
+    for (is_worker, *_), run in groupby(
+        lanes, lambda lane: (lane.lane.startswith("worker"), lane.env_types, lane.node)
+    ):
+        alike = list(run)
+        if len(alike) <= MANY or not is_worker or any(lane.restarts for lane in alike):
+            together += alike
+            continue
+        first, last = (lane.lane.rpartition(" ")[2] for lane in (alike[0], alike[-1]))
+        envs, turns = sum(lane.envs for lane in alike), sum(lane.turns for lane in alike)
+        busy_s = sum(lane.busy_s for lane in alike)
+        together.append(
+            replace(alike[0], lane=f"workers {first} to {last}", pid=None, envs=envs, turns=turns, busy_s=busy_s)
+        )
+    return together
 
 
 def _stats_of(name: str, place: tuple[int | None, str], records: list[EnvRecord], tallies: list[_Tally]) -> LaneStats:

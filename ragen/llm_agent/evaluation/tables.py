@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.output import print_table
-from ragen.parallel.stats import gathered
+from ragen.parallel.stats import alike_together, gathered
 from ragen.statistics import ALL
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ def time_table(seconds: Mapping[str, float], total: float) -> Table:
 
 
 def lane_table(lanes: Sequence[Any]) -> Table:
-    """What each process that hosts environments did, a row per lane."""
+    """What each process that hosts environments did, a row per lane, or per many that are alike."""
     table = plain_table("Workers", "worker", "pid", "envs", "turns", "busy s", "restarts")
     table.add_column("environment types", overflow="fold")
-    for lane in gathered(lanes):
+    for lane in alike_together(gathered(lanes)):
         counts = (
             "" if lane.pid is None else str(lane.pid),
             str(lane.envs),

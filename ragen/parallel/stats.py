@@ -295,6 +295,8 @@ class Gain:
                 return f"kept in the main process, since use_multiprocessing is false: {spent}"
             if self.held:
                 return f"kept in the main process, since {self.held}: {spent}"
+            if self.failures and self.seconds > (1 + NOTICED) * self.sequential_s:
+                return f"kept in the main process, with {failed}: {spent}; whether workers would have paid is not known"
             if self.turn_s >= LONG_TURN or mostly_resets:
                 turns = f"{self.turns} turns of {turn} on average" if self.turns > 1 else f"1 turn of {turn}"
                 turns = f"{self.resets} reset{'s' * (self.resets > 1)} of {reset}, {turns}" if mostly_resets else turns

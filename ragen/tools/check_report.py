@@ -163,11 +163,16 @@ class CheckReport:
 
 
 def advise(
-    env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, is_exercised: bool = True, hint: str | None = None
+    env_type: str,
+    findings: Mapping[str, Finding],
+    costs: EnvCosts,
+    is_exercised: bool = True,
+    hint: str | None = None,
+    slow: str = "",
 ) -> CheckReport:
     """Derive the advice from findings and costs.
 
-    ``hint`` is the ``cost_hint`` that the class declares.
+    ``hint`` is the ``cost_hint`` that the class declares; ``slow`` names a turn that took far longer than others.
 
     ``is_exercised`` is false if generic texts alone were played, none of which was said to be a valid action.
     """
@@ -181,6 +186,9 @@ def advise(
     for found in findings.values():
         if found.status == "main":
             return report("sequential", sequential, f"It must stay in the main process: {found.text}.")
+    if slow:
+        reason = f"Look at one turn first, since it decides the costs above: {slow}."
+        return report("parallel", "use_multiprocessing: auto", reason)
     share = costs.turn + costs.reset / costs.turns
     least = costs.turn + (costs.load or costs.reset) / costs.turns
     resets = f"its share of a reset every {costs.turns:.3g} turns" if costs.turns > 1 else "a reset"

@@ -110,6 +110,7 @@ class Examination:
         self._replays = False
         self._has_examples = False
         self._is_exercised = True  # by what was played
+        self._slow = ""  # a turn that took far longer than others
         self._folder: dict[str, int] = {}  # sizes by name in the working directory, before anything was played
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
@@ -148,6 +149,7 @@ class Examination:
             self._costs,
             self._is_exercised,
             getattr(self._spec.env_class, "cost_hint", None),
+            self._slow,
         )
 
     def _found(self, check: str, look: Callable[[], Finding]) -> Finding:
@@ -222,10 +224,10 @@ class Examination:
         if unsent:
             return Finding("main", self._not_sent(), _TO_MAIN)
         text = f"{counted(len(self._plan), 'episode')}, {counted(turns, 'turn')}; its actions are {actions}"
-        slow = _slow_turn(took)
-        text += slow and f"; {slow}"
+        self._slow = _slow_turn(took)
+        text += self._slow and f"; {self._slow}"
         if all(seed in self._plan and self._is_whole(seed) for seed in self._seeds):
-            return Finding("note", text, "Look at that turn: means hide it.") if slow else Finding("ok", text)
+            return Finding("note" if self._slow else "ok", text)
         turn_s = (played_s - reset_s * len(self._plan)) / turns
         most = math.ceil(len(self._seeds) * (reset_s + self._turns * turn_s))
         fix = f"The budget of {self._budget:g} s ended this early: --budget {most} plays all of it."

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ragen.errors import BackendError, ConfigError
+from ragen.errors import BackendError, ConfigError, InputError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
@@ -415,6 +415,25 @@ def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path, capsys, monkeypat
     kept, command = capsys.readouterr().err.splitlines()[-2:]
     assert kept == f"interrupted; saved in {tmp_path}: 0 finished trajectories"
     assert command.startswith("to resume: python -m ragen.llm_agent.agent_proxy") and command.endswith(" resume=true")
+
+
+def test_an_error_in_mid_rollout_names_what_is_finished_and_what_examines_it(tmp_path, capsys, monkeypatch):
+    generate, calls = ScriptedBackend.generate, []
+
+    def too_long(self, requests, sampling):
+        calls.append(len(requests))
+        if len(calls) > 1:
+            raise InputError("env 0: a prompt is too long.")
+        return generate(self, requests, sampling)
+
+    monkeypatch.setattr(ScriptedBackend, "generate", too_long)
+    thoughtful = ["actor.scripted.malformed=0", "actor.scripted.random=0"]
+    assert run_command("mode=val", "agent_proxy.max_actions_per_turn=1", *thoughtful, folder=tmp_path) == 1
+    kept, error = capsys.readouterr().err.splitlines()[-2:]
+    written = len((tmp_path / "rollouts.jsonl").read_text().splitlines())
+    are = "trajectory is" if written == 1 else "trajectories are"
+    assert written and kept == f"{written} finished {are} in {tmp_path}; ragen diagnose {tmp_path} examines them"
+    assert error == "error: env 0: a prompt is too long."
 
 
 TELLING = """

@@ -123,6 +123,19 @@ def test_the_command_prints_rates_and_scanners_without_a_scorer(tmp_path, capsys
     assert "100.0%" in out and "--scorer MODEL" in out and "refusals: none" in out
 
 
+def test_invalid_replies_are_counted_by_their_causes_with_what_to_do_about_the_most_frequent(tmp_path, capsys):
+    mute = {"actions": [[]], "invalid": [True]}
+    cut = [record(at, ["up"]) | mute | {"replies": [{"cut_off": True}]} for at in range(2)]
+    refusing = record(2, [""]) | mute
+    refusing["messages"][-1]["content"] = "I'm sorry, but I can't help with that."
+    run = write(tmp_path / "run", [*cut, refusing])
+    assert main([run]) == 0
+    told = (
+        "Invalid replies, in all turns: 3; 2 cut off, 1 refused to play. actor_rollout_ref.rollout.response_length sets"
+    )
+    assert told in capsys.readouterr().out
+
+
 def test_the_command_groups_failures_by_what_ended_them(tmp_path, capsys):
     mute = record(4, ["up", "up"]) | {"actions": [[1], []], "invalid": [True, True]}
     solved = record(5, ["up"], tag="Run") | {"success": True, "metrics": {"Run/success": 1.0}}

@@ -423,7 +423,9 @@ def test_what_generic_texts_cost_keeps_nothing_in_the_main_process():
 
 
 def test_a_turn_that_takes_far_longer_than_others_is_named_with_its_actions():
-    finding = check(check_cases.SlowOnce, turns=6).findings["plays"]
+    report = check(check_cases.SlowOnce, turns=6)
+    finding = report.findings["plays"]
+    assert report.reason.startswith("Look at one turn first") and "cost_hint" not in report.reason
     assert finding.status == "note"
     assert re.search(r"turn \d \('\w+'.*\) of seed 1 took \d+ ms, a usual one", finding.text), finding.text
 

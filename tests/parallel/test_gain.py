@@ -80,6 +80,11 @@ LINES = [
      "reset"),
     (Gain(0.3, 0.3, 1, 0.3),
      "kept in the main process: 1 turn of 300 ms; once that was known, moving them would have cost more than it saved"),
+    (Gain(168.0, 0.1, 40, 24e-6, failures=28),
+     "kept in the main process, with 28 failed attempts: 168 s in environments, 24 us a turn; whether workers would "
+     "have paid is not known"),
+    (Gain(0.1, 0.1, 40, 13e-6, failures=1),
+     "kept in the main process: a turn costs 13 us on average, workers would cost more"),
     (Gain(0.1, 0.1, 40, 13e-6, mode=False),
      "kept in the main process, since use_multiprocessing is false: 100 ms in environments, 13 us a turn"),
     (Gain(0.1, 0.1, 40, 13e-6, held="workers do not start"),

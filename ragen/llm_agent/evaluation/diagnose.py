@@ -51,6 +51,11 @@ if TYPE_CHECKING:
 
 SAMPLES = 64  # the most pairs of a sample
 _SHOWN = 3  # examples of each scanner
+_HINTS = {
+    "think>": " Where a model is not to think, set agent_proxy.enable_think=false.",
+    "cut off": " actor_rollout_ref.rollout.response_length sets how long a reply may be.",
+}
+"""What to do about the most frequent fault of invalid replies."""
 _COLUMNS = {
     "MI": "mi_estimate",
     "at most": "mi_upper_bound",
@@ -221,10 +226,8 @@ def run(options: argparse.Namespace, prog: str) -> int:
     _print_failures(console, failures, records)
     if faults:
         told = ", ".join(f"{count:,} {fault}" for fault, count in faults.most_common())
-        without_thought = sum(count for fault, count in faults.items() if "think>" in fault)
-        hint = " Where a model is not to think, set agent_proxy.enable_think=false." * (
-            2 * without_thought > faults.total()
-        )
+        most = faults.most_common(1)[0][0]
+        hint = next((told for part, told in _HINTS.items() if part in most), "")
         console.print(f"\nInvalid replies, in all turns: {faults.total():,}; {told}.{hint}", soft_wrap=True)
     _print(console, tags, scorer, notes, found, len(records))
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 
 from ragen.errors import without_values
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY
+from ragen.llm_agent.evaluation.scanners import refusal_in
 from ragen.llm_agent.report.contents import Episode
 
 _OF_REPLIES = ("refused", "filtered", "empty", "cut_off")
@@ -77,7 +78,7 @@ def faults_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = {}
         penalized = episode.state.get("invalid", ())
         for at, turn in enumerate(episode.turns[: -1 if episode.outcome == ENV_ERROR else None]):
             if not turn["actions"]:
-                faults[_fault(turn.get("llm_response"), configuration)] += 1
+                faults[_fault(episode, at, configuration).removeprefix("was ")] += 1
             elif any(penalized[at : at + 1]):
                 faults["named an unknown action beside valid ones"] += 1
     return faults
@@ -94,12 +95,9 @@ def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, s
 
 def _end_of_judged(episode: Episode, configuration: Mapping[str, Any]) -> str:
     """What was wrong with the last reply, or what ended the episode."""
-    turns, last = episode.turns, episode.replies[len(episode.turns) - 1 : len(episode.turns)]
-    for kind in _OF_REPLIES:
-        if any(facts.get(kind) for facts in last):
-            return f"its last reply was {kind.replace('_', ' ')}"
-    if turns and not turns[-1]["actions"]:
-        fault = _fault(turns[-1].get("llm_response"), configuration)
+    turns, last = episode.turns, len(episode.turns) - 1
+    if turns and (not turns[-1]["actions"] or _kind_in(episode, last)):
+        fault = _fault(episode, last, configuration)
         is_only_last = any(turn["actions"] for turn in turns)
         return f"its last reply {fault}" if is_only_last else f"no reply had a valid action; the last one {fault}"
     most_turns = configuration.get("agent_proxy.max_turn")
@@ -111,10 +109,21 @@ def _end_of_judged(episode: Episode, configuration: Mapping[str, Any]) -> str:
     return "its environment ended the episode without success" if most_turns else "it did not reach the goal"
 
 
-def _fault(reply: str | None, configuration: Mapping[str, Any]) -> str:
+def _kind_in(episode: Episode, at: int) -> str:
+    """What a server or its numbers say of a reply, such as ``cut off``; "" for nothing."""
+    told = episode.replies[at : at + 1]
+    return next((kind.replace("_", " ") for kind in _OF_REPLIES if any(facts.get(kind) for facts in told)), "")
+
+
+def _fault(episode: Episode, at: int, configuration: Mapping[str, Any]) -> str:
     """Why a reply has no action that could be executed."""
     from ragen.llm_agent.prompting.replies import split_reply  # here, since it imports numpy, and help comes at once
 
+    if kind := _kind_in(episode, at):
+        return f"was {kind}"
+    reply = episode.turns[at].get("llm_response")
+    if refusal_in(episode.turns[at].get("llm_raw_response") or reply or ""):
+        return "refused to play"
     thinks = configuration.get("agent_proxy.enable_think")
     if not reply or not isinstance(thinks, bool) or configuration.get("use_parallel_envs"):
         return "could not be parsed"

@@ -69,12 +69,17 @@ class Finding:
 Scanner: TypeAlias = Callable[[Sequence[Record]], Iterable[Finding]]
 
 
+def refusal_in(reply: str) -> re.Match[str] | None:
+    """Where a reply refuses to play, in words."""
+    return _REFUSALS.search(reply.replace("’", "'"))
+
+
 def refusals(records: Sequence[Record]) -> Iterator[Finding]:
     """Replies in which the model, its provider or a filter refuses to play."""
     for record in records:
         told = record.get("replies", ())
         for turn, reply in enumerate(_replies(record), 1):
-            if found := _REFUSALS.search(reply.replace("’", "'")):
+            if found := refusal_in(reply):
                 yield Finding(record["env_id"], "the reply refuses", turn, _excerpt(reply, found.start()))
         for turn, facts in enumerate(told, 1):
             if facts.get("refused") or facts.get("filtered"):

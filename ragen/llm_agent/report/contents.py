@@ -89,8 +89,8 @@ class Episode:
 
     @property
     def reward(self) -> float:
-        """The sum of its rewards without penalties."""
-        return float(sum(turn["reward"] for turn in self.turns))
+        """The sum of its rewards without penalties; what is left of rounding errors is 0."""
+        return round(float(sum(turn["reward"] for turn in self.turns)), 12) + 0.0
 
     def prompt(self, place: int) -> Messages:
         """The prompt of a turn, as far as known.

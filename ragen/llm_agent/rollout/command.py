@@ -24,6 +24,7 @@ from ragen.errors import (
     ConfigError,
     LimitReachedError,
     LimitUnmeasuredError,
+    RagenError,
     ServerLostError,
     StorageError,
     shown_path,
@@ -154,6 +155,12 @@ def run(config: Any) -> int:
                 except (KeyboardInterrupt, LimitReachedError, ServerLostError, StorageError) as why:
                     _report_kept(proxy, file, why, stop)
                     return next((code for error, code in _CODES.items() if isinstance(why, error)), stop.code)
+                except RagenError:  # such as a prompt that is too long; what is finished may show why
+                    if file.written:
+                        finished = counted(file.written, "finished trajectory is", "finished trajectories are")
+                        folder = shlex.quote(shown_path(file.path.parent))
+                        print(f"{finished} in {folder}; {typed('diagnose')} {folder} examines them", file=sys.stderr)
+                    raise
                 code, scanned, told = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned, told)

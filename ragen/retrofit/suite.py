@@ -96,7 +96,8 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
         names: The configurations; None for all with environments.
 
     Raises:
-        ConfigError: A configuration does not exist, cannot be read, or has invalid settings of the engine.
+        ConfigError: A configuration does not exist, cannot be read, or has invalid settings of the engine; or one that
+            is named has a tag that is no key of ``custom_envs``.
     """
     found: dict[str, Played] = {}
     for name in names or sorted(path.stem for path in folder.glob("*.yaml")):
@@ -105,6 +106,11 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
             check_engine_settings(config)
         except (ConfigError, UnknownEnvError) as error:
             raise ConfigError(f"{folder / name}.yaml: {error}") from error
+        known = config["custom_envs"]
+        unknown = [tag for mode in ("train", "val") for tag in _tags_of(config, mode) if tag not in known]
+        if names and known and unknown:
+            meant = did_you_mean(str(unknown[0]), map(str, known))
+            raise ConfigError(f"{folder / name}.yaml: tag {unknown[0]!r} is not a key of custom_envs.{meant}")
         for played in _tags(config):
             key = [played.tag, played.mode, played.entry, played.seeds, played.sequential]
             found.setdefault(json.dumps(key, sort_keys=True, default=str), played)
@@ -142,14 +148,18 @@ def _merged(folder: Path, name: str, seen: tuple[str, ...]) -> Any:
     return OmegaConf.merge(*parts)
 
 
+def _tags_of(config: Mapping[str, Any], mode: str) -> Sequence[Any]:
+    part = config["es_manager"].get(mode) or {}
+    return (part.get("env_configs") or {}).get("tags") or ()
+
+
 def _tags(config: Mapping[str, Any]) -> Iterator[Played]:
     penalty = config["es_manager"].get("format_penalty")
     seeds = {mode: seed for mode, seed in config["seed"].items() if seed is not None}
     seeds.setdefault("train", SEED)  # RAGEN draws one
     stay = tuple(config["es_manager"].get("sequential_env_types") or ())
     for mode in ("train", "val"):
-        part = config["es_manager"].get(mode) or {}
-        for tag in (part.get("env_configs") or {}).get("tags") or ():
+        for tag in _tags_of(config, mode):
             if tag in config["custom_envs"]:
                 yield Played(tag, mode, config["custom_envs"][tag], seeds, -0.1 if penalty is None else penalty, stay)
 

@@ -227,6 +227,9 @@ class Examination:
         self._slow = _slow_turn(took)
         text += self._slow and f"; {self._slow}"
         if all(seed in self._plan and self._is_whole(seed) for seed in self._seeds):
+            if names and not self._has_examples and self._spec.config is None:
+                fix = "Declare config_class in the class: prompts list the actions that a configuration has."
+                return Finding("note", f"{text}; prompts do not list them", fix)
             return Finding("note" if self._slow else "ok", text)
         turn_s = (played_s - reset_s * len(self._plan)) / turns
         most = math.ceil(len(self._seeds) * (reset_s + self._turns * turn_s))

@@ -676,6 +676,15 @@ def test_a_typo_in_the_settings_of_the_engine_is_refused_and_everything_brought_
     assert "config/base.yaml: es_manager.use_multiprocessing = 'atuo'" in ran.stdout + ran.stderr
 
 
+def test_a_misspelled_tag_of_a_named_configuration_is_refused(checkout):
+    (checkout / "config/mine.yaml").write_text(
+        "defaults: [base]\nes_manager: {train: {env_configs: {tags: [Wlak], n_groups: [1]}}}\n"
+    )
+    ran = retrofit(checkout, "--config-name", "mine")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "config/mine.yaml: tag 'Wlak' is not a key of custom_envs. Did you mean 'Walk'?" in ran.stdout + ran.stderr
+
+
 QUERIES = """
         shown = f"{action}: process {__import__('os').getpid()}" if action.startswith("query: ") else "no query"
         self.said = shown

@@ -102,7 +102,7 @@ class Display:
         rates = {name.removeprefix("val/"): metrics[name] for name in curve_names([metrics], "val/")}
         overall = rates.pop("success", 0.0)
         details = ", ".join(f"{name.removesuffix('/success')} {rate:.3f}" for name, rate in sorted(rates.items()))
-        self.say(f"step {step:4d}: success {overall:.3f} ({details}), reward {metrics['val/reward']:+.3f}")
+        self.say(f"step {step:4d}: success {overall:.3f} ({details}), reward {metrics['val/reward']:+z.3f}")
 
     def say(self, text: str) -> None:
         """Print a line."""

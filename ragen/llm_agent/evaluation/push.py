@@ -152,7 +152,7 @@ def card_of(name: str, facts: Mapping[str, Any], results: Sequence[Any], files: 
     )
     rows = "".join(
         f"| {_cell(one.tag)} | {one.judged} | {'-' if one.success is None else f'{one.success:.1%}'} | "
-        f"{one.low:.1%} - {one.high:.1%} | {one.reward:.3f} |\n"
+        f"{one.low:.1%} - {one.high:.1%} | {one.reward:z.3f} |\n"
         for one in results
     )
     return (

@@ -214,7 +214,7 @@ def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()
         "env errors": [str(result.env_errors) for result in results],
         "no reply": [str(result.missing_replies) for result in results],
         "reward": [
-            f"{result.reward:.3f}" if is_known else "-" for result, is_known in zip(results, known, strict=True)
+            f"{result.reward:z.3f}" if is_known else "-" for result, is_known in zip(results, known, strict=True)
         ],
     }
     if not tags:

@@ -210,7 +210,7 @@ def _tag_row(tag: str, episodes: Sequence[Episode]) -> str:
         "failures": str(sum(not episode.success for episode in judged)),
         "env errors": str(kinds[ENV_ERROR]),
         "no reply": str(kinds[MISSING_REPLY]),
-        "reward": f"{mean([episode.reward for episode in judged]):.3f}" if judged else "-",
+        "reward": f"{mean([episode.reward for episode in judged]):z.3f}" if judged else "-",
         "turns": f"{turns / count:.1f}",
         "with invalid replies": f"{sum(episode.invalid for episode in episodes) / count:.0%}",
     }

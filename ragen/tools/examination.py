@@ -233,7 +233,11 @@ class Examination:
             return Finding("note" if self._slow else "ok", text)
         turn_s = (played_s - reset_s * len(self._plan)) / turns
         most = math.ceil(len(self._seeds) * (reset_s + self._turns * turn_s))
-        fix = f"The budget of {self._budget:g} s ended this early: --budget {most} plays all of it."
+        pace = "unless further turns are as slow as that one" if self._slow else "at this pace"
+        fix = (
+            f"The budget of {self._budget:g} s ended this early: {pace}, --budget {most} plays all of it. Other checks "
+            "take as long each."
+        )
         return Finding("note", text, fix)
 
     def _is_whole(self, seed: int) -> bool:

@@ -27,6 +27,7 @@ from time import perf_counter
 from typing import Any
 
 from ragen.parallel.environments import IN_MAIN, Environments, EnvRecord
+from ragen.parallel.episode.game import declares_snapshots
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
@@ -176,8 +177,7 @@ class Round:
 
     def _share_a_reset(self, one: EnvSpec, other: EnvSpec) -> bool:
         """Whether the second may load what the first saves after its reset, if both are reset by one order."""
-        has_snapshots = {"save", "load"} <= getattr(one.env_class, "__dict__", {}).keys()
-        return self.asked.kind is Reset and has_snapshots and one.group_id == other.group_id
+        return self.asked.kind is Reset and declares_snapshots(one.env_class) and one.group_id == other.group_id
 
     def _needs(self, record: EnvRecord) -> EpisodeJournal:
         """What a just built environment has to have behind it before it can be asked.

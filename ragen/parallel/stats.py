@@ -289,8 +289,8 @@ class Gain:
         if not self.workers:
             turn, reset = duration(self.turn_s), duration(self.reset_s)
             mostly_resets = self.resets * self.reset_s > self.turns * self.turn_s and self.reset_s >= LONG_TURN
-            resets = f", {reset} a reset" if self.resets else ""
-            spent = f"{duration(self.seconds)} in environments{busy}, {turn} a turn{resets}"
+            costs = MeanCosts(self.turn_s, self.reset_s).describe()
+            spent = f"{duration(self.seconds)} in environments{busy}, {costs}"
             if self.mode is False:
                 return f"kept in the main process, since use_multiprocessing is false: {spent}"
             if self.held:
@@ -549,11 +549,7 @@ def gathered(lanes: Sequence[LaneStats]) -> list[LaneStats]:
     apart = [lane for lane in lanes if lane.lane.startswith(QUARANTINE)]
     if len(apart) < 2:
         return list(lanes)
-    types = tuple(sorted({name for lane in apart for name in lane.env_types}))
-    turns, busy = sum(lane.turns for lane in apart), sum(lane.busy_s for lane in apart)
-    envs, restarts = sum(lane.envs for lane in apart), sum(lane.restarts for lane in apart)
-    together = LaneStats(f"{QUARANTINE}, {len(apart)} in turn", None, types, envs, turns, busy, restarts)
-    return [*(lane for lane in lanes if lane not in apart), together]
+    return [*(lane for lane in lanes if lane not in apart), _added(f"{QUARANTINE}, {len(apart)} in turn", apart)]
 
 
 def alike_together(lanes: Sequence[LaneStats]) -> list[LaneStats]:
@@ -567,12 +563,16 @@ def alike_together(lanes: Sequence[LaneStats]) -> list[LaneStats]:
             together += alike
             continue
         first, last = (lane.lane.rpartition(" ")[2] for lane in (alike[0], alike[-1]))
-        envs, turns = sum(lane.envs for lane in alike), sum(lane.turns for lane in alike)
-        busy_s = sum(lane.busy_s for lane in alike)
-        together.append(
-            replace(alike[0], lane=f"workers {first} to {last}", pid=None, envs=envs, turns=turns, busy_s=busy_s)
-        )
+        together.append(replace(_added(f"workers {first} to {last}", alike), node=alike[0].node))
     return together
+
+
+def _added(name: str, lanes: Sequence[LaneStats]) -> LaneStats:
+    """Several as one of this name, with their sums."""
+    types = tuple(sorted({env_type for lane in lanes for env_type in lane.env_types}))
+    turns, busy_s = sum(lane.turns for lane in lanes), sum(lane.busy_s for lane in lanes)
+    envs, restarts = sum(lane.envs for lane in lanes), sum(lane.restarts for lane in lanes)
+    return LaneStats(name, None, types, envs, turns, busy_s, restarts)
 
 
 def _stats_of(name: str, place: tuple[int | None, str], records: list[EnvRecord], tallies: list[_Tally]) -> LaneStats:

@@ -34,7 +34,7 @@ from yaml import YAMLError
 from ragen.commands import CommandParser, beside
 from ragen.env.registry import REGISTERED_ENVS, resolve_env
 from ragen.errors import ConfigError, RagenError, UnknownEnvError, did_you_mean
-from ragen.llm_agent.config.environments import check_engine_settings
+from ragen.llm_agent.config.environments import check_engine_settings, check_tag
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 from ragen.retrofit.backup import ENVS, HOW_TO_ADD
@@ -104,13 +104,11 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
         config = composed(folder, name)
         try:
             check_engine_settings(config)
+            if names and config["custom_envs"]:
+                for tag in (*_tags_of(config, "train"), *_tags_of(config, "val")):
+                    check_tag(tag, config["custom_envs"])
         except (ConfigError, UnknownEnvError) as error:
             raise ConfigError(f"{folder / name}.yaml: {error}") from error
-        known = config["custom_envs"]
-        unknown = [tag for mode in ("train", "val") for tag in _tags_of(config, mode) if tag not in known]
-        if names and known and unknown:
-            meant = did_you_mean(str(unknown[0]), map(str, known))
-            raise ConfigError(f"{folder / name}.yaml: tag {unknown[0]!r} is not a key of custom_envs.{meant}")
         for played in _tags(config):
             key = [played.tag, played.mode, played.entry, played.seeds, played.sequential]
             found.setdefault(json.dumps(key, sort_keys=True, default=str), played)
@@ -191,23 +189,26 @@ class Verdict:
 
     def __str__(self) -> str:
         name = f"  {self.played.tag:24} {self.played.mode:5} "
-        env_type, settings = self.played.entry["env_type"], self.played.entry.get("env_config") or {}
-        check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
-        cause = f"With --keep, `{check}` in the checkout looks for the cause"
         if self.unrepeated:
             return beside(
                 name,
-                f"NOT REPRODUCIBLE {env_type}: {self.unrepeated}. Nothing can be compared with it: seed its "
-                f"generators in reset(seed), and keep nothing in its module. {cause}",
+                f"NOT REPRODUCIBLE {self.played.entry['env_type']}: {self.unrepeated}. Nothing can be compared with "
+                f"it: seed its generators in reset(seed), and keep nothing in its module. {self._next_step()}",
             )
         if self.differences:
-            return beside(name, f"DIFFERS {'; '.join(self.differences)}. {cause}")
+            return beside(name, f"DIFFERS {'; '.join(self.differences)}. {self._next_step()}")
         if self.skipped:
             return beside(name, self.skipped)
         equal = "equal, also to its own manager's" if self.own else "equal"
         stays = "; stays in the main process" if self.stays else ""
         unproved = f", but no valid action was played: {self.advice}" if self.advice else ""
         return beside(name, f"{equal}{stays}{unproved}")
+
+    def _next_step(self) -> str:
+        """The command that looks for the cause of a difference."""
+        env_type, settings = self.played.entry["env_type"], self.played.entry.get("env_config") or {}
+        check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
+        return f"With --keep, `{check}` in the checkout looks for the cause"
 
 
 class ClassCounters:

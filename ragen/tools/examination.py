@@ -14,6 +14,7 @@ from typing import Any
 from ragen.commands import counted
 from ragen.errors import ReturnError
 from ragen.parallel.episode.clock import Spent
+from ragen.parallel.episode.game import declares_snapshots
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.pickled import PickledSpecs
@@ -373,7 +374,7 @@ class Examination:
     def _is_saved(self) -> Finding:
         """Check that episodes continue equally from snapshots, if the class declares them."""
         env_class = self._spec.env_class
-        if not (isinstance(env_class, type) and vars(env_class).keys() >= _SNAPSHOT):
+        if not declares_snapshots(env_class):
             if isinstance(env_class, type) and (half := _half_declared(env_class)):
                 return half
             if not self._costs.turn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from os import PathLike
@@ -162,6 +162,17 @@ def check_engine_settings(config: Mapping[str, Any]) -> None:
     _engine_settings(config, {entry.get("env_type") for entry in entries}, None)
 
 
+def check_tag(tag: str, known: Collection[str]) -> None:
+    """Refuse a tag that is not among the keys of ``custom_envs``.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if tag not in known:
+        meant = did_you_mean(tag, map(str, known)) or f" There are {', '.join(sorted(known))}."
+        raise ConfigError(f"tag {tag!r} is not a key of custom_envs.{meant}")
+
+
 def _section(name: str, config: Any) -> Any:
     """A section as dicts and lists, with interpolations resolved.
 
@@ -312,9 +323,7 @@ class _EntryBuilder:
         known = config["custom_envs"]
         if known is None:
             raise ConfigError("the configuration lacks 'custom_envs'.")
-        if tag not in known:
-            meant = did_you_mean(tag, map(str, known)) or f" There are {', '.join(sorted(known))}."
-            raise ConfigError(f"tag {tag!r} is not a key of custom_envs.{meant}")
+        check_tag(tag, known)
         self._tag, self._key = tag, f"custom_envs.{tag}"
         own = {"custom_envs": {tag: {name: _raw(known[tag], name) for name in ENV_KEYS}}}
         if not isinstance(known[tag], Mapping | None):

@@ -33,6 +33,11 @@ class EpisodeStart(NamedTuple):
     before: Any
 
 
+def declares_snapshots(env_class: Any) -> bool:
+    """Whether a class itself declares ``save`` and ``load``; those of a base class do not count."""
+    return {"save", "load"} <= getattr(env_class, "__dict__", {}).keys()
+
+
 class Game(ABC):
     """One kind of game; a stateless object, sent to workers by its class.
 
@@ -74,7 +79,7 @@ class Game(ABC):
 
     def has_snapshots(self, env: Any) -> bool:
         """Whether the environment's own class declares ``save`` and ``load``; a subclass may add to its state."""
-        return {"save", "load"} <= vars(type(env)).keys()
+        return declares_snapshots(type(env))
 
     def saves_midway(self, env: Any) -> bool:
         """Whether snapshots may be taken at any time, not only after a reset."""

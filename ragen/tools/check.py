@@ -5,7 +5,8 @@
 The environment is played in workers, never in this process, with deadlines, so that hanging or crashing is an ordinary
 finding. The same episodes are replayed on two objects that take turns, on a used one, on a copy made for a group if its
 class supports snapshots, and in other processes with different hash seeds and local dates; if something differs there,
-the cause is isolated by changing one condition at a time. Random numbers, leaks, memory and costs are checked as well.
+the cause is isolated by changing one condition at a time. Further seeds are played once, since what fails may be rare.
+Random numbers, leaks, memory and costs are checked as well.
 
 Exit codes: 0 nothing to fix, 1 something must be fixed first, 2 the arguments are wrong.
 """
@@ -52,7 +53,8 @@ def check_parallel(
         turns: Turns per episode.
         actions: Actions to play if the environment has no action names; generic texts by default.
         timeout: Time-out of a reset or turn in seconds.
-        budget: Seconds for the first run of the episodes and for each measurement; slower ones are cut short.
+        budget: Seconds for the first run of these episodes, for further seeds, of which up to 50 are played once, and
+            for each measurement; slower ones are cut short.
         on_check: Called with the name of each check that begins.
 
     Returns:

@@ -46,6 +46,7 @@ from ragen.tools.sandbox import Mishap, Sandbox
 DEAR_RESET = 1e-3  # seconds of a reset from which members of a group load what the first one saves
 SLOW_TURN, SLOW_TIMES = 0.5, 10.0  # seconds of a turn, and how many times it takes what a usual one does, to be named
 DEAR_TURN = 5e-3  # seconds of a turn from which snapshots are worth having
+MORE_SEEDS = 50  # that are played once, as far as the budget goes: an action that fails may be a rare one
 WARM_UP, LIVES = 2, 5  # of an environment, before and while leaks are counted: the first ones fill caches
 MOST_RESETS, FEW_RESETS = 100, 15  # in a batch while memory is looked at; with so few, caches may still fill
 FEW_ENTRIES = 3  # of the working directory that may be new: caches, and files of other programs
@@ -115,6 +116,7 @@ class Examination:
         self._folder: dict[str, int] = {}  # sizes by name in the working directory, before anything was played
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
+        self._others: Episodes = {}  # of further seeds, played once
         self._episode: tuple[int, Turns] = (0, [])  # seed and turns of the longest, the first of equally long ones
 
     def run(self, on_check: Callable[[str], object] | None = None) -> CheckReport:
@@ -127,6 +129,7 @@ class Examination:
             "replays in its process": self._replays_beside_another_object,
             "replays after other episodes": self._replays_on_a_used_object,
             "replays elsewhere": self._replays_elsewhere,
+            "plays other seeds": self._plays_other_seeds,
             "observations": self._fits_contexts,
             "rewards": self._rewards,
             "shows what it returns": self._shows,
@@ -183,16 +186,11 @@ class Examination:
 
     def _plays(self) -> Finding:
         """Choose and play the turns for all comparisons; turns beyond the budget are dropped."""
-        names: dict[str, None] = {}
-        has_examples = not self._actions and gives_examples(self._spec.env_class)
-        choices: dict[int, Sequence[str]] = {}
-        for seed in self._seeds:
-            given = self._ask("action_names", seed, where=f"in the reset with seed {seed}")
-            names.update(dict.fromkeys(given))
-            choices[seed] = given or self._actions or TEXTS
+        given = {seed: self._action_names(seed) for seed in self._seeds}
+        names = dict.fromkeys(name for of_seed in given.values() for name in of_seed)
 
         def played() -> tuple[Plan, Episodes, float, list[Took]]:
-            plans = {seed: self._chosen(seed, of_seed, has_examples) for seed, of_seed in choices.items()}
+            plans = {seed: self._chosen(seed, of_seed) for seed, of_seed in given.items()}
             return record(self._here, _FIRST, plans, self._budget)
 
         unsent: Mishap | None = None
@@ -241,6 +239,22 @@ class Examination:
         )
         return Finding("note", text, fix)
 
+    def _plays_other_seeds(self) -> Finding:
+        """Play further seeds once, as far as the budget goes: what fails may be rare."""
+        last = max(self._seeds)
+        seeds = range(last + 1, last + 1 + MORE_SEEDS)
+        plans = {seed: self._chosen_there(seed) for seed in seeds}
+        plan, self._others, _, took = record(self._here, _FIRST, plans, self._budget)
+        text = f"{counted(len(plan), 'more episode')}, {counted(len(took), 'turn')}, played once without an error"
+        if not self._slow and (slow := _slow_turn(took)):
+            self._slow = slow
+            return Finding("note", f"{text}; {slow}")
+        return Finding("ok", text)
+
+    def _chosen_there(self, seed: int) -> Iterator[tuple[str, ...]]:
+        """The turns of an episode whose actions are not asked for before it begins."""
+        yield from self._chosen(seed, self._action_names(seed))
+
     def _is_whole(self, seed: int) -> bool:
         """Whether an episode was played to its end, or for as many turns as are compared."""
         return self._first[seed][-1].done or len(self._plan[seed]) == self._turns
@@ -256,13 +270,18 @@ class Examination:
 
     def _steps(self) -> Iterator[tuple[int, int, Step]]:
         """What was recorded, with turn (0: the reset) and seed."""
-        for seed, steps in self._first.items():
+        for seed, steps in (self._first | self._others).items():
             for turn, step in enumerate(steps):
                 yield turn, seed, step
 
-    def _chosen(self, seed: int, choices: Sequence[str], has_examples: bool) -> Iterator[tuple[str, ...]]:
-        """The turns of an episode, each chosen after the previous one, by the environment or from these actions."""
-        rng = random.Random(seed)
+    def _action_names(self, seed: int) -> Sequence[str]:
+        """The names of the actions after a reset; empty if actions are texts."""
+        return self._ask("action_names", seed, where=f"in the reset with seed {seed}")
+
+    def _chosen(self, seed: int, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """The turns of an episode, each chosen after the previous one, by the environment or from the actions."""
+        rng, choices = random.Random(seed), names or self._actions or TEXTS
+        has_examples = not self._actions and gives_examples(self._spec.env_class)
         for turn in range(self._turns):
             actions = tuple(rng.choices(choices, k=rng.choice((1, 1, 2))))
             if has_examples:
@@ -446,7 +465,7 @@ class Examination:
 
     def _tells_metrics(self) -> Finding:
         """The metrics of the environment's infos."""
-        infos = [step.info or {} for steps in self._first.values() for step in steps]
+        infos = [step.info or {} for *_, step in self._steps()]
         values = {str(key): value for info in infos for key, value in info.items()}
         metrics = sorted(key for key, value in values.items() if isinstance(value, int | float))
         others = sorted(values.keys() - metrics)

@@ -55,7 +55,7 @@ def test_a_flawless_environment_passes_everything():
     [
         (
             check_cases.LeavesAFileForEachSeed,
-            r"4 new entries in the working directory \(log-1.txt, log-2.txt, log-3.txt \.\.\.\)",
+            r"51 new entries in the working directory \(log-1.txt, log-10.txt, log-11.txt \.\.\.\)",
         ),
         (check_cases.AppendsToAFile, r"growing files in the working directory \(log.txt\)"),
         (check_cases.KeepsACache, ""),
@@ -256,6 +256,28 @@ def test_an_environment_that_must_stay_in_main_is_not_excused_from_what_must_be_
 
 
 @pytest.mark.parametrize(
+    ("env", "where", "told"),
+    [
+        (check_cases.RaisesInARareEpisode, "plays other seeds", r"raises in turn 1 \(.*\) of seed 9: RuntimeError"),
+        (check_cases.HangsInARareEpisode, "plays other seeds", r"hangs in turn 1 \(.*\) of seed 9"),
+        (check_cases.NotFiniteInARareEpisode, "rewards", r"nan in turn 1 of seed 9"),
+    ],
+)
+def test_what_is_rare_is_found_in_seeds_that_are_played_besides_those_compared(env, where, told):
+    report = check(env, seeds=3, timeout=1.0)
+    failed = {name: found for name, found in report.findings.items() if found.status == "fail"}
+    assert list(failed) == [where] and re.search(told, failed[where].text), failed
+
+
+def test_seeds_besides_those_compared_are_played_within_the_budget_and_a_slow_turn_of_theirs_is_named():
+    slow = check(check_cases.SlowInARareEpisode, seeds=3)
+    assert re.search(r"turn 1 \(.*\) of seed 9 took \d+ ms, a usual one", slow.findings["plays other seeds"].text)
+    assert slow.reason.startswith("Look at one turn first")
+    short = check(check_cases.ResetsSlowly, budget=1e-3).findings["plays other seeds"]
+    assert short.status == "ok" and short.text.startswith("1 more episode, 1 turn, played once"), short
+
+
+@pytest.mark.parametrize(
     ("env", "told"),
     [(check_cases.EarnsNaN, "nan in turn 2 of seed 1"), (check_cases.EarnsInfinity, "-inf in turn 2 of seed 1")],
 )
@@ -272,7 +294,7 @@ def test_the_rewards_of_a_turn_are_told_with_how_many_actions_it_has():
 
 def test_the_longest_observation_is_told_and_one_that_no_context_takes_is_a_warning():
     long = check(check_cases.TalksALot, turns=2).findings["observations"]
-    assert long.status == "warn" and re.search(r"3,000,0\d\d characters in turn 1 of seed 1", long.text)
+    assert long.status == "warn" and re.search(r"3,000,0\d\d characters in turn 1 of seed 2", long.text)
     short = check(check_cases.Walk).findings["observations"]
     assert short.status == "ok" and re.search(r"^the longest has \d\d? characters", short.text)
 
@@ -532,7 +554,7 @@ def test_a_cause_that_several_checks_find_is_told_once(monkeypatch, capsys):
     assert shown.count("Traceback (most recent call last)") == 1
     table, told = shown.split("fix this first: ")
     assert "RuntimeError: no board" not in table
-    assert len(re.findall("FAIL *│ the same failure as in 'replays after other episodes'", table)) == 2
+    assert len(re.findall("FAIL *│ the same failure as in 'replays after other episodes'", table)) == 3
     advice = told.split("Traceback")[0]
     assert re.match(r"replays after other episodes: .*: RuntimeError: no board \d+ \(.*line \d+\)\n", advice)
     assert "leaves nothing behind, memory stays: the same failure as in 'replays after other episodes'\n" in advice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import math
 import os
 import random
 import signal
@@ -625,6 +626,36 @@ class SlowOnce(Walk):
     def step(self, action: Any) -> Any:
         time.sleep(0.6 * (self.steps == 2))
         return super().step(action)
+
+
+class RareEpisode(Walk):
+    """Like the others, but in the episode of seed 9."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.is_rare = seed == 9
+        return super().reset(seed, mode)
+
+
+class RaisesInARareEpisode(RareEpisode):
+    def misbehave(self) -> None:
+        if self.is_rare:
+            raise RuntimeError("no such action")
+
+
+class HangsInARareEpisode(RareEpisode):
+    def misbehave(self) -> None:
+        time.sleep(60 * self.is_rare)
+
+
+class SlowInARareEpisode(RareEpisode):
+    def misbehave(self) -> None:
+        time.sleep(0.6 * (self.is_rare and self.steps == 1))
+
+
+class NotFiniteInARareEpisode(RareEpisode):
+    def step(self, action: Any) -> Any:
+        observation, reward, done, info = super().step(action)
+        return observation, math.nan if self.is_rare else reward, done, info
 
 
 class MisspellsItsHint(Walk):

@@ -116,7 +116,8 @@ class Examination:
         self._folder: dict[str, int] = {}  # sizes by name in the working directory, before anything was played
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
-        self._others: Episodes = {}  # of further seeds, played once
+        self._other_plan: dict[int, Turns] = {}  # of further seeds, played once
+        self._others: Episodes = {}
         self._episode: tuple[int, Turns] = (0, [])  # seed and turns of the longest, the first of equally long ones
 
     def run(self, on_check: Callable[[str], object] | None = None) -> CheckReport:
@@ -244,8 +245,10 @@ class Examination:
         last = max(self._seeds)
         seeds = range(last + 1, last + 1 + MORE_SEEDS)
         plans = {seed: self._chosen_there(seed) for seed in seeds}
-        plan, self._others, _, took = record(self._here, _FIRST, plans, self._budget)
-        text = f"{counted(len(plan), 'more episode')}, {counted(len(took), 'turn')}, played once without an error"
+        self._other_plan, self._others, _, took = record(self._here, _FIRST, plans, self._budget)
+        text = (
+            f"{counted(len(self._others), 'more episode')}, {counted(len(took), 'turn')}, played once without an error"
+        )
         if not self._slow and (slow := _slow_turn(took)):
             self._slow = slow
             return Finding("note", f"{text}; {slow}")
@@ -450,7 +453,7 @@ class Examination:
                 fix = "Return a finite number: this one makes the advantages of its whole group NaN."
                 return Finding("fail", f"{reward} in turn {turn} of seed {seed}", fix)
         values = [reward for reward, *_ in rewards if isinstance(reward, int | float)]
-        most = max(len(actions) for turns in self._plan.values() for actions in turns)
+        most = max(len(actions) for turns in (self._plan | self._other_plan).values() for actions in turns)
         of_several = f" of up to {most} actions" if most > 1 else ""
         span = f": {min(values):.3g} to {max(values):.3g} a turn{of_several}" if values else ""
         return Finding("ok", f"finite{span}")

@@ -3,7 +3,7 @@
 =============================  ==================  ==================================================================
 key                            default             meaning
 =============================  ==================  ==================================================================
-``actor.model``                the server's only   the model to ask
+``actor.model``                the server's only   the model to ask; ``ragen eval`` requires it
 ``actor.base_url``             OpenAI's            the server, such as ``http://localhost:8000/v1``
 ``actor.openai.api_key_env``   ``OPENAI_API_KEY``  the environment variable that holds the key
 ``actor.openai.max_concurrency``  found            concurrent requests; null finds the best number

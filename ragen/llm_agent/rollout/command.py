@@ -404,7 +404,7 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> Non
     """
     if not proxy.failures:
         return
-    first = next(iter(proxy.failures.values()))
+    first = proxy.failures[min(proxy.failures)]  # as in the file
     if len(proxy.failures) == played and not any(len(state["history"]) > 1 for state in proxy.rollout_states):
         again = command_that_goes_on(proxy.config)
         raise BackendError(f"no prompt got a reply: {first}." + (f" To try again: {again}" if again else ""))

@@ -54,6 +54,7 @@ SEEDS_RESET = 50  # seeds that are gone through there, so that levels that are k
 LEAK_PER_RESET, LEAK_PER_BATCH = 8_000, 500_000  # bytes
 HERE = {"PYTHONHASHSEED": "0", "TZ": "HERE+12"}
 HASH_SEEDS = range(2, 9)  # besides 0 and 1: all nine give two words of a set the same order once in about 250 times
+ALONE = 3  # replays under no condition before one is named as the cause: what is drawn at random may be equal by chance
 PAUSE_S = 1.1  # after a reset, so that a clock of whole seconds moves on: episodes are played faster than it shows
 DESCRIPTORS = 7  # that are taken in another process, so that the environment's own have other numbers
 ELSEWHERE: tuple[tuple[dict[str, str], int, str, str], ...] = (
@@ -88,7 +89,10 @@ _SNAPSHOT = frozenset({"save", "load"})
 _FIRST, _SECOND, _THIRD, _LEADER, _COPY, _PROBE, _OTHER = range(7)  # env_ids in a sandbox
 _GROUPS = {_FIRST: 0, _SECOND: 1, _THIRD: 2, _LEADER: 3, _COPY: 3}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
-_OR_UNSEEDED = "An unseeded generator can look like this too, if what it drew was equal before."
+_FROM_THE_SEED = (
+    "Everything must follow from the seed that reset() receives. Usual causes of a difference: unseeded generators, "
+    "the time, os.urandom, id(), threads, state that objects of the class share."
+)
 _TO_MAIN = "It stays in the main process. Workers need a class that they can import, and values that can be pickled."
 LONG_TEXT = 100_000  # characters of an observation that hardly any context takes, as there is one in each turn
 _FIXES = {
@@ -316,38 +320,72 @@ class Examination:
         return Finding("ok", "not used, as declared")
 
     def _replays_beside_another_object(self) -> Finding:
-        """Replay on two objects that take turns; if results differ, on one of them alone, to find the cause."""
-        shared = difference_of_two(self._first, self._here, (_SECOND, _THIRD), self._plan)
-        self._here.load([replace(self._spec, env_id=_SECOND, group_id=_GROUPS[_SECOND])])
-        if shared:
-            if difference := self._difference(self._here, _SECOND):
-                fix = (
-                    "Everything must follow from the seed that reset() receives. Usual causes of a difference: state "
-                    "that objects of the class share, unseeded generators, the time, os.urandom, id(), threads."
-                )
-                return _unlike(difference, fix)
-        elif difference := self._difference_after_a_pause():
-            fix = "It depends on the time that passes, such as that since its reset. Count turns instead."
-            return _unlike(difference, fix, "it depends on how fast it is played: after a pause, ")
-        self._replays = True
-        if shared:
+        """Replay on two objects that take turns, and with a pause."""
+        if shared := self._difference_of_two():
             fix = (
                 "Keep in the object (self) what reset() and step() change: a class attribute or a global of the module "
-                f"is shared by all environments of a process, and so is a generator in one. {_OR_UNSEEDED}"
+                "is shared by all environments of a process, and so is a generator in one."
             )
-            return _unlike(shared, fix, "two objects that take turns share state: ")
+            finding = _unlike(shared, fix, "two objects that take turns share state: ")
+            return self._if_sure(finding, shared, self._difference_of_two)
+        if paused := self._difference_after_a_pause():
+            fix = "It depends on the time that passes, such as that since its reset. Count turns instead."
+            finding = _unlike(paused, fix, "it depends on how fast it is played: after a pause, ")
+            return self._if_sure(finding, paused, self._difference_after_a_pause, replays=False)
+        self._replays = True
         return Finding("ok", "two objects that take turns behave as one alone, also after a pause")
+
+    def _if_sure(
+        self,
+        finding: Finding,
+        difference: Difference,
+        again: Callable[[], Difference | None],
+        is_exact: bool = False,
+        replays: bool = True,
+    ) -> Finding:
+        """The finding, if its cause is sure; else that the environment differs from time to time.
+
+        Args:
+            finding: A difference, with its cause.
+            difference: The difference.
+            again: Looks for it once more under the same condition.
+            is_exact: Whether it must then be the very same.
+            replays: Whether an environment with this fault replays in its process.
+        """
+        self._replays = replays
+        alone = self._difference_alone()
+        if not alone and (found := again()) and (not is_exact or found == difference):
+            return finding
+        self._replays = False
+        return _unlike(alone or difference, _FROM_THE_SEED, "it does not always give the same: ")
+
+    def _difference_alone(self) -> Difference | None:
+        """The first difference of a few replays on new objects, each alone in this process."""
+        for _ in range(ALONE):
+            self._renew(_SECOND)
+            if difference := self._difference(self._here, _SECOND, self._budget / ALONE):
+                return difference
+        return None
+
+    def _difference_of_two(self) -> Difference | None:
+        """The first difference on two new objects that take turns."""
+        self._renew(_SECOND, _THIRD)
+        return difference_of_two(self._first, self._here, (_SECOND, _THIRD), self._plan)
 
     def _difference_after_a_pause(self) -> Difference | None:
         """Replay the longest episode with a pause after its reset."""
+        self._renew(_SECOND)
         seed, turns = self._episode
         pause = min(PAUSE_S, self._budget)
         return difference_from(self._first, self._here, _SECOND, {seed: turns}, self._budget + pause, pause)
 
     def _replays_on_a_used_object(self) -> Finding:
-        if difference := self._difference(self._here, _FIRST):
-            fix = f"reset() must set everything that an earlier episode may have changed. {_OR_UNSEEDED}"
-            return _unlike(difference, fix)
+        def again() -> Difference | None:
+            return self._difference(self._here, _FIRST)
+
+        if difference := again():
+            fix = "reset() must set everything that an earlier episode may have changed."
+            return self._if_sure(_unlike(difference, fix), difference, again)
         return Finding("ok", "a reused object behaves the same")
 
     def _replays_elsewhere(self) -> Finding:
@@ -361,29 +399,34 @@ class Examination:
                     difference, (environ, descriptors, what, fix) = found, one
                     break
         else:
-            same, difference = self._difference_by_hash()
+            same, difference, environ = self._difference_by_hash()
             if not difference:
                 text = f"the same in other processes, under {same} hash seeds, with other descriptors, on another day"
                 return Finding("ok", text)
-            environ, descriptors, what, fix = BY_HASH
-        if later := self._difference(self._here, _FIRST):  # last, so that a clock has moved on here too
-            self._replays = False
-            fix = f"It depends on the time, or on what was played before: do not use the time of day. {_OR_UNSEEDED}"
-            return _unlike(later, fix, "the same process gives a different result a little later: ")
-        self._replays = bool(environ or descriptors)
-        return _unlike(difference, fix, f"{what}: ")
+            _, descriptors, what, fix = BY_HASH
+        is_exact = bool(environ or descriptors)
+        return self._if_sure(
+            _unlike(difference, fix, f"{what}: "),
+            difference,
+            lambda: self._difference_elsewhere(environ, descriptors),
+            is_exact,
+            replays=is_exact,
+        )
 
-    def _difference_by_hash(self) -> tuple[int, Difference | None]:
-        """Under how many hash seeds the episodes go the same, and the first difference; the budget bounds both."""
+    def _difference_by_hash(self) -> tuple[int, Difference | None, dict[str, str]]:
+        """Under how many hash seeds the episodes go the same, and the first difference with the seed's variable.
+
+        The budget bounds both.
+        """
         same, end = 2, time.monotonic() + self._budget
         for hash_seed in HASH_SEEDS:
             environ, share = {"PYTHONHASHSEED": str(hash_seed)}, self._budget / len(HASH_SEEDS)
             if difference := self._difference_elsewhere(environ, 0, share):
-                return same, difference
+                return same, difference, environ
             same += 1
             if time.monotonic() > end:
                 break
-        return same, None
+        return same, None, {}
 
     def _difference_elsewhere(
         self, environ: Mapping[str, str], descriptors: int, seconds: float = math.inf
@@ -574,6 +617,10 @@ class Examination:
         if self._worker.lost:
             self._load(self._worker)
         return self._worker
+
+    def _renew(self, *env_ids: int) -> None:
+        """Put new objects in the place of these."""
+        self._here.load([replace(self._spec, env_id=i, group_id=_GROUPS[i]) for i in env_ids])
 
     def _difference(self, sandbox: Sandbox, env_id: int, seconds: float = math.inf) -> Difference | None:
         return difference_from(self._first, sandbox, env_id, self._plan, seconds)

@@ -200,7 +200,14 @@ def test_a_clock_that_moves_on_only_in_a_slow_episode_is_found_by_a_pause(tmp_pa
 def test_a_clock_that_ticks_between_two_processes_is_not_taken_for_a_process_id(tmp_path):
     finding = check(check_cases.TellsTheSecond, {"flag": str(tmp_path)}).findings["replays elsewhere"]
     assert finding.status == "fail" and "at 08:12:1' and is now" in finding.text
-    assert "It depends on the time" in finding.fix and "process id" not in finding.fix
+    assert "unseeded generators, the time" in finding.fix and "process id" not in finding.fix
+
+
+@pytest.mark.parametrize("when", [2, *range(4, 10)])  # played first, by two in turns, after a pause, again, elsewhere
+def test_no_cause_is_named_for_what_happens_once_by_chance(tmp_path, when):
+    report = check(check_cases.DiffersOnce, {"flag": str(tmp_path / "resets"), "fails_at": when})
+    (failed,) = (found for found in report.findings.values() if found.status == "fail")
+    assert failed.text.startswith("it does not always give the same: "), failed.text
 
 
 def test_an_environment_that_returns_nothing_hides_nothing():

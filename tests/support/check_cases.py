@@ -628,6 +628,19 @@ class SlowOnce(Walk):
         return super().step(action)
 
 
+class DiffersOnce(Walk):
+    """One of all resets, counted in a file, shows something else."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        with open(self.config.flag, "a") as counted:
+            counted.write(".")
+        self.is_odd = os.path.getsize(self.config.flag) == self.config.fails_at
+        return super().reset(seed, mode)
+
+    def render(self, mode: str | None = None) -> str:
+        return super().render() + "!" * self.is_odd
+
+
 class RareEpisode(Walk):
     """Like the others, but in the episode of seed 9."""
 

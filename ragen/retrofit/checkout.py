@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -331,6 +332,27 @@ def _adapt_envs(checkout: Checkout, adapted: Adapted) -> None:
         ]
         lazy = _LAZY.format(envs=paths[0], configs=paths[1], imports=_lines(table.imports), **filled)
         adapted.files[ENVS] = lazy.encode()
+
+
+def refuse_new_dependences(root: Path) -> None:
+    """Refuse a retrofitted checkout in which further types depend on their process since: workers would play them.
+
+    Raises:
+        RetrofitError: It is one.
+    """
+    checkout, adapted = Checkout(root), Adapted({})
+    _adapt_envs(checkout, adapted)
+    found = {"in_main": adapted.in_main, "in_main_unless_hash_seed": adapted.salted}
+    placed = ast.walk(ast.parse((root / ENVS).read_bytes()))
+    known = {
+        each.arg: ast.literal_eval(each.value) for each in placed if isinstance(each, ast.keyword) and each.arg in found
+    }
+    new = [f"{t}: {why}" for where, reasons in found.items() for t, why in reasons.items() if t not in known[where]]
+    if new:
+        raise RetrofitError(
+            f"edited since the retrofit, and would be played by workers: {'; '.join(new)}. `ragen retrofit "
+            f"{shlex.quote(str(root))}` looks at all environments anew, and keeps those in the main process."
+        )
 
 
 def _adapt_package(checkout: Checkout, adapted: Adapted) -> None:

@@ -28,6 +28,7 @@ from ragen.retrofit.checkout import (
     adapt,
     edits_of_manager,
     recognise,
+    refuse_new_dependences,
     refuse_remains,
 )
 from ragen.retrofit.imports import PACKAGE, needed_modules
@@ -117,6 +118,7 @@ def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
     refuse_remains(root)
     if runs_from_root:
         backup.refuse_edits(root)
+        refuse_new_dependences(root)
         is_in_place = True
     else:
         checkout = recognise(root, needed_modules())
@@ -185,8 +187,9 @@ def _describe(checkout: Checkout, adapted: Adapted, is_in_place: bool) -> None:
         replaced = [path for path in adapted.files if checkout.read(path) is not None]
         lines.append(f"replaced, with a copy kept: {', '.join(replaced)}")
         lines.append(f"added: {len(adapted.files) - len(replaced)} files, of them {_folders(adapted, replaced)}")
+        lines += adapted.notes
     lines.append(f"environments, all the checkout's own: {', '.join(adapted.envs)}")
-    lines += [*adapted.notes, *filter(None, [edits_of_manager(checkout)])]
+    lines += filter(None, [edits_of_manager(checkout)])
     lines += [f"{env_type} stays in the main process: {why}" for env_type, why in adapted.in_main.items()]
     if adapted.salted:
         places = ", ".join(why.partition(" ")[0] for why in adapted.salted.values())
@@ -221,7 +224,8 @@ def _prove(root: Path, options: argparse.Namespace, undo_line: str, was_in_place
     What was in place before stays if nothing was compared.
     """
     keeps_unproven = options.keep or was_in_place
-    title = "Playing every tag of its configurations in the main process, in workers, and with its own manager:"
+    whose = ", ".join(options.config_name or ()) or "its configurations"
+    title = f"Playing every tag of {whose} in the main process, in workers, and with its own manager:"
     print(beside("", title), flush=True)
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", LIGHT: "1", **_OFFLINE}

@@ -557,6 +557,21 @@ def test_what_depends_on_salted_hashes_stays_in_main_unless_they_are_not_salted(
     assert python("-c", late, cwd=checkout, path=checkout, PYTHONHASHSEED="42").stdout.strip() == "['counted']"
 
 
+def test_a_checkout_that_proves_itself_refuses_environments_that_depend_on_their_process_since(checkout):
+    assert put(checkout) == 0
+    walk = checkout / "ragen/env/walk/env.py"
+    walk.write_text("# moved by a line\n" + walk.read_text())
+    assert python("-m", "ragen.retrofit", ".", "--no-suite", cwd=checkout, path=checkout).returncode == 0
+    walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random(hash(str(seed)))"))
+    before = bytes_of(checkout)
+    ran = python("-m", "ragen.retrofit", ".", "--no-suite", cwd=checkout, path=checkout)
+    assert ran.returncode == 2 and "Traceback" not in ran.stderr
+    assert "walk: ragen/env/walk/env.py:" in ran.stderr and f"`ragen retrofit {checkout}`" in ran.stderr
+    assert bytes_of(checkout) == before
+    assert put(checkout) == 0, "from outside it is looked at anew"
+    assert python("-m", "ragen.retrofit", ".", "--no-suite", cwd=checkout, path=checkout).returncode == 0
+
+
 # The proof
 
 

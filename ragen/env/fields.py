@@ -135,7 +135,8 @@ def build_env(env_type: str, settings: Iterable[str] = ()) -> Any:
     """
     env_class, config_class = resolve_env(env_type)
     values = read_settings(env_type, config_class, settings)
-    return env_class(config_class(**values)) if config_class else env_class()
+    config = config_class(**values) if config_class else values
+    return env_class(config) if config else env_class()
 
 
 def read_settings(env_type: str, config_class: type | None, settings: Iterable[str]) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def read_settings(env_type: str, config_class: type | None, settings: Iterable[s
 
     Args:
         env_type: Whose configuration it is, for messages.
-        config_class: The configuration's class; None takes no keys.
+        config_class: The configuration's class; None if it is a dictionary, which takes any key.
         settings: ``"key=value"`` each, the value as its key's type is written.
 
     Raises:
@@ -155,10 +156,10 @@ def read_settings(env_type: str, config_class: type | None, settings: Iterable[s
         key, equals, text = setting.partition("=")
         if not equals:
             raise ConfigError(f"{env_type}: {setting!r} is not of the form key=value.")
-        if key not in known:
+        if config_class is not None and key not in known:
             meant = did_you_mean(key, known) or f" There {'are' if known else 'is'} {', '.join(known) or 'none'}."
             raise ConfigError(f"{env_type}: unknown key {key!r}.{meant}")
-        values[key] = _value(env_type, key, text, known[key])
+        values[key] = _value(env_type, key, text, known.get(key, Any))
     return values
 
 

@@ -70,7 +70,8 @@ class Examples:
         self.asks = False
         self._class, self._named = env_class, named_in(entry.get("env_instruction") or "")
         self._told: dict[Hashable, str] = {}
-        self._is_known = self._is_proved = False
+        self._is_known = self._is_proved = self._is_played = False
+        self._error = ""
 
     @property
     def can_ask(self) -> bool:
@@ -96,17 +97,24 @@ class Examples:
         return tuple(names) or (*good, *TEXTS, *ODD)
 
     def see(self, history: Iterable[Mapping[str, Any]], is_known: bool = False) -> None:
-        """Look for valid actions in a history.
+        """Look for valid actions and errors in a history.
 
         Args:
             history: Of a rollout cache.
             is_known: Whether valid actions were chosen without this object.
         """
         for turn in history:
+            info = turn.get("info") or {}
+            self._error = self._error or info.get("env_error", "")
             if turn.get("actions"):
-                info = turn["info"]
+                self._is_played = True
                 default = "env_error" not in info and (is_known or self._is_known)
                 self._is_proved = self._is_proved or bool(info.get("action_is_valid", default))
+
+    @property
+    def failure(self) -> str:
+        """What the environment raised if not a single action could be executed; else empty."""
+        return "" if self._is_played else self._error
 
     @property
     def advice(self) -> str:

@@ -101,6 +101,11 @@ def test_managers_containers_and_checks_refuse_it_before_anything_starts() -> No
     assert len(read_config(config(game, count=4), "train").entries) == 2
 
 
+def test_a_class_without_a_configuration_of_its_own_takes_any_key() -> None:
+    settings = read_settings("puzzle", None, ["count=4", "sizes=[1, 2]", "other=some text"])
+    assert settings == {"count": 4, "sizes": [1, 2], "other": "some text"}
+
+
 def test_annotations_that_cannot_be_read_are_no_reason_to_refuse_settings() -> None:
     settings = read_settings("puzzle", Unreadable, ["count=4", "other=some text"])
     assert settings == {"count": 4, "other": "some text"}

@@ -49,6 +49,10 @@ class Walk:
     def render(self):
         return f"{self.place}, process {os.getpid() if self.config.shows_pid else 0}"
 
+class Unready(Walk):
+    def reset(self, seed=None):
+        raise AttributeError("no level")
+
 class Queries:
     def reset(self, seed=None):
         self.shown = f"seed {seed}"
@@ -188,6 +192,14 @@ def suite(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "walking.py").write_text(ENVIRONMENT)
     command = [sys.executable, str(SUITE), *arguments, "--seeds", "1", "--turns", "3", "--patience", "0.5"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_an_environment_that_cannot_be_played_is_told_with_what_it_raised(tmp_path: Path) -> None:
+    ended = suite(tmp_path, "--env-type", "walking:Unready")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    told = "Unready cannot be played: AttributeError: no level; `ragen check walking:Unready` shows where\n"
+    assert told in ended.stdout and "equal" not in ended.stdout
+    assert ended.stdout.endswith("7 of 7 could not be played.\n")
 
 
 def test_the_command_checks_an_environment_of_ones_own(tmp_path: Path) -> None:

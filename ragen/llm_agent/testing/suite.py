@@ -114,16 +114,18 @@ class Report:
     """The result of a check.
 
     Attributes:
-        difference: The first difference or other finding; empty if the rollouts are equal.
+        difference: The first difference or other finding, or why nothing was compared; empty if the rollouts are equal.
         sequential_s: Seconds in the main process.
         parallel_s: Seconds with workers.
         unproved: The tags of which no valid action was played, each with what to do.
+        is_compared: Whether rollouts were compared.
     """
 
     difference: str
     sequential_s: float
     parallel_s: float
     unproved: Mapping[str, str] = field(default_factory=dict)
+    is_compared: bool = True
 
 
 # What is played
@@ -187,6 +189,10 @@ def run(check: Check, size: Size) -> Report:
     in_main = {"use_multiprocessing": False}
     examples = _examples(check, size, in_main)
     expected, _ = _played(check, size, in_main, examples)
+    for tag, each in examples.items():
+        if each.failure:
+            look = f"`ragen check {check.custom_envs[tag]['env_type']}` shows where"
+            return Report(f"{tag} cannot be played: {each.failure}; {look}", expected.seconds, 0.0, is_compared=False)
     workers = {"max_workers": size.workers, "backend": size.backend}
     settings = {"use_multiprocessing": True, **workers, **check.settings}
     if check.waits:
@@ -575,6 +581,7 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
     console = new_console()
     table = plain_table(_title(size), "what", "seeds", "turns", "sequential", "workers", "rollouts")
     different: dict[str, list[tuple[str, str]]] = {}
+    not_compared = 0
     unproved: dict[str, str] = {}
     with _quiet_log(), console.status("") as status:
         for number, check in enumerate(checks, 1):
@@ -582,17 +589,21 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
             report = _run_or_explain(check, size)
             table.add_row(*_cells(check, size, report))
             unproved |= {} if report.difference else report.unproved
+            not_compared += not report.is_compared
             if report.difference:
                 different.setdefault(without_values(report.difference), []).append((check.name, report.difference))
     print_table(console, table)
     for alike in different.values():
         names, difference = "; ".join(name for name, _ in alike), alike[0][1]
+        names = "every check" if len(alike) == len(checks) > 1 else names
         console.print(f"{names}: {difference}", style="red", markup=False, highlight=False, soft_wrap=True)
     for tag, advice in unproved.items():
         text = f"{tag}: equal, but no valid action was played: {advice}"
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    count = sum(map(len, different.values()))
-    told = f"{count} of {len(checks)} differ" if different else f"All {len(checks)} are equal"
+    count = sum(map(len, different.values())) - not_compared
+    counts = {"differ": count, "could not be played": not_compared}
+    parts = [f"{number} of {len(checks)} {what}" for what, number in counts.items() if number]
+    told = ", ".join(parts) or f"All {len(checks)} are equal"
     told += f"; no valid action of {', '.join(unproved)} was played." if unproved else "."
     style = "red" if different else "yellow" if unproved else "green"
     console.print(told, style=style, markup=False, highlight=False)
@@ -608,14 +619,15 @@ def _run_or_explain(check: Check, size: Size) -> Report:
     try:
         return run(check, size)
     except RagenError as error:
-        return Report(f"{type(error).__name__}: {error}", 0.0, 0.0)
+        return Report(f"{type(error).__name__}: {error}", 0.0, 0.0, is_compared=False)
 
 
 def _cells(check: Check, size: Size, report: Report) -> tuple[Any, ...]:
     from rich.text import Text
 
     verdict = Text("equal: see below", style="yellow") if report.unproved else Text("equal", style="green")
-    verdict = Text("differ: see below", style="red") if report.difference else verdict
+    what = "differ" if report.is_compared else "not played"
+    verdict = Text(f"{what}: see below", style="red") if report.difference else verdict
     seeds = len(check.seeds or ()) or size.seeds
     times = (f"{1000 * seconds:.0f} ms" for seconds in (report.sequential_s, report.parallel_s))
     return Text(check.name), str(seeds), str(size.turns), *times, verdict

@@ -458,15 +458,20 @@ class Examination:
         if not count:
             text = "declared, but no snapshot was compared: an episode has one turn, and none follows it"
             return Finding("note", text)
-        if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._episode):
+
+        def again() -> Difference | None:
+            return difference_of_snapshots(self._first, self._here, spec, _COPY, self._episode)
+
+        if difference := again():
+            fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
+            finding = _unlike(difference, fix, "a snapshot is not faithful: ")
             if difference.phase == "save":
                 fix = (
                     "save must not raise, and must return a value that can be pickled: no lock, open file, socket, "
                     "thread or generator object."
                 )
-                return _unlike(difference, fix, "no snapshot can be taken: it ")
-            fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
-            return _unlike(difference, fix, "a snapshot is not faithful: ")
+                finding = _unlike(difference, fix, "no snapshot can be taken: it ")
+            return self._if_sure(finding, difference, again)
         _, member = self._here.do(Reset([ResetOrder(i, self._episode[0], OPTIONS) for i in (_LEADER, _COPY)]))
         if member.value.is_loaded:
             self._costs = replace(self._costs, load=member.seconds)

@@ -210,6 +210,11 @@ def test_no_cause_is_named_for_what_happens_once_by_chance(tmp_path, when):
     assert failed.text.startswith("it does not always give the same: "), failed.text
 
 
+def test_a_snapshot_that_differs_once_by_chance_is_not_called_unfaithful(tmp_path):
+    report = check(check_cases.LoadsWronglyOnce, {"flag": str(tmp_path / "loads")})
+    assert report.findings["snapshots"].text.startswith("it does not always give the same: "), report.findings
+
+
 def test_an_environment_that_returns_nothing_hides_nothing():
     assert check(check_cases.ReturnsNothing).findings["shows what it returns"].status == "ok"
 

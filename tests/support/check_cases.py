@@ -641,6 +641,19 @@ class DiffersOnce(Walk):
         return super().render() + "!" * self.is_odd
 
 
+class LoadsWronglyOnce(Saves):
+    """The first one of all loads, counted in a file."""
+
+    def save(self) -> Any:
+        return super().save()
+
+    def load(self, state: Any) -> None:
+        super().load(state)
+        with open(self.config.flag, "a") as counted:
+            counted.write(".")
+        self.place -= os.path.getsize(self.config.flag) == 1
+
+
 class RareEpisode(Walk):
     """Like the others, but in the episode of seed 9."""
 

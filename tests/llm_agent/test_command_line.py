@@ -93,6 +93,13 @@ def test_a_set_that_is_stopped_says_how_much_of_it_is_left(capsys):
         assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("codes", "code"), [((0, 3, 2), 3), ((2, 130), 130), ((0, 0, 0), 0), ((3, 143), 143)])
+def test_several_runs_have_the_first_bad_exit_code_or_that_of_being_stopped(codes, code, capsys):
+    each = iter(codes)
+    assert main_of(evaluation.parser, "ragen eval", lambda config: next(each))(["--models", "a,b,c"]) == code
+    assert next(each, None) is None, "a stopped run ends them"
+
+
 @pytest.mark.parametrize("words", [["--models", "a,,b"], ["--models", "a,a"], ["--models=a", "actor.model=b"]])
 def test_models_that_cannot_be_told_apart_are_refused(words, capsys):
     assert evaluation.main(words) == 2

@@ -224,7 +224,7 @@ def run_command(
 
     Returns:
         The exit code: that of ``run``, or 1 if it failed, 2 for an invalid configuration, 130 after Ctrl-C. For a
-        sweep, the first nonzero one; Ctrl-C ends the sweep.
+        sweep, the first nonzero one, or that of a run which Ctrl-C or SIGTERM ended, and with it the sweep.
     """
     parser.add_argument("-c", "--cfg", action="store_true", help="print the composed configuration and exit")
     words = list(sys.argv[1:] if argv is None else argv)
@@ -255,7 +255,7 @@ def run_command(
     for number, (own, overrides) in enumerate(runs, 1):
         print(f"run {number} of {len(runs)}: {' '.join(own)}", file=sys.stderr)
         came = _run(arguments, (parser.prog, *others, *overrides), overrides, SweptRun(own, began), run, compose)
-        code = code or came
+        code = came if came >= STOPPED else code or came
         if came >= STOPPED:
             if left := len(runs) - number:
                 were = "was" if left == 1 else "were"

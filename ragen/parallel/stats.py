@@ -326,23 +326,20 @@ class Gain:
         return f"{who}: {spent}{busy}: {verdict}"
 
 
-def queued_alone(computed_s: float, queued_s: float, passed_s: float, cpus: int) -> float:
+def queued_alone(computed_s: float, queued_s: float, at_once: float, cpus: int) -> float:
     """How long work that was done side by side would wait for processors if it was done one after the other.
 
     A machine divides its processors evenly: where r processes want to compute, a second of computing takes r / cpus
     seconds, at least one. So each process of ours that computes beside a turn adds 1 / cpus of the turn's computing to
-    its wait; the rest of the wait is due to other programs, and would occur without workers, too. No more is assumed
-    than the processors could have done in the time: a larger gain would be impossible.
+    its wait; the rest of the wait is due to other programs, and would occur without workers, too.
 
     Args:
         computed_s: Processor seconds of the work.
         queued_s: Seconds for which it waited for a processor.
-        passed_s: The time that passed.
+        at_once: Number of processes of ours, itself included, that want to compute while it does.
         cpus: Number of processors.
     """
-    at_once = (computed_s + queued_s) / passed_s if passed_s else 1.0
-    alone_s = queued_s - computed_s * max(0.0, at_once - 1.0) / cpus
-    return max(0.0, min(alone_s, cpus * passed_s - computed_s))
+    return max(0.0, queued_s - computed_s * max(0.0, at_once - 1.0) / cpus)
 
 
 def duration(seconds: float) -> str:
@@ -360,6 +357,8 @@ class _Tally:
     busy_s: float = 0.0
     restarts: int = 0
     resets: int = 0
+    computed_s: float = 0.0
+    queued_s: float = 0.0
 
 
 class Stats:
@@ -431,6 +430,8 @@ class Stats:
         if order.counts:
             for tag, more in spent.items():
                 self._firsts[order.plays, tag].setdefault(lane, more.first_own)
+                tally.computed_s += more.own_s - more.waited_s
+                tally.queued_s += more.seconds - more.own_s
             number = self.episode.add(spent, order.plays)
             tally.turns += number * order.plays
             tally.resets += number * (not order.plays)
@@ -465,9 +466,8 @@ class Stats:
         turns, resets = self._seen()
         kinds, every = ((True, turns), (False, resets)), [*turns.values(), *resets.values()]
         own_s = sum(seen.own_s for seen in every)
-        computed_s, queued_s = own_s - sum(seen.waited_s for seen in every), sum(seen.seconds for seen in every) - own_s
         own_s -= sum(self._done_again(are_turns, tag, seen[tag]) for are_turns, seen in kinds for tag in seen)
-        queued_s = queued_alone(computed_s, queued_s, self._passed_s, usable_cpus())
+        computed_s, queued_s = self._queued_alone(workers + ("main" in played))
         return Gain(
             seconds=self._passed_s,
             sequential_s=own_s + queued_s + self._overhead_s,
@@ -483,6 +483,23 @@ class Stats:
             resets=sum(seen.number for seen in resets.values()),
             reset_s=self._later(False, resets).mean_s,
         )
+
+    def _queued_alone(self, processes: int) -> tuple[float, float]:
+        """Processor seconds so far, and how long they would wait for a processor without workers.
+
+        Workers that have waited for something else tend to go on in the same moment, in which all of them compute.
+        No longer wait is assumed than the processors could have filled: a larger gain would be impossible.
+        """
+        main = [tally for (_, lane), tally in self._tallies.items() if lane is None]
+        others = [tally for (_, lane), tally in self._tallies.items() if lane is not None]
+        computed_s = sum(tally.computed_s for tally in (*main, *others))
+        in_processes_s = computed_s + sum(tally.queued_s for tally in (*main, *others))
+        at_once, cpus = in_processes_s / self._passed_s if self._passed_s else 1.0, usable_cpus()
+        queued_s = sum(
+            queued_alone(sum(each.computed_s for each in part), sum(each.queued_s for each in part), beside, cpus)
+            for part, beside in ((main, at_once), (others, max(at_once, processes)))
+        )
+        return computed_s, max(0.0, min(queued_s, cpus * self._passed_s - computed_s))
 
     def costs(self) -> dict[str, MeanCosts]:
         """What a turn and a reset cost since the engine was made, by tag."""

@@ -188,38 +188,52 @@ def test_calls_that_overlap_in_two_threads_count_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("computed_s", "queued_s", "passed_s", "cpus", "alone_s"),
+    ("computed_s", "queued_s", "at_once", "cpus", "alone_s"),
     [
         (4.0, 0.0, 2.0, 2, 0.0),  # two workers on two idle processors
-        (4.0, 4.0, 2.0, 2, 0.0),  # four workers: they only wait for each other
-        (4.0, 2.0, 2.0, 2, 0.0),  # three
-        (4.0, 8.0, 6.0, 2, 6.0),  # two workers beside four other programs
-        (4.0, 12.0, 4.0, 2, 4.0),  # four beside four others: 6, but two processors do no more in the time
-        (4.0, 6.0, 10.0, 2, 6.0),  # one after the other
-        (0.0, 0.0, 2.0, 2, 0.0),  # they only waited for something else
+        (4.0, 4.0, 4.0, 2, 0.0),  # four workers: they only wait for each other
+        (4.0, 2.0, 3.0, 2, 0.0),  # three
+        (4.0, 8.0, 2.0, 2, 6.0),  # two workers beside four other programs
+        (4.0, 12.0, 4.0, 2, 6.0),  # four beside four others
+        (4.0, 6.0, 1.0, 2, 6.0),  # one after the other
+        (0.0, 0.0, 0.0, 2, 0.0),  # they only waited for something else
     ],
 )  # fmt: skip
 def test_waiting_for_a_processor_counts_as_far_as_other_programs_are_the_cause(
-    computed_s, queued_s, passed_s, cpus, alone_s
+    computed_s, queued_s, at_once, cpus, alone_s
 ):
-    assert queued_alone(computed_s, queued_s, passed_s, cpus) == pytest.approx(alone_s)
+    assert queued_alone(computed_s, queued_s, at_once, cpus) == pytest.approx(alone_s)
 
 
-@pytest.mark.parametrize(("passed", "sequential_s"), [(2.0, 3.5), (1.0, 3.0)])
-def test_what_turns_waited_for_a_processor_is_taken_apart(monkeypatch, passed, sequential_s):
+@pytest.mark.parametrize(
+    ("homes", "computed", "waited", "queued", "passed", "cpus", "sequential_s"),
+    [
+        (["0", "1"], 1.5, 0.0, 0.5, 2.0, 6, 3.5),  # beside other programs
+        (["0", "1"], 1.5, 0.0, 0.5, 1.0, 6, 3.0),  # beside each other alone
+        (["0", "1", "2", "3"], 1.0, 0.0, 3.0, 4.0, 2, 8.0),  # not 10: two processors do no more in the time
+        ([str(name) for name in range(48)], 0.1, 1.0, 0.8, 2.0, 2, 48 * 1.1),  # all wake up at once
+        ([None, "0"], 1.0, 0.0, 1.5, 5.0, 2, 4.5),  # in turns: what main waited is due to others, half of the worker's
+    ],
+)
+def test_what_turns_waited_for_a_processor_is_taken_apart(
+    monkeypatch, homes, computed, waited, queued, passed, cpus, sequential_s
+):
     clock = [0.0]
     monkeypatch.setattr("ragen.parallel.stats.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("ragen.parallel.stats.usable_cpus", lambda: 6)
+    monkeypatch.setattr("ragen.parallel.stats.usable_cpus", lambda: cpus)
     environments = Environments()
     environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
     stats = Stats(environments)
     with stats.in_call():
         clock[0] = passed
-    for name in ("worker 0", "worker 1"):
-        lane = type("Lane", (), {"name": name})()
-        stats.count(lane, Play([(0, None)]), {"Walk": spent_on([2.0], Usage(computed=1.5, waited=0.0), 2.0)}, 2.0)
+    each = computed + waited + queued
+    for name in homes:
+        lane = name and type("Lane", (), {"name": f"worker {name}"})()
+        spent = spent_on([each], Usage(computed=computed, waited=waited), each)
+        stats.count(lane, Play([(0, None)]), {"Walk": spent}, each)
     gain = stats.gain(True)
-    assert (gain.sequential_s, gain.queued_s) == pytest.approx((sequential_s, sequential_s - 3.0))
+    own_s = len(homes) * (computed + waited)
+    assert (gain.sequential_s, gain.queued_s) == pytest.approx((sequential_s, sequential_s - own_s))
 
 
 @pytest.mark.parametrize(

@@ -220,8 +220,7 @@ class Examination:
         if self._has_examples:
             actions = "chosen by its example_action"
         elif not names:
-            generic = "generic ones are played; define example_action, or use --actions"
-            actions = f"texts: {'those given' if self._actions else generic}"
+            actions = f"texts: {'those given' if self._actions else 'generic ones'}"
             valid = [(step.info or {}).get("action_is_valid") for _, _, step in self._steps()]
             self._is_exercised = bool(self._actions) or any(valid)
         turns = sum(map(len, self._plan.values()))
@@ -234,6 +233,9 @@ class Examination:
             if names and not self._has_examples and self._spec.config is None:
                 fix = "Declare config_class in the class: prompts list the actions that a configuration has."
                 return Finding("note", f"{text}; prompts do not list them", fix)
+            if not self._is_exercised:
+                fix = "Define example_action, or use --actions: what valid actions do was not checked."
+                return Finding("note", f"{text}, none of which was said to be valid", fix)
             return Finding("note" if self._slow else "ok", text)
         turn_s = (played_s - reset_s * len(self._plan)) / turns
         most = math.ceil(len(self._seeds) * (reset_s + self._turns * turn_s))
@@ -310,14 +312,17 @@ class Examination:
         draws = self._ask("draws", *self._episode)
         found_at = "; ".join(f"{' and '.join(kinds)} in {call}" for call, kinds in draws.items())
         if draws and not declared:
-            fix = "Use a generator of your own (random.Random(seed), numpy.random.default_rng(seed)), or declare True."
+            fix = (
+                "Use a generator of your own (random.Random(seed), numpy.random.default_rng(seed)), or declare "
+                "uses_global_rng = True."
+            )
             return Finding("fail", f"used ({found_at}), and the class declares uses_global_rng = False", fix)
         if draws:
             return Finding("ok", f"used ({found_at}); their state is kept separate for each environment")
         if declared:
             fix = "Declare uses_global_rng = False in the class: this saves some microseconds per call."
-            return Finding("note", "not used, and not declared", fix)
-        return Finding("ok", "not used, as declared")
+            return Finding("note", "left as they are, which is not declared", fix)
+        return Finding("ok", "left as they are, as declared")
 
     def _replays_beside_another_object(self) -> Finding:
         """Replay on two objects that take turns, and with a pause."""
@@ -549,8 +554,8 @@ class Examination:
         if growing and lives > 1:
             left.append(f"growing files in the working directory ({_listed(growing)})")
         if not left:
-            return Finding("ok", f"no thread, child process, file or folder after {lives} lifetimes")
-        text = f"after {lives} lifetimes (build, resets, turns, close) there are {' and '.join(left)}"
+            return Finding("ok", f"no thread, child process, file or folder after {counted(lives, 'lifetime')}")
+        text = f"after {counted(lives, 'lifetime')} (build, resets, turns, close) there are {' and '.join(left)}"
         return Finding(
             "fail", text, "close() must end, close and remove everything that was started, opened and created."
         )

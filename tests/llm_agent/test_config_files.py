@@ -16,6 +16,7 @@ from ragen.llm_agent.config.loading import (
     config_names,
     load_config,
     tell_ignored,
+    tell_of_other_mode,
     unread,
     unread_keys,
 )
@@ -192,6 +193,25 @@ def test_a_misspelt_key_of_a_file_is_refused_with_the_one_that_was_meant(tmp_pat
 def test_an_unknown_key_like_no_other_is_named(tmp_path, lines, ignored):
     (tmp_path / "mine.yaml").write_text(f"defaults: [base]\n{lines}\n")
     assert unread(load_config("mine", directory=tmp_path)) == ignored
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "mode", "what"),
+    [
+        ("es_manager: {train: {env_groups: 4}}", [], "val", "es_manager.train"),
+        ("es_manager: {val: {env_groups: 4}}", [], "train", "es_manager.val"),
+        ("es_manager: {train: {env_groups: 4}, val: {env_groups: 4}}", [], "val", ""),
+        ("es_manager: {train: {env_groups: 4}}", ["es_manager.val.group_size=2"], "val", ""),
+        ("es_manager: {val: {env_groups: 4}}", ["es_manager.train.env_groups=2"], "val", "es_manager.train.env_groups"),
+        ("seed: 3", [], "val", ""),
+    ],
+)
+def test_environments_of_the_other_mode_that_were_chosen_in_vain_are_told(tmp_path, capsys, lines, words, mode, what):
+    (tmp_path / "mine.yaml").write_text(f"defaults: [base, _self_]\n{lines}\n")
+    tell_of_other_mode(load_config("mine", words, directory=tmp_path), mode, ["ragen rollout", *words])
+    other = "train" if mode == "val" else "val"
+    told = f"ignored: {what} (mode={mode} plays es_manager.{mode}; mode={other} plays the other)\n"
+    assert capsys.readouterr().err == (told if what else "")
 
 
 def test_ignored_keys_are_told_in_one_line(capsys):

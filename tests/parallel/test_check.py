@@ -378,7 +378,7 @@ def test_an_environment_that_waits_gains_from_more_workers_than_cores():
     ("env", "status", "told"),
     [
         (check_cases.DrawsDeclared, "ok", "numpy.random and random in step"),
-        (check_cases.DeclaresForNothing, "note", "not used"),
+        (check_cases.DeclaresForNothing, "note", "left as they are"),
     ],
 )
 def test_global_random_numbers_are_fine_where_they_are_not_denied(env, status, told):
@@ -498,6 +498,9 @@ def test_texts_are_played_where_there_are_no_action_names():
     report = check(check_cases.Echo, actions=["a very long text indeed"])
     assert report.ok and report.findings["plays"].text.endswith("its actions are texts: those given")
     assert "no 'success' seen" in report.findings["metrics"].text
+    generic = check(check_cases.Echo).findings["plays"]
+    assert generic.status == "note" and generic.text.endswith("generic ones, none of which was said to be valid")
+    assert generic.fix.startswith("Define example_action")
 
 
 def test_actions_that_an_environment_chooses_itself_are_played():

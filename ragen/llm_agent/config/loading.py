@@ -375,6 +375,24 @@ def tell_ignored(keys: Sequence[str]) -> None:
         print(f"ignored: {', '.join(keys)} (they have no effect here)", file=sys.stderr)
 
 
+def tell_of_other_mode(config: Any, mode: str, words: Iterable[str]) -> None:
+    """Print to standard error that only the other mode's environments were chosen; nothing if that is not so.
+
+    Args:
+        config: The whole configuration.
+        mode: ``"train"`` or ``"val"``, whose section of ``es_manager`` is played.
+        words: The arguments of the command.
+    """
+    other = {"train": "val", "val": "train"}[mode]
+    its, own = f"es_manager.{other}.", f"es_manager.{mode}."
+    keys, base = settings_as_written(config), settings_of_base()
+    set_here = [key for key in map(override_key, words) if key.startswith(its)]
+    changed = [key for key, value in keys.items() if key.startswith((its, own)) and value != base.get(key)]
+    if set_here or (changed and all(key.startswith(its) for key in changed)):
+        what = ", ".join(set_here) or f"es_manager.{other}"
+        print(f"ignored: {what} (mode={mode} plays es_manager.{mode}; mode={other} plays the other)", file=sys.stderr)
+
+
 def _own_keys(config: Any) -> set[str]:
     """The keys that overrides may set even if the configuration lacks them; empty without ``es_manager``."""
     return {*NEED_NO_PLUS, *config_keys(_own_base())} if "es_manager" in config else set()

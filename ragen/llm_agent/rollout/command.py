@@ -24,15 +24,27 @@ from ragen.errors import (
     ConfigError,
     LimitReachedError,
     LimitUnmeasuredError,
-    RagenError,
     ServerLostError,
     StorageError,
     shown_path,
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
-from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.loading import check_whole, load_config, read_max_turn, tell_ignored, unread
+from ragen.llm_agent.config.command_line import (
+    add_choice_arguments,
+    add_config_arguments,
+    add_sweep_argument,
+    called_as,
+    main_of,
+)
+from ragen.llm_agent.config.loading import (
+    check_whole,
+    load_config,
+    read_max_turn,
+    tell_ignored,
+    tell_of_other_mode,
+    unread,
+)
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.rollout.actor import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.player import MODES
@@ -80,7 +92,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
-        "trajectories written to rollouts.jsonl.",
+        "trajectories written to rollouts.jsonl. es_manager.val is played, or es_manager.train with mode=train.",
         examples=(
             f"{prog} --config-name _2_sokoban es_manager.max_workers=4",
             f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
@@ -145,6 +157,7 @@ def run(config: Any) -> int:
     tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
     backend = create_backend(config, tokenizer)
     tell_ignored(ignored)  # the last check was passed
+    tell_of_other_mode(config, mode, called_as())
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
             proxy.record_lanes = wants_report(config)
@@ -155,7 +168,9 @@ def run(config: Any) -> int:
                 except (KeyboardInterrupt, LimitReachedError, ServerLostError, StorageError) as why:
                     _report_kept(proxy, file, why, stop)
                     return next((code for error, code in _CODES.items() if isinstance(why, error)), stop.code)
-                except RagenError:  # such as a prompt that is too long; what is finished may show why
+                except (
+                    Exception
+                ):  # such as a prompt that is too long, or a fault of a policy; what is finished may show why
                     if file.written:
                         finished = counted(file.written, "finished trajectory is", "finished trajectories are")
                         folder = shlex.quote(shown_path(file.path.parent))

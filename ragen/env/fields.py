@@ -135,8 +135,8 @@ def build_env(env_type: str, settings: Iterable[str] = ()) -> Any:
     """
     env_class, config_class = resolve_env(env_type)
     values = read_settings(env_type, config_class, settings)
-    config = config_class(**values) if config_class else values
-    return env_class(config) if config else env_class()
+    config = config_class(**values) if config_class else values or None
+    return env_class() if config is None else env_class(config)
 
 
 def read_settings(env_type: str, config_class: type | None, settings: Iterable[str]) -> dict[str, Any]:

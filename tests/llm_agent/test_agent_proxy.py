@@ -417,23 +417,29 @@ def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path, capsys, monkeypat
     assert command.startswith("to resume: python -m ragen.llm_agent.agent_proxy") and command.endswith(" resume=true")
 
 
-def test_an_error_in_mid_rollout_names_what_is_finished_and_what_examines_it(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("error", [InputError("env 0: a prompt is too long."), ZeroDivisionError("of a policy")])
+def test_an_error_in_mid_rollout_names_what_is_finished_and_what_examines_it(tmp_path, capsys, monkeypatch, error):
     generate, calls = ScriptedBackend.generate, []
 
-    def too_long(self, requests, sampling):
+    def failing(self, requests, sampling):
         calls.append(len(requests))
         if len(calls) > 1:
-            raise InputError("env 0: a prompt is too long.")
+            raise error
         return generate(self, requests, sampling)
 
-    monkeypatch.setattr(ScriptedBackend, "generate", too_long)
-    thoughtful = ["actor.scripted.malformed=0", "actor.scripted.random=0"]
-    assert run_command("mode=val", "agent_proxy.max_actions_per_turn=1", *thoughtful, folder=tmp_path) == 1
-    kept, error = capsys.readouterr().err.splitlines()[-2:]
+    monkeypatch.setattr(ScriptedBackend, "generate", failing)
+    words = ["mode=val", "agent_proxy.max_actions_per_turn=1", "actor.scripted.malformed=0", "actor.scripted.random=0"]
+    if isinstance(error, InputError):
+        assert run_command(*words, folder=tmp_path) == 1
+    else:
+        with pytest.raises(ZeroDivisionError):
+            run_command(*words, folder=tmp_path)
+    told = capsys.readouterr().err.splitlines()
     written = len((tmp_path / "rollouts.jsonl").read_text().splitlines())
     are = "trajectory is" if written == 1 else "trajectories are"
-    assert written and kept == f"{written} finished {are} in {tmp_path}; ragen diagnose {tmp_path} examines them"
-    assert error == "error: env 0: a prompt is too long."
+    kept = f"{written} finished {are} in {tmp_path}; ragen diagnose {tmp_path} examines them"
+    assert written and kept in told
+    assert (told[-1] == "error: env 0: a prompt is too long.") == isinstance(error, InputError)
 
 
 TELLING = """

@@ -168,9 +168,7 @@ def run(config: Any) -> int:
                 except (KeyboardInterrupt, LimitReachedError, ServerLostError, StorageError) as why:
                     _report_kept(proxy, file, why, stop)
                     return next((code for error, code in _CODES.items() if isinstance(why, error)), stop.code)
-                except (
-                    Exception
-                ):  # such as a prompt that is too long, or a fault of a policy; what is finished may show why
+                except Exception:  # a prompt that is too long, a policy that fails; what is finished may show why
                     if file.written:
                         finished = counted(file.written, "finished trajectory is", "finished trajectories are")
                         folder = shlex.quote(shown_path(file.path.parent))

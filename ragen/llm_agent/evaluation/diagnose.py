@@ -32,7 +32,7 @@ from ragen.llm_agent.evaluation.collapse import (
     measured,
     sampled,
 )
-from ragen.llm_agent.evaluation.failures import FailureKind, failures_of, faults_of
+from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of
 from ragen.llm_agent.evaluation.results import independent
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -51,11 +51,6 @@ if TYPE_CHECKING:
 
 SAMPLES = 64  # the most pairs of a sample
 _SHOWN = 3  # examples of each scanner
-_HINTS = {
-    "think>": " Where a model is not to think, set agent_proxy.enable_think=false.",
-    "cut off": " actor_rollout_ref.rollout.response_length sets how long a reply may be.",
-}
-"""What to do about the most frequent fault of invalid replies."""
 _COLUMNS = {
     "MI": "mi_estimate",
     "at most": "mi_upper_bound",
@@ -225,10 +220,7 @@ def run(options: argparse.Namespace, prog: str) -> int:
     console = new_console(is_plain=True)
     _print_failures(console, failures, records)
     if faults:
-        told = ", ".join(f"{count:,} {fault}" for fault, count in faults.most_common())
-        most = faults.most_common(1)[0][0]
-        hint = next((told for part, told in _HINTS.items() if part in most), "")
-        console.print(f"\nInvalid replies, in all turns: {faults.total():,}; {told}.{hint}", soft_wrap=True)
+        console.print(f"\n{described(faults)}", soft_wrap=True)
     _print(console, tags, scorer, notes, found, len(records))
     return 0
 

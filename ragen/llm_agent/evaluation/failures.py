@@ -19,6 +19,11 @@ from ragen.llm_agent.report.contents import Episode
 _OF_REPLIES = ("refused", "filtered", "empty", "cut_off")
 _LONGEST = 160  # characters of an environment's or a server's message
 _NAMED = 6  # tags
+_HINTS = {
+    "think>": " Where a model is not to think, set agent_proxy.enable_think=false.",
+    "cut off": " actor_rollout_ref.rollout.response_length sets how long a reply may be.",
+}
+"""What to do about the most frequent fault of invalid replies."""
 
 
 @dataclass
@@ -82,6 +87,16 @@ def faults_of(episodes: Iterable[Episode], configuration: Mapping[str, Any] = {}
             elif any(penalized[at : at + 1]):
                 faults["named an unknown action beside valid ones"] += 1
     return faults
+
+
+def described(faults: Counter[str]) -> str:
+    """The invalid replies by fault, with what to do about the most frequent one; "" without any."""
+    if not faults:
+        return ""
+    told = ", ".join(f"{count:,} {fault}" for fault, count in faults.most_common())
+    most = faults.most_common(1)[0][0]
+    hint = next((what for part, what in _HINTS.items() if part in most), "")
+    return f"Invalid replies, in all turns: {faults.total():,}; {told}.{hint}"
 
 
 def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.base import TOKENS
-from ragen.llm_agent.evaluation.failures import FailureKind, failures_of
+from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
@@ -104,9 +104,7 @@ def parts_of(report: Report) -> dict[str, str]:
     return {
         "totals": cards_of(report),
         "results": _results(_independent(report.episodes)),
-        "failures": table_of(
-            "Failures by kind", failure_rows(failures_of(report.episodes, report.about.configuration))
-        ),
+        "failures": _failures(report),
         "scanners": _scanners(report),
         "plots": _plots(report.episodes),
         "history": _history(report.history),
@@ -355,6 +353,15 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
 
 
 # Failures by kind
+
+
+def _failures(report: Report) -> str:
+    """What ended the episodes that failed, and what was wrong with invalid replies."""
+    of = report.episodes, report.about.configuration
+    told = described(faults_of(*of))
+    return table_of("Failures by kind", failure_rows(failures_of(*of))) + (
+        told and f'<p class="soft">{shown(told, 1000)}</p>'
+    )
 
 
 def failure_rows(kinds: Sequence[FailureKind]) -> str:

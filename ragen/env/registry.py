@@ -295,14 +295,20 @@ def _meant(module_name: str, class_name: str) -> str:
 
 
 def _classes_of(module_name: str) -> list[str]:
-    """The classes with a method ``step`` in a module's source, which is not executed."""
+    """The public classes with a method ``step``, perhaps inherited, in a module's source, which is not executed."""
     try:
         spec = importlib.util.find_spec(module_name)
         tree = ast.parse(Path(spec.origin).read_bytes())  # type: ignore[union-attr, arg-type]
     except (ImportError, OSError, SyntaxError, TypeError, ValueError, AttributeError):
         return []
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return [each.name for each in classes if any(getattr(part, "name", "") == "step" for part in each.body)]
+    with_step: set[str] = set()
+    for each in tree.body:
+        if isinstance(each, ast.ClassDef):
+            inherits = any(isinstance(base, ast.Name) and base.id in with_step for base in each.bases)
+            if inherits or any(getattr(part, "name", "") == "step" for part in each.body):
+                with_step.add(each.name)
+    names = (getattr(each, "name", "") for each in tree.body)
+    return [name for name in names if name in with_step and not name.startswith("_")]
 
 
 def _split_path(path: str) -> tuple[str, str]:

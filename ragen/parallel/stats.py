@@ -319,7 +319,7 @@ class Gain:
         elif self.mode == "auto":
             verdict = f"trying workers cost about {duration(self.seconds - self.sequential_s)}"
         else:
-            verdict = f"{1 / ratio:.1f} x slower, the start of workers included"
+            verdict = f"{'at least ' * computes}{1 / ratio:.1f} x slower, the start of workers included"
             verdict += "; use_multiprocessing=auto measures what pays off"
         alone = f"one after the other {'at most ' * computes}about {duration(self.sequential_s)}"
         spent = f"{duration(self.seconds)} in environments; {alone}"

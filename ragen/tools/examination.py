@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from ragen.commands import counted
@@ -255,10 +255,8 @@ class Examination:
         text = (
             f"{counted(len(self._others), 'more episode')}, {counted(len(took), 'turn')}, played once without an error"
         )
-        if not self._slow and (slow := _slow_turn(took)):
-            self._slow = slow
-            return Finding("note", f"{text}; {slow}")
-        return Finding("ok", text)
+        slow = _slow_turn(took)  # not among those whose costs are measured
+        return Finding("note" if slow else "ok", text + (slow and f"; {slow}"))
 
     def _chosen_there(self, seed: int) -> Iterator[tuple[str, ...]]:
         """The turns of an episode whose actions are not asked for before it begins."""
@@ -579,7 +577,8 @@ class Examination:
             both = both.also(first).also(played)
             self._here.do(Unload([_OTHER]))
             folders.append(self._ask("working_directory"))
-        turns, busy = plays.number / len(folders), min(1.0, both.busy)
+        turns = mean(len(steps) - 1 for steps in (self._first | self._others).values())
+        busy = min(1.0, both.busy)
         self._costs = EnvCosts(median(built), resets.mean_s, plays.mean_s, busy, turns=turns)
         return folders
 

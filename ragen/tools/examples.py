@@ -63,6 +63,7 @@ class Examples:
 
     Attributes:
         asks: Whether environments are asked.
+        raised: What an environment raised first; "" for nothing.
     """
 
     def __init__(self, entry: Mapping[str, Any], env_class: Any) -> None:
@@ -71,7 +72,7 @@ class Examples:
         self._class, self._named = env_class, named_in(entry.get("env_instruction") or "")
         self._told: dict[Hashable, str] = {}
         self._is_known = self._is_proved = self._is_played = False
-        self._error = ""
+        self.raised = ""
 
     @property
     def can_ask(self) -> bool:
@@ -105,7 +106,7 @@ class Examples:
         """
         for turn in history:
             info = turn.get("info") or {}
-            self._error = self._error or info.get("env_error", "")
+            self.raised = self.raised or info.get("env_error", "")
             if turn.get("actions"):
                 self._is_played = True
                 default = "env_error" not in info and (is_known or self._is_known)
@@ -114,7 +115,7 @@ class Examples:
     @property
     def failure(self) -> str:
         """What the environment raised if not a single action could be executed; else empty."""
-        return "" if self._is_played else self._error
+        return "" if self._is_played else self.raised
 
     @property
     def advice(self) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from ragen.commands import FAILED, REFUSED, STOPPED
-from ragen.env import REGISTERED_ENVS
+from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.fields import build_env
 from ragen.env.keys import typed
-from ragen.errors import ConfigError, InputError, MissingExtraError, SandboxError
+from ragen.errors import ConfigError, InputError, MissingExtraError, SandboxError, UnknownEnvError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.play import main, play
 from support.episodes import config
@@ -286,6 +286,17 @@ def test_the_command_plays_what_is_piped_in(
     shown = capsys.readouterr().out
     assert "> up\n" in shown
     assert "Left after 1 action," in shown
+
+
+@pytest.mark.parametrize("misspelled", ["SlepEnv", "_Sleep"])
+def test_public_classes_of_a_module_are_suggested_also_those_that_inherit_step(
+    misspelled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "class _Slept:\n    def step(self, action): ...\n\nclass SleepEnv(_Slept): ...\n\nclass Config: ...\n"
+    (tmp_path / "slept_of_this_test.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnknownEnvError, match=r"Did you mean 'slept_of_this_test:SleepEnv'\?$"):
+        resolve_env(f"slept_of_this_test:{misspelled}")
 
 
 @pytest.mark.parametrize(

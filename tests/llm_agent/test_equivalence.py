@@ -53,6 +53,11 @@ class Unready(Walk):
     def reset(self, seed=None):
         raise AttributeError("no level")
 
+class Stumbles(Walk):
+    def step(self, action):
+        {"on": 1}[action if action == "over" else "on"]
+        return super().step(action)
+
 class Queries:
     def reset(self, seed=None):
         self.shown = f"seed {seed}"
@@ -200,6 +205,13 @@ def test_an_environment_that_cannot_be_played_is_told_with_what_it_raised(tmp_pa
     told = "Unready cannot be played: AttributeError: no level; `ragen check walking:Unready` shows where\n"
     assert told in ended.stdout and "equal" not in ended.stdout
     assert ended.stdout.endswith("7 of 7 could not be played.\n")
+
+
+def test_that_some_episodes_failed_is_told_although_all_are_equal(tmp_path: Path) -> None:
+    ended = suite(tmp_path, "--env-type", "walking:Stumbles", "--actions", "on", "over")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    told = "Stumbles: equal, but some of its episodes failed, everywhere in the same way: KeyError: 'over'\n"
+    assert told in ended.stdout and ended.stdout.endswith("All 7 are equal.\n")
 
 
 def test_the_command_checks_an_environment_of_ones_own(tmp_path: Path) -> None:

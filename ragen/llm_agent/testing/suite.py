@@ -118,6 +118,7 @@ class Report:
         sequential_s: Seconds in the main process.
         parallel_s: Seconds with workers.
         unproved: The tags of which no valid action was played, each with what to do.
+        raised: What environments raised first in the main process, undisturbed, by tag.
         is_compared: Whether rollouts were compared.
     """
 
@@ -125,6 +126,7 @@ class Report:
     sequential_s: float
     parallel_s: float
     unproved: Mapping[str, str] = field(default_factory=dict)
+    raised: Mapping[str, str] = field(default_factory=dict)
     is_compared: bool = True
 
 
@@ -193,6 +195,7 @@ def run(check: Check, size: Size) -> Report:
         if each.failure:
             look = f"`ragen check {check.custom_envs[tag]['env_type']}` shows where"
             return Report(f"{tag} cannot be played: {each.failure}; {look}", expected.seconds, 0.0, is_compared=False)
+    raised = {tag: each.raised for tag, each in examples.items() if each.raised}
     workers = {"max_workers": size.workers, "backend": size.backend}
     settings = {"use_multiprocessing": True, **workers, **check.settings}
     if check.waits:
@@ -208,7 +211,7 @@ def run(check: Check, size: Size) -> Report:
     if differs:
         difference += "; `ragen check` looks for the cause"
     unproved = {tag: each.advice for tag, each in examples.items() if each.advice}
-    return Report(difference, expected.seconds, got.seconds, unproved)
+    return Report(difference, expected.seconds, got.seconds, unproved, raised)
 
 
 def _examples(check: Check, size: Size, settings: Mapping[str, Any]) -> dict[str, Examples]:
@@ -583,12 +586,14 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
     different: dict[str, list[tuple[str, str]]] = {}
     not_compared = 0
     unproved: dict[str, str] = {}
+    raised: dict[str, str] = {}
     with _quiet_log(), console.status("") as status:
         for number, check in enumerate(checks, 1):
             status.update(escape(f"{number} of {len(checks)}: {check}"))
             report = _run_or_explain(check, size)
             table.add_row(*_cells(check, size, report))
             unproved |= {} if report.difference else report.unproved
+            raised |= {} if report.difference else report.raised
             not_compared += not report.is_compared
             if report.difference:
                 different.setdefault(without_values(report.difference), []).append((check.name, report.difference))
@@ -599,6 +604,9 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
         console.print(f"{names}: {difference}", style="red", markup=False, highlight=False, soft_wrap=True)
     for tag, advice in unproved.items():
         text = f"{tag}: equal, but no valid action was played: {advice}"
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    for tag, error in raised.items():
+        text = f"{tag}: equal, but some of its episodes failed, everywhere in the same way: {error}"
         console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
     count = sum(map(len, different.values())) - not_compared
     counts = {"differ": count, "could not be played": not_compared}

@@ -386,8 +386,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:
             file.add(records_of(proxy, mode, states))
-            if file.journal is None:  # otherwise the journal counts, and is read at the end
-                file.count(usage_of(proxy))
+            file.count(usage_of(proxy))  # a run that is killed is told by it, up to here
             judged = [each for each in states if not each.get("env_error") and each["env_id"] not in proxy.failures]
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
             progress.over(states, len(judged), succeeded)

@@ -19,6 +19,7 @@ from ragen.llm_agent.evaluation.push import write_dataset
 from ragen.llm_agent.report import About
 from ragen.llm_agent.report import command as report
 from ragen.llm_agent.rollout import command, proxy
+from ragen.llm_agent.rollout.rollout_file import RolloutFile
 from ragen.llm_agent.rollout.schedules import Lockstep
 from support.chat_server import chat_server, cut, fail, raw, say
 
@@ -112,6 +113,19 @@ def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number
         assert used(tmp_path)[name] == used(folder)[name]
     assert used(tmp_path)["cost"] == pytest.approx(used(folder)["cost"])
     assert "continuing with the rest" in capsys.readouterr().err
+
+
+def test_what_was_used_is_written_with_every_finished_trajectory(tmp_path, monkeypatch):
+    counts, add = [], RolloutFile.add
+
+    def adding(file, records):
+        counts.append(used(tmp_path).get("requests", 0))
+        add(file, records)
+
+    monkeypatch.setattr(RolloutFile, "add", adding)
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, tmp_path, "actor.openai.max_concurrency=1") == 0
+        assert len(counts) > 1 and 0 < counts[-1] <= len(server.bodies) and counts == sorted(counts)
 
 
 def test_a_run_that_was_killed_loses_no_reply(whole, tmp_path):

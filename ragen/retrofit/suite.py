@@ -557,13 +557,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing := missing_modules(dict.fromkeys(v.played.entry["env_type"] for v in verdicts if v.skipped)):
         advice = "To compare them, install what the checkout requires there, and run this again."
         print(beside("", f"Their sources import {', '.join(missing)}, which {sys.executable} lacks. {advice}"))
-    if missing := missing_at_import():
+    code = DIFFERENT if different else UNREPEATED if unrepeated else EQUAL if equal else NOTHING
+    if code == EQUAL and (missing := missing_at_import()):  # else the retrofit is usually undone
         names = ", ".join(missing)
         reason = f"which {sys.executable} lacks: {OWN_PACKAGE} imports it; RAGEN_IMPORT_LIGHT=1 leaves that out."
         print(beside("", f"`python -m ragen.tools.check` and your own scripts need {names}, {reason}"))
-    if different or unrepeated:
-        return DIFFERENT if different else UNREPEATED
-    return EQUAL if equal else NOTHING
+    return code
 
 
 def _own_manager(path: Path) -> Any:

@@ -17,6 +17,7 @@ from ragen.llm_agent.evaluation.compare import (
     seed_differences,
     seed_lines,
 )
+from ragen.llm_agent.report.plots import difference_bar
 
 
 def record(env_id, success, tag="A", seed=None, group_id=None, **more):
@@ -86,6 +87,14 @@ def test_a_comparison_has_shares_their_difference_and_who_was_better_where():
     assert one.p == pytest.approx(2 * 9 / 256)
     assert one.low < one.b - one.a < one.high
     assert seed_lines(pairs) == ["A, A better: 101", "A, B better: 102, 103, 104, 105, 106, 107, 108"]
+
+
+@pytest.mark.parametrize(("worse", "is_clear"), [(0, False), (5, False), (8, True)])
+def test_a_difference_is_clear_if_both_the_interval_and_the_exact_test_say_so(worse, is_clear):
+    (one,) = compare(pair_up(records("1" * 32), records("0" * worse + "1" * (32 - worse)))[0])
+    assert (one.high < 0, one.p < 0.05, one.is_clear) == (worse > 0, is_clear, is_clear)
+    bar = difference_bar(one.low, one.b - one.a, one.high, "", one.is_clear)
+    assert ("var(--bad)" in bar) == is_clear
 
 
 def test_several_tags_have_a_row_each_and_one_of_all():
@@ -216,4 +225,4 @@ def test_a_table_keeps_each_line_whole(columns, tmp_path, capsys, monkeypatch):
     table = lines[: next(place for place, line in enumerate(lines) if line.startswith("95% interval: of B - A"))]
     assert table == [line.rstrip() for line in table]
     if columns is None:
-        assert any(line.startswith("95% interval: of B - A") and line.endswith("equally good.") for line in lines)
+        assert any(line.startswith("95% interval: of B - A") and line.endswith("an approximation.") for line in lines)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PROG = "python -m ragen.llm_agent.evaluation.compare"
+CLEAR_P = 0.05
 
 Record: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = tuple[str, int | None, int]
@@ -85,6 +86,11 @@ class Comparison:
     only_a: int
     only_b: int
     p: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether both the interval, an approximation, and the sign test, which is exact, show a difference."""
+        return self.p < CLEAR_P and not self.low <= 0 <= self.high
 
 
 class LeftOut(NamedTuple):
@@ -200,7 +206,8 @@ def comparison_tables(results: Sequence[Comparison], names: Sequence[str], width
 
 _CAPTION = (
     "95% interval: of B - A over seeds; with few seeds, shifted toward 0. seeds A:B: the number of seeds on which each "
-    "did better. p: the probability of a split at least as uneven if both are equally good."
+    "did better. p: the probability of a split at least as uneven if both are equally good; it is exact, and the "
+    "interval an approximation."
 )
 
 

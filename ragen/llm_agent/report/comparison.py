@@ -96,7 +96,7 @@ def _tag_row(one: Any) -> str:
         ("B", f"{one.b:.1%}"),
         ("", two_bars(one.a, one.b)),
         ("B - A", f'{difference:+z.1%}<br><span class="soft">{interval}</span>'),
-        ("", difference_bar(one.low, difference, one.high, interval)),
+        ("", difference_bar(one.low, difference, one.high, interval, one.is_clear)),
         ("seeds A:B", f"{one.only_a}:{one.only_b}"),
         ("p", shown(shown_p(one.p))),
     )

@@ -37,10 +37,13 @@ def two_bars(one: float, other: float) -> str:
     return svg(18, *shapes)
 
 
-def difference_bar(low: float, middle: float, high: float, words: str) -> str:
-    """A difference of fractions, from -1 to 1, with its interval, also in words; 0 is in the middle."""
+def difference_bar(low: float, middle: float, high: float, words: str, is_clear: bool) -> str:
+    """A difference of fractions, from -1 to 1, with its interval, also in words; 0 is in the middle.
+
+    Only one that ``is_clear`` has a color.
+    """
     at = [(value + 1) / 2 * WIDTH for value in (low, middle, high)]
-    colour = "var(--soft)" if low <= 0 <= high else "var(--good)" if middle > 0 else "var(--bad)"
+    colour = "var(--soft)" if not is_clear else "var(--good)" if middle > 0 else "var(--bad)"
     return svg(
         18,
         f'<rect width="{WIDTH:g}" height="18" rx="3" fill="var(--line)"/>',

@@ -137,6 +137,13 @@ def test_what_makes_no_table_is_one_sentence(run, words, said, capsys, monkeypat
     assert said in told and told.count("\n") == 1
 
 
+def test_without_pyarrow_the_format_that_needs_no_package_is_named(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main([str(run), "-o", str(tmp_path / "rows.parquet")]) == 2
+    assert capsys.readouterr().err.endswith(" CSV needs no package: --format csv.\n")
+    assert main([str(run), "--format", "csv", "-o", str(tmp_path / "rows")]) == 0
+
+
 def test_bad_arguments_are_named(run):
     with pytest.raises(InputError, match="per = 'episode'"):
         ragen.frames(run, per="episode")

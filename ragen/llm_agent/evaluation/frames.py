@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ragen.commands import CommandParser, command
-from ragen.errors import ConfigError, InputError
+from ragen.errors import ConfigError, InputError, MissingExtraError
 from ragen.extras import needs
 
 if TYPE_CHECKING:
@@ -221,7 +221,10 @@ def write_table(columns: Columns, file: IO[bytes], kind: str) -> None:
         MissingExtraError: Parquet needs pyarrow, which is not installed.
     """
     if kind == PARQUET:
-        table = table_of(columns)
+        try:
+            table = table_of(columns)
+        except MissingExtraError as error:
+            raise MissingExtraError(f"{error} CSV needs no package: --format csv.") from error
         from pyarrow import parquet
 
         parquet.write_table(table, file, compression="zstd")

@@ -301,14 +301,13 @@ def _classes_of(module_name: str) -> list[str]:
         tree = ast.parse(Path(spec.origin).read_bytes())  # type: ignore[union-attr, arg-type]
     except (ImportError, OSError, SyntaxError, TypeError, ValueError, AttributeError):
         return []
-    with_step: set[str] = set()
+    with_step: list[str] = []
     for each in tree.body:
         if isinstance(each, ast.ClassDef):
             inherits = any(isinstance(base, ast.Name) and base.id in with_step for base in each.bases)
             if inherits or any(getattr(part, "name", "") == "step" for part in each.body):
-                with_step.add(each.name)
-    names = (getattr(each, "name", "") for each in tree.body)
-    return [name for name in names if name in with_step and not name.startswith("_")]
+                with_step.append(each.name)
+    return [name for name in with_step if not name.startswith("_")]
 
 
 def _split_path(path: str) -> tuple[str, str]:

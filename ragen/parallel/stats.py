@@ -490,15 +490,15 @@ class Stats:
         Workers that have waited for something else tend to go on in the same moment, in which all of them compute.
         No longer wait is assumed than the processors could have filled: a larger gain would be impossible.
         """
-        main = [tally for (_, lane), tally in self._tallies.items() if lane is None]
-        others = [tally for (_, lane), tally in self._tallies.items() if lane is not None]
-        computed_s = sum(tally.computed_s for tally in (*main, *others))
-        in_processes_s = computed_s + sum(tally.queued_s for tally in (*main, *others))
-        at_once, cpus = in_processes_s / self._passed_s if self._passed_s else 1.0, usable_cpus()
-        queued_s = sum(
-            queued_alone(sum(each.computed_s for each in part), sum(each.queued_s for each in part), beside, cpus)
-            for part, beside in ((main, at_once), (others, max(at_once, processes)))
-        )
+        main, others = _Tally(), _Tally()
+        for (_, lane), tally in self._tallies.items():
+            whole = main if lane is None else others
+            whole.computed_s += tally.computed_s
+            whole.queued_s += tally.queued_s
+        computed_s, cpus = main.computed_s + others.computed_s, usable_cpus()
+        at_once = (computed_s + main.queued_s + others.queued_s) / self._passed_s if self._passed_s else 1.0
+        queued_s = queued_alone(main.computed_s, main.queued_s, at_once, cpus)
+        queued_s += queued_alone(others.computed_s, others.queued_s, max(at_once, processes), cpus)
         return computed_s, max(0.0, min(queued_s, cpus * self._passed_s - computed_s))
 
     def costs(self) -> dict[str, MeanCosts]:

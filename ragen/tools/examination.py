@@ -456,7 +456,7 @@ class Examination:
             lost = f"lost environments are replayed, at {duration(self._costs.turn)} a turn"
             text = f"no snapshots: {lost}; every member of a group is reset, in {duration(self._costs.reset)}"
             return Finding("note" if is_dear else "ok", text, fix)
-        spec = replace(self._spec, env_id=_LEADER, group_id=_GROUPS[_LEADER])
+        (spec,) = self._specs(_LEADER)
         count = len(self._episode[1]) - 1
         if not count:
             text = "declared, but no snapshot was compared: an episode has one turn, and none follows it"
@@ -617,8 +617,9 @@ class Examination:
         sandbox.ask(Call([(_PROBE, Change("take_descriptors", (descriptors,)))]))
         sandbox.load(self._specs())
 
-    def _specs(self) -> list[EnvSpec]:
-        return [replace(self._spec, env_id=i, group_id=g) for i, g in _GROUPS.items()]
+    def _specs(self, *env_ids: int) -> list[EnvSpec]:
+        """Those of these environments, or of all."""
+        return [replace(self._spec, env_id=i, group_id=_GROUPS[i]) for i in env_ids or _GROUPS]
 
     @property
     def _here(self) -> Sandbox:
@@ -629,7 +630,7 @@ class Examination:
 
     def _renew(self, *env_ids: int) -> None:
         """Put new objects in the place of these."""
-        self._here.load([replace(self._spec, env_id=i, group_id=_GROUPS[i]) for i in env_ids])
+        self._here.load(self._specs(*env_ids))
 
     def _difference(self, sandbox: Sandbox, env_id: int, seconds: float = math.inf) -> Difference | None:
         return difference_from(self._first, sandbox, env_id, self._plan, seconds)

@@ -16,6 +16,7 @@ import hashlib
 import os
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -416,17 +417,10 @@ def _is_entry(key: ast.expr | None, value: ast.expr) -> bool:
 
 def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, module: str) -> None:
     """Look in the source for anything besides configuration, seed and actions that episodes depend on."""
-    path = checkout.module_path(module) if module else None
-    if path is None:
-        return
-    folder = (checkout.root / path).parent
-    for file in sorted(folder.glob("*.py")) if folder.name != "env" else [checkout.root / path]:
-        where = file.relative_to(checkout.root).as_posix()
-        try:
-            tree = checkout.tree(where)
-        except (SyntaxError, ValueError):
-            continue
-        for line in _counters(tree, name):
+    family = _family(checkout, module, name)
+    names = {each for _, each in family}
+    for where, tree in {w: t for each, _ in family for w, t in _sources(checkout, each).items()}.items():
+        for line in _counters(tree, names):
             adapted.in_main.setdefault(env_type, f"{name} keeps state in its class ({where}:{line})")
         for line in _hashes(tree):
             adapted.salted.setdefault(
@@ -434,13 +428,63 @@ def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, mod
             )
 
 
+def _family(checkout: Checkout, module: str, name: str) -> list[tuple[str, str]]:
+    """A class and its bases in the checkout, each with the module from which it is imported."""
+    found: list[tuple[str, str]] = []
+    waiting = [(module, name)]
+    while waiting:
+        module, name = one = waiting.pop(0)
+        if one in found or not checkout.module_path(module):
+            continue
+        found.append(one)
+        for where, tree in _sources(checkout, module).items():
+            imported = _imported(tree, where)
+            waiting += [imported[name]] if name in imported else []
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and node.name == name:
+                    waiting += [_meant(ast.unparse(base), module, imported) for base in node.bases]
+    return found
+
+
+def _sources(checkout: Checkout, module: str) -> dict[str, ast.Module]:
+    """By path, the files of a module's folder, since its classes may be in any; of ``ragen/env`` the module's own."""
+    path = checkout.root / (checkout.module_path(module) or "")
+    trees = {}
+    for file in sorted(path.parent.glob("*.py")) if path.parent.name != "env" else [path]:
+        with suppress(SyntaxError, ValueError):
+            where = file.relative_to(checkout.root).as_posix()
+            trees[where] = checkout.tree(where)
+    return trees
+
+
+def _imported(tree: ast.Module, where: str) -> dict[str, tuple[str, str]]:
+    """What a file imports: by its name there, the module and the name in it, which is empty for a module."""
+    found: dict[str, tuple[str, str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname or alias.name: (alias.name, "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = where.split("/")[: -node.level] if node.level else []
+            of = ".".join([*package, *filter(None, [node.module])])
+            found |= {alias.asname or alias.name: (of, alias.name) for alias in node.names}
+    return found
+
+
+def _meant(base: str, module: str, imported: dict[str, tuple[str, str]]) -> tuple[str, str]:
+    """The module and the name of a base class, as a class of a module names it."""
+    prefix, _, name = base.rpartition(".")
+    if prefix:
+        return ".".join(filter(None, imported.get(prefix, (prefix, "")))), name
+    return imported.get(base, (module, base))
+
+
 _FILLS = frozenset({"add", "append", "extend", "insert", "pop", "popleft", "setdefault", "update"})
 
 
-def _counters(tree: ast.Module, name: str) -> Iterator[int]:
-    """Lines in which a method of a class changes a class attribute, or the list, dict or set that one holds."""
+def _counters(tree: ast.Module, names: set[str]) -> Iterator[int]:
+    """Lines in which a method of one of these classes changes a class attribute, or the list, dict or set of one."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name == name:
+        if isinstance(node, ast.ClassDef) and node.name in names:
             for inner in (
                 each for method in node.body if isinstance(method, ast.FunctionDef) for each in ast.walk(method)
             ):
@@ -448,12 +492,12 @@ def _counters(tree: ast.Module, name: str) -> Iterator[int]:
                 targets = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
                 if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in _FILLS:
                     targets = [inner.func.value]
-                if any(isinstance(each, ast.Attribute) and _is_class(each.value, name) for each in targets):
+                if any(isinstance(each, ast.Attribute) and _is_class(each.value, names) for each in targets):
                     yield inner.lineno  # type: ignore[attr-defined]
 
 
-def _is_class(node: ast.expr, name: str) -> bool:
-    return ast.unparse(node) in (name, "type(self)", "self.__class__", "cls")
+def _is_class(node: ast.expr, names: set[str]) -> bool:
+    return ast.unparse(node) in {*names, "type(self)", "self.__class__", "cls"}
 
 
 def _hashes(tree: ast.Module) -> Iterator[int]:

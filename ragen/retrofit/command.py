@@ -192,7 +192,7 @@ def _describe(checkout: Checkout, adapted: Adapted, is_in_place: bool) -> None:
     lines += filter(None, [edits_of_manager(checkout)])
     lines += [f"{env_type} stays in the main process: {why}" for env_type, why in adapted.in_main.items()]
     if adapted.salted:
-        places = ", ".join(why.partition(" ")[0] for why in adapted.salted.values())
+        places = ", ".join(dict.fromkeys(why.partition(" ")[0] for why in adapted.salted.values()))
         lines.append(
             f"workers play {', '.join(adapted.salted)} only where Python is started with PYTHONHASHSEED=0, as for the "
             f"proof: they hash strings, and Python salts such hashes in each process ({places})"

@@ -376,11 +376,10 @@ class Examination:
         return difference_of_two(self._first, self._here, (_SECOND, _THIRD), self._plan)
 
     def _difference_after_a_pause(self) -> Difference | None:
-        """Replay the longest episode with a pause after its reset."""
+        """Replay to the end of the longest episode, with a pause after its reset."""
         self._renew(_SECOND)
-        seed, turns = self._episode
         pause = min(PAUSE_S, self._budget)
-        return difference_from(self._first, self._here, _SECOND, {seed: turns}, self._budget + pause, pause)
+        return difference_from(self._first, self._here, _SECOND, self._to_longest, self._budget + pause, pause)
 
     def _replays_on_a_used_object(self) -> Finding:
         def again() -> Difference | None:
@@ -463,7 +462,8 @@ class Examination:
             return Finding("note", text)
 
         def again() -> Difference | None:
-            return difference_of_snapshots(self._first, self._here, spec, _COPY, self._episode)
+            self._renew(_LEADER)
+            return difference_of_snapshots(self._first, self._here, spec, _COPY, self._to_longest)
 
         if difference := again():
             fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
@@ -631,6 +631,12 @@ class Examination:
     def _renew(self, *env_ids: int) -> None:
         """Put new objects in the place of these."""
         self._here.load(self._specs(*env_ids))
+
+    @property
+    def _to_longest(self) -> Plan:
+        """The episodes up to the longest one: without those before it, a reset that forgets something differs."""
+        seeds = [*self._plan]
+        return {seed: self._plan[seed] for seed in seeds[: 1 + seeds.index(self._episode[0])]}
 
     def _difference(self, sandbox: Sandbox, env_id: int, seconds: float = math.inf) -> Difference | None:
         return difference_from(self._first, sandbox, env_id, self._plan, seconds)

@@ -140,7 +140,7 @@ def difference_from(
 ) -> Difference | None:
     """Where the same episodes first go otherwise; None if nowhere, as far as they are played in so many seconds.
 
-    Each reset is followed by a ``pause``, in seconds.
+    The last episode's reset is followed by a ``pause``, in seconds.
     """
     end = time.monotonic() + seconds
     differences = _differences(expected, sandbox, env_id, plan, pause)
@@ -162,11 +162,12 @@ def _differences(
     expected: Episodes, sandbox: Sandbox, env_id: int, plan: Plan, pause: float = 0.0
 ) -> Iterator[Difference | None]:
     """Play the episodes, and compare each reset and turn with what it gave before."""
+    last = [*plan][-1]
     for seed, turns in plan.items():
         for turn, step in _episode(sandbox, env_id, seed, turns):
             found = difference(turn, Step._fields, expected[seed][turn + 1], step)
             yield Difference(f"with seed {seed}, {found.describe()}") if found else None
-            if turn < 0:
+            if turn < 0 and seed == last:
                 time.sleep(pause)
 
 
@@ -178,16 +179,17 @@ def _first(differences: Iterator[Difference | None]) -> Difference | None:
 
 
 def difference_of_snapshots(
-    expected: Episodes, sandbox: Sandbox, spec: EnvSpec, other: int, episode: tuple[int, Turns]
+    expected: Episodes, sandbox: Sandbox, spec: EnvSpec, other: int, plan: Plan
 ) -> Difference | None:
     """Where what was loaded from a snapshot of mid-episode first plays otherwise; None if nowhere.
 
-    The environment of ``spec`` plays the episode of this seed and these turns; after each turn ``other`` loads what it
-    saves, and plays the rest.
+    The environment of ``spec`` plays the episodes; after each turn of the last one ``other`` loads what it saves, and
+    plays the rest.
     """
-    seed, turns = episode
-    source = spec.env_id
+    (*before, (seed, turns)), source = plan.items(), spec.env_id
     try:
+        for earlier in before:
+            list(_episode(sandbox, source, *earlier))
         sandbox.do(Reset([ResetOrder(source, seed, OPTIONS)]))
         for turn, step in _turns(sandbox, source, turns[:-1], f"seed {seed}"):
             after = f"after turn {turn + 1} of seed {seed}"

@@ -184,8 +184,8 @@ def test_findings_and_trajectories_are_counted_apart_and_scanners_without_texts_
     bare = [{name: value for name, value in each.items() if name not in ("messages", "infos")} for each in refused]
     assert main([write(tmp_path / "bare", bare)]) == 0
     out = capsys.readouterr().out
-    assert "refusals: 6 findings in 3 trajectories, no texts to look at\n" in out
-    assert "repeated text: none, no texts to look at\n" in out and "odd rewards: none\n" in out
+    assert "refusals: 6 findings in 3 trajectories (without texts it finds less)\n" in out
+    assert "repeated text: none (without texts it finds less)\n" in out and "odd rewards: none\n" in out
 
 
 def test_the_command_scores_with_a_model_of_a_folder(tmp_path, capsys):

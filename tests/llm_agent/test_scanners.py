@@ -168,11 +168,9 @@ def test_records_without_texts_are_looked_through_as_far_as_they_go():
     records[PLANTED]["rewards"] = [math.inf] * TURNS
     scanned = scan(records)
     assert [name for name, findings in scanned.found.items() if findings] == ["odd rewards"]
-    unread = "never valid, dropped actions, not reproducible, suspicious successes had no texts to look at"
-    assert (
-        scanned.lines()[0].endswith(f"RUN shows them; refusals, broken environments, repeated text, {unread}")
-        and not scan(rollouts()).blind
-    )
+    unread = "refusals, broken environments, repeated text, never valid, dropped actions, not reproducible"
+    told = f"RUN shows them; without texts, these find less: {unread}, suspicious successes"
+    assert scanned.lines()[0].endswith(told) and not scan(rollouts()).blind
 
 
 def test_scanners_leave_records_as_they_were():

@@ -172,6 +172,13 @@ def test_objects_that_share_state_are_found_out_by_playing_two_at_once(env, seed
     assert "self" in finding.fix and "class attribute" in finding.fix
 
 
+@pytest.mark.parametrize("env", [check_cases.ForgetsToClearItsLog, check_cases.ForgetsToClearItsLogAndSaves])
+def test_what_a_reset_forgets_is_named_although_the_longest_episode_is_not_the_first(env):
+    report = check(env, seeds=3)
+    failed = {check: found for check, found in report.findings.items() if found.status == "fail"}
+    assert failed.keys() == {"replays after other episodes"} and "reset() must set everything" in report.reason
+
+
 @pytest.mark.parametrize("env", [check_cases.DrawsDeclared, check_cases.RemembersEpisodes])
 def test_other_faults_and_draws_that_are_declared_are_not_taken_for_shared_state(env):
     assert check(env, seeds=3).findings["replays in its process"].status == "ok"

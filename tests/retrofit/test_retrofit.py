@@ -747,6 +747,44 @@ def test_an_environment_that_collects_in_its_class_stays_in_main_and_is_equal(ch
 
 
 @of_one
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ragen.env.counted.env import CountedEnv\n\n\nclass MineEnv(CountedEnv):\n    pass\n",
+        "from ..counted.env import CountedEnv as Base\n\n\nclass MineEnv(Base):\n    pass\n",
+        "import ragen.env.counted.env as counted\n\n\nclass MineEnv(counted.CountedEnv):\n    pass\n",
+        "import ragen.env.counted.env\n\n\nclass MineEnv(ragen.env.counted.env.CountedEnv):\n    pass\n",
+        "from ragen.env.counted import env\n\n\nclass MineEnv(env.CountedEnv):\n    pass\n",
+        "from ragen.env import CountedEnv\n\n\nclass A(CountedEnv):\n    pass\n\n\nclass MineEnv(A):\n    pass\n",
+    ],
+)
+def test_what_a_base_class_counts_keeps_an_environment_in_main(source, checkout, capsys):
+    mine, envs = checkout / "ragen/env/mine", checkout / "ragen/env/__init__.py"
+    mine.mkdir()
+    (mine / "__init__.py").write_text("from .env import MineEnv\n")
+    (mine / "env.py").write_text(source)
+    added = ("from .mine import MineEnv", "REGISTERED_ENVS['mine'] = MineEnv", "REGISTERED_ENV_CONFIGS['mine'] = None")
+    envs.write_text("\n".join((envs.read_text(), *added, "")))
+    assert command.main([str(checkout), "--check"]) == 0
+    told = capsys.readouterr().out
+    line = 1 + (checkout / "ragen/env/counted/env.py").read_text().partition("CountedEnv.built += 1")[0].count("\n")
+    assert f"mine stays in the main process: MineEnv keeps state in its class (ragen/env/counted/env.py:{line})" in told
+    assert "walk stays" not in told
+
+
+@of_one
+def test_what_a_base_class_hashes_keeps_an_environment_in_main_unless_hashes_are_not_salted(checkout, capsys):
+    walk, envs, mine = (checkout / f"ragen/env/{each}" for each in ("walk/env.py", "__init__.py", "mine.py"))
+    walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random(hash(str(seed)))"))
+    mine.write_text("from ragen.env.walk.env import WalkEnv\n\n\nclass MineEnv(WalkEnv):\n    pass\n")
+    added = ("from .mine import MineEnv", "REGISTERED_ENVS['mine'] = MineEnv", "REGISTERED_ENV_CONFIGS['mine'] = None")
+    envs.write_text("\n".join((envs.read_text(), *added, "")))
+    assert command.main([str(checkout), "--check"]) == 0
+    told = capsys.readouterr().out
+    assert "workers play walk, mine only where" in told and told.count("ragen/env/walk/env.py:") == 1
+
+
+@of_one
 @pytest.mark.processes
 def test_an_environment_that_does_not_repeat_itself_is_named_and_not_the_manager(checkout):
     walk = checkout / "ragen/env/walk/env.py"

@@ -336,6 +336,36 @@ class RemembersEpisodes(Walk):
         return f"{super().render()}, episode {self.played}"
 
 
+class ForgetsToClearItsLog(Walk):
+    """The first seed's episode has one turn, and what its turns log stays for the next ones."""
+
+    def __init__(self, config: WalkConfig | None = None) -> None:
+        super().__init__(config)
+        self.log: list[int] = []
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.is_short = seed == 1
+        return super().reset(seed, mode)
+
+    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+        self.log.append(action)
+        shown, reward, done, info = super().step(action)
+        return shown, reward, done or self.is_short, info
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()}, {len(self.log)} actions logged"
+
+
+class ForgetsToClearItsLogAndSaves(ForgetsToClearItsLog):
+    def save(self) -> Any:
+        return Saves.save(self), [*self.log], self.is_short  # type: ignore[arg-type]
+
+    def load(self, state: Any) -> None:
+        walk, log, self.is_short = state
+        Saves.load(self, walk)  # type: ignore[arg-type]
+        self.log = [*log]
+
+
 class SharesItsGenerator(Walk):
     """All objects draw from one generator, which every reset seeds."""
 

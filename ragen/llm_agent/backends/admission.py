@@ -3,7 +3,9 @@
 ``Pace`` sets the limit, ``Slots`` admits requests. If the limit is doubled, a server with spare capacity answers twice
 as many requests per second; a saturated one answers as many as before, only later. So the limit is doubled as long as
 throughput grows, and then kept: excess requests queue at the server, which keeps it busy between bursts. A larger limit
-is tried again from time to time. A refusal (429) reduces the limit by a quarter, after which it grows slowly.
+is tried again from time to time. If the server refuses requests (429), the limit is reduced by a quarter, after which
+it grows slowly; a limit of at most ``FIRST`` only if more than one attempt in seven is refused, since a server that
+refuses a few of so few does so for other reasons.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from contextlib import asynccontextmanager
 FIRST = 32
 MOST = 1024
 PAYS = 1.15  # ratio of answers per second from which doubling pays
-_LESS = 0.75  # factor after a refusal
+_LESS = 0.75  # factor after refusals
+_MANY = 1 / 7  # share of refused attempts from which a limit up to FIRST is too large
+_JUDGED = 16  # attempts of which the share is taken
 _SHORTEST_S = 0.05  # shortest measurement in seconds
 _STEADY = 12  # measurements between two tries of a larger number
 
@@ -42,8 +46,9 @@ class Pace:
         self._is_growing = True
         self._best = self._paid = 0.0  # most answers per second, and the limit at which they were reached
         self._steady = 0
-        self._refused_at = float("-inf")
         self._ceiling = MOST
+        self._refused_at = float("-inf")
+        self._attempts = self._refusals = 0  # since the last judgement
         self._begin()
 
     def _begin(self) -> None:
@@ -57,6 +62,7 @@ class Pace:
         """
         if self._is_fixed:
             return
+        self._judge()
         self._answers += 1
         self._was_full &= is_full
         seconds = self._clock() - self._since
@@ -66,9 +72,20 @@ class Pace:
             self._begin()
 
     def refused(self) -> None:
-        """Reduce the limit after a server refused a request as one too many; once for all that are refused together."""
+        """Count a request that the server refused as one too many."""
+        if self._is_fixed:
+            return
+        self._refusals += 1
+        self._judge()
+
+    def _judge(self) -> None:
+        """Reduce the limit if many attempts were refused; once for all that are refused together."""
+        self._attempts += 1
+        if self._attempts < _JUDGED:
+            return
+        share, self._attempts, self._refusals = self._refusals / self._attempts, 0, 0
         now = self._clock()
-        if self._is_fixed or now - self._refused_at < 1.0:
+        if share <= (_MANY if self.limit <= FIRST else 0.0) or now - self._refused_at < 1.0:
             return
         self._refused_at = now
         self._ceiling = self.limit

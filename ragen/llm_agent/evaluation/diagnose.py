@@ -415,7 +415,7 @@ def _print(
     for name, findings in scanned.found.items():
         among = counted(len({each.env_id for each in findings}), "trajectory", "trajectories")
         told = f"{counted(len(findings), 'finding')} in {among}" if findings else "none"
-        blind = ", no texts to look at" if name in scanned.blind else ""
+        blind = " (without texts it finds less)" if name in scanned.blind else ""
         console.print(f"{name}: {told}{blind}", soft_wrap=True)
         for each in findings[:_SHOWN]:
             console.print(printable(f"  {finding_line(each)}"), soft_wrap=True)

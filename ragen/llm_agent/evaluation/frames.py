@@ -158,7 +158,7 @@ def _turns(record: Record) -> Iterator[dict[str, Any]]:
             "reply": replies[at] if at < len(replies) else None,
             "thought": thought_of(chat[at]) if at < len(chat) and isinstance(chat[at], str) else None,
             "actions": [
-                names.get(str(each)) or (each if isinstance(each, str) else json.dumps(each)) for each in actions
+                names.get(str(each)) or (each if isinstance(each, str | None) else json.dumps(each)) for each in actions
             ],
             "reward": _number(reward),
             "invalid_reply": invalid[at],

@@ -270,7 +270,7 @@ class Scan:
         words = ", ".join(f"{name} in {counted(count, 'trajectory', 'trajectories')}" for name, count in counts.items())
         nothing = f"scanners: none of {len(self.found)} found anything"
         told = f"scanners: {words}; ragen diagnose {run} shows them" if counts else nothing
-        blind = f"; {', '.join(self.blind)} had no texts to look at" if self.blind else ""
+        blind = f"; without texts, these find less: {', '.join(self.blind)}" if self.blind else ""
         return [told + blind, *self.failed]
 
     @property

@@ -220,8 +220,8 @@ def _executed(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
 
 
 def chips_of(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
-    """The names of actions, each in a frame; empty without any."""
-    known = names or {}
+    """The names of actions, each in a frame; empty without any. None is a text that rows do not have."""
+    known = {None: "a text"} | dict(names or {})
     return "".join(_chip(str(known.get(action, action))) for action in actions)
 
 

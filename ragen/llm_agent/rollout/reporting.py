@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.errors import shown_path
 from ragen.llm_agent.config.report import wants_live
 from ragen.llm_agent.rollout.progress import Progress
+from ragen.settings import setting
 
 if TYPE_CHECKING:
     from ragen.llm_agent.evaluation.scanners import Scan
@@ -38,12 +39,16 @@ def write_report_of(
         ConfigError: It cannot be written.
     """
     from ragen.llm_agent.report import About, report_of, write_report
+    from ragen.llm_agent.report.contents import episode_of
+    from ragen.llm_agent.rollout.rollout_file import read_records
 
     path = file.path.with_name("report.html")
     if not proxy.rollout_states and path.exists():
         print(f"report in {shown_path(path)}, unchanged")
         return
     report = report_of(proxy, mode, earlier=file.kept.values())
+    if not setting(proxy.config, "raw", bool, True):  # the page has no more texts than the rows
+        report = replace(report, episodes=[episode_of(record) for record in read_records(file.path)])
     about = About.of_folder(file.path, [episode.seed for episode in report.episodes])
     write_report(replace(report, about=about, usage=usage, scanned=scanned, unfinished=unfinished), path)
     print(f"report in {shown_path(path)}")

@@ -22,7 +22,7 @@ from ragen.errors import RagenError, steady_repr, steady_text
 from ragen.files import replacing
 
 RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
-"""The keys of a record that hold texts of models and environments."""
+"""The keys of a record that hold texts of models and environments; ``actions`` may, too."""
 _DEEPEST, _LONGEST = 20, 300  # levels of an info that are written out, and characters of what is below
 
 
@@ -47,7 +47,7 @@ def trajectory(
         invalid: The turns, from 0, whose reply earned the format penalty.
         error: Why its trajectory ended early; None if it did not.
         replies: What there is to know of each of its replies; None where that is not known.
-        raw: Whether to keep texts; without, those of :data:`RAW` are left out.
+        raw: Whether to keep texts; without, those of :data:`RAW` are left out, and an action that is a text is None.
         names: The names of its actions by key; None where they have none.
     """
     turns = played_turns(state)
@@ -81,7 +81,12 @@ def trajectory(
         record["error"] = error
     if "env_error" in state:
         record["env_error"] = state["env_error"]
-    return record if raw else {name: value for name, value in record.items() if name not in RAW}
+    return record if raw else _without_texts(record)
+
+
+def _without_texts(record: Mapping[str, Any]) -> dict[str, Any]:
+    actions = [[None if isinstance(each, str) else each for each in executed] for executed in record["actions"]]
+    return {name: value for name, value in record.items() if name not in RAW} | {"actions": actions}
 
 
 def names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:

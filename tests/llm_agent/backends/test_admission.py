@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import random
 
 import pytest
 
@@ -46,7 +47,21 @@ def test_a_server_that_refuses_is_asked_less():
     server = SimulatedServer(places=500, refuses=100)
     limits = server.run(20_000)
     assert max(limits[-5000:]) <= 130 and min(limits[-5000:]) >= 50
-    assert server.refused < 0.01 * 20_000
+    assert server.refused < 0.02 * 20_000
+
+
+def test_a_server_that_refuses_a_few_at_random_is_still_asked_for_many():
+    server, drawn = SimulatedServer(places=64), random.Random(5)
+    answered = server.pace.answered
+
+    def answered_or_refused(is_full):
+        if drawn.random() < 0.06:
+            server.pace.refused()
+        answered(is_full)
+
+    server.pace.answered = answered_or_refused
+    limits = server.run(10_000)
+    assert min(limits) >= 16 and max(limits) <= 128
 
 
 def test_a_number_that_is_said_is_obeyed():

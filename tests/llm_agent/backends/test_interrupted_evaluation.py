@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -18,6 +19,7 @@ from ragen.llm_agent.evaluation import compare, diagnose_command, score
 from ragen.llm_agent.evaluation.push import write_dataset
 from ragen.llm_agent.report import About
 from ragen.llm_agent.report import command as report
+from ragen.llm_agent.report.trajectories import unpacked
 from ragen.llm_agent.rollout import command, proxy
 from ragen.llm_agent.rollout.rollout_file import RolloutFile
 from ragen.llm_agent.rollout.schedules import Lockstep
@@ -418,6 +420,20 @@ def test_rows_tell_of_each_reply_and_no_raw_leaves_texts_out(whole, tmp_path):
     assert sum(len(one["replies"]) for one in full) == requests
     assert full[0]["replies"][0].keys() == {"prompt_tokens", "completion_tokens", "cost", "finish_reason"}
     assert "<think>" not in (tmp_path / "replies.jsonl").read_text() + (tmp_path / "rollouts.jsonl").read_text()
+
+
+def test_nothing_that_no_raw_writes_has_a_models_words(tmp_path):
+    words = ("raw=false", "report=true", "es_manager.val.env_configs.tags=[Countdown,SimpleSokoban]")
+    with chat_server(lambda prompt, tries: say("<think>hm</think><answer>a private paragraph</answer>")) as server:
+        assert run(server, tmp_path / "run", *words) == 0
+    write_dataset(tmp_path / "run", tmp_path / "pushed")
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    packed = re.findall(r'class="pack"[^>]*>([^<]*)<', (tmp_path / "run" / "report.html").read_text("utf-8"))
+    bodies = [json.dumps(unpacked(each)) for each in packed]
+    assert bodies and len(written) > 6 and "a text" in bodies[0]
+    assert not any("private" in body for body in bodies) and not any(b"private" in each for each in written)
+    executed = {row["tag"]: row["actions"][0] for row in rows(tmp_path / "run")}
+    assert executed == {"Countdown": [None], "SimpleSokoban": []}
 
 
 def test_what_replies_were_like_is_counted(tmp_path, capsys):

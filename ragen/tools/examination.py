@@ -54,7 +54,6 @@ SEEDS_RESET = 50  # seeds that are gone through there, so that levels that are k
 LEAK_PER_RESET, LEAK_PER_BATCH = 8_000, 500_000  # bytes
 HERE = {"PYTHONHASHSEED": "0", "TZ": "HERE+12"}
 HASH_SEEDS = range(2, 9)  # besides 0 and 1: all nine give two words of a set the same order once in about 250 times
-ALONE = 3  # replays under no condition before one is named as the cause: what is drawn at random may be equal by chance
 PAUSE_S = 1.1  # after a reset, so that a clock of whole seconds moves on: episodes are played faster than it shows
 DESCRIPTORS = 7  # that are taken in another process, so that the environment's own have other numbers
 ELSEWHERE: tuple[tuple[dict[str, str], int, str, str], ...] = (
@@ -87,6 +86,7 @@ NEEDS_REPLAYS = ("replays after other episodes", "replays elsewhere", "snapshots
 
 _SNAPSHOT = frozenset({"save", "load"})
 _FIRST, _SECOND, _THIRD, _LEADER, _COPY, _PROBE, _OTHER = range(7)  # env_ids in a sandbox
+_ALONE = (_SECOND, _THIRD, _LEADER)  # replay before a cause is named: what is drawn at random may be equal by chance
 _GROUPS = {_FIRST: 0, _SECOND: 1, _THIRD: 2, _LEADER: 3, _COPY: 3}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
 _FROM_THE_SEED = (
@@ -363,10 +363,10 @@ class Examination:
         return _unlike(alone or difference, _FROM_THE_SEED, "it does not always give the same: ")
 
     def _difference_alone(self) -> Difference | None:
-        """The first difference of a few replays on new objects, each alone in this process."""
-        for _ in range(ALONE):
-            self._renew(_SECOND)
-            if difference := self._difference(self._here, _SECOND, self._budget / ALONE):
+        """The first difference of a few replays on new objects, each in another place of the memory."""
+        for env_id in _ALONE:
+            self._renew(env_id)
+            if difference := self._difference(self._here, env_id, self._budget / len(_ALONE)):
                 return difference
         return None
 
@@ -382,13 +382,20 @@ class Examination:
         return difference_from(self._first, self._here, _SECOND, self._to_longest, self._budget + pause, pause)
 
     def _replays_on_a_used_object(self) -> Finding:
+        """Replay all episodes on an object that has played, and each of the later ones on a new object."""
+
         def again() -> Difference | None:
-            return self._difference(self._here, _FIRST)
+            difference = self._difference(self._here, _FIRST)
+            for seed, turns in [*self._plan.items()][1:]:
+                if not difference:
+                    self._renew(_SECOND)
+                    difference = difference_from(self._first, self._here, _SECOND, {seed: turns})
+            return difference
 
         if difference := again():
             fix = "reset() must set everything that an earlier episode may have changed."
             return self._if_sure(_unlike(difference, fix), difference, again)
-        return Finding("ok", "a reused object behaves the same")
+        return Finding("ok", "used and new objects behave the same")
 
     def _replays_elsewhere(self) -> Finding:
         """Replay with all conditions changed; if results differ, with one changed at a time, to find the cause."""

@@ -82,6 +82,7 @@ def test_what_is_written_to_the_working_directory_is_compared_with_how_it_was_be
         ),
         (check_cases.DrawsUndeclared, "global random numbers", "random in step.*declares uses_global_rng = False"),
         (check_cases.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1' and is now"),
+        (check_cases.TellsItsAddress, "replays in its process", "it does not always give the same: "),
         (check_cases.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),
         (check_cases.TellsTheFirstOfASet, "replays elsewhere", r"it depends on hash\(\).*red' and is now 'at .*blue'"),
         (check_cases.TellsTheDay, "replays elsewhere", "it depends on the time of day"),
@@ -172,7 +173,10 @@ def test_objects_that_share_state_are_found_out_by_playing_two_at_once(env, seed
     assert "self" in finding.fix and "class attribute" in finding.fix
 
 
-@pytest.mark.parametrize("env", [check_cases.ForgetsToClearItsLog, check_cases.ForgetsToClearItsLogAndSaves])
+@pytest.mark.parametrize(
+    "env",
+    [check_cases.KeepsItsFirstLevel, check_cases.ForgetsToClearItsLog, check_cases.ForgetsToClearItsLogAndSaves],
+)
 def test_what_a_reset_forgets_is_named_although_the_longest_episode_is_not_the_first(env):
     report = check(env, seeds=3)
     failed = {check: found for check, found in report.findings.items() if found.status == "fail"}

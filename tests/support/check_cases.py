@@ -366,6 +366,19 @@ class ForgetsToClearItsLogAndSaves(ForgetsToClearItsLog):
         self.log = [*log]
 
 
+class KeepsItsFirstLevel(Walk):
+    """The first seed decides for all episodes."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.first = getattr(self, "first", seed)
+        return super().reset(self.first, mode)
+
+
+class TellsItsAddress(Walk):
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()} at {id(self) // 16 % 9973}"
+
+
 class SharesItsGenerator(Walk):
     """All objects draw from one generator, which every reset seeds."""
 

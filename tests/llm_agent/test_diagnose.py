@@ -136,6 +136,13 @@ def test_invalid_replies_are_counted_by_their_causes_with_what_to_do_about_the_m
     assert told in capsys.readouterr().out
 
 
+def test_turns_whose_action_the_environment_called_invalid_are_counted_apart_from_invalid_replies(tmp_path, capsys):
+    infos = [{"action_is_valid": False}, {"action_is_valid": True}, {}]
+    told = record(0, ["up"] * 4) | {"infos": [*infos, infos[0]], "actions": [["a"], ["b"], ["c"], []]}
+    assert main([write(tmp_path / "run", [told, record(1, ["up"])])]) == 0
+    assert "In 1 of 4 turns with an action, the environment called the last one invalid" in capsys.readouterr().out
+
+
 def test_the_command_groups_failures_by_what_ended_them(tmp_path, capsys):
     mute = record(4, ["up", "up"]) | {"actions": [[1], []], "invalid": [True, True]}
     solved = record(5, ["up"], tag="Run") | {"success": True, "metrics": {"Run/success": 1.0}}

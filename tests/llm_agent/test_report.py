@@ -330,9 +330,11 @@ def test_failures_are_grouped_by_kind_with_an_example_of_each():
 
 def test_what_was_wrong_with_invalid_replies_is_told_below_the_failures():
     mute = turn() | {"actions": []}
-    cut = episode(mute, turn(), env_id=1, success=0.0, replies=[{"cut_off": True}, {}])
+    unknown = turn(action_is_valid=False)
+    cut = episode(mute, unknown, env_id=1, success=0.0, replies=[{"cut_off": True}, {}])
     told = Page(render(Report("r", episodes=[episode(turn(), success=1.0), cut]))).text
     assert "Invalid replies, in all turns: 1; 1 cut off. actor_rollout_ref.rollout.response_length sets" in told
+    assert "In 1 of 2 turns with an action, the environment called the last one invalid (action_is_valid)" in told
 
 
 def test_failures_are_told_by_what_ended_the_episode_with_the_number_of_each_tag():

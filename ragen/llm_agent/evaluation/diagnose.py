@@ -32,7 +32,7 @@ from ragen.llm_agent.evaluation.collapse import (
     measured,
     sampled,
 )
-from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of
+from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of, told_invalid
 from ragen.llm_agent.evaluation.results import independent
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -219,8 +219,8 @@ def run(options: argparse.Namespace, prog: str) -> int:
         return 0
     console = new_console(is_plain=True)
     _print_failures(console, failures, records)
-    if faults:
-        console.print(f"\n{described(faults)}", soft_wrap=True)
+    for told in filter(None, (described(faults), told_invalid(episodes))):
+        console.print(f"\n{told}", soft_wrap=True)
     _print(console, tags, scorer, notes, found, len(records))
     return 0
 

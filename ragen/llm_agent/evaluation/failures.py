@@ -99,6 +99,18 @@ def described(faults: Counter[str]) -> str:
     return f"Invalid replies, in all turns: {faults.total():,}; {told}.{hint}"
 
 
+def told_invalid(episodes: Iterable[Episode]) -> str:
+    """In how many turns environments called the last executed action invalid; "" if in none."""
+    verdicts = [turn["info"].get("action_is_valid") for each in episodes for turn in each.turns if turn["actions"]]
+    count = sum(verdict is not None and not verdict for verdict in verdicts)
+    if not count:
+        return ""
+    return (
+        f"In {count:,} of {len(verdicts):,} turns with an action, the environment called the last one invalid "
+        "(action_is_valid), which costs no penalty."
+    )
+
+
 def _kind_of(episode: Episode, configuration: Mapping[str, Any]) -> tuple[str, str]:
     """A description of the failure, and the message."""
     if episode.outcome == ENV_ERROR:

@@ -17,7 +17,7 @@ from typing import Any
 from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.base import TOKENS
-from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of
+from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of, told_invalid
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
@@ -356,11 +356,11 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
 
 
 def _failures(report: Report) -> str:
-    """What ended the episodes that failed, and what was wrong with invalid replies."""
+    """What ended the episodes that failed, and what was wrong with invalid replies and actions."""
     of = report.episodes, report.about.configuration
-    told = described(faults_of(*of))
-    return table_of("Failures by kind", failure_rows(failures_of(*of))) + (
-        told and f'<p class="soft">{shown(told, 1000)}</p>'
+    told = filter(None, (described(faults_of(*of)), told_invalid(report.episodes)))
+    return table_of("Failures by kind", failure_rows(failures_of(*of))) + "".join(
+        f'<p class="soft">{shown(each, 1000)}</p>' for each in told
     )
 
 

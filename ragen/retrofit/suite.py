@@ -208,7 +208,8 @@ class Verdict:
         """The command that looks for the cause of a difference."""
         env_type, settings = self.played.entry["env_type"], self.played.entry.get("env_config") or {}
         check = shlex.join(["python", "-m", "ragen.tools.check", env_type, *map(_as_word, settings.items())])
-        return f"With --keep, `{check}` in the checkout looks for the cause"
+        light = "RAGEN_IMPORT_LIGHT=1 " if missing_at_import() else ""
+        return f"With --keep, `{light}{check}` in the checkout looks for the cause"
 
 
 class ClassCounters:

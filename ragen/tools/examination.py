@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -91,7 +92,7 @@ _GROUPS = {_FIRST: 0, _SECOND: 1, _THIRD: 2, _LEADER: 3, _COPY: 3}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
 _FROM_THE_SEED = (
     "Everything must follow from the seed that reset() receives. Usual causes of a difference: unseeded generators, "
-    "the time, os.urandom, id(), threads, state that objects of the class share."
+    "the time, os.urandom, id(), process ids, threads, state that objects of the class share."
 )
 _TO_MAIN = "It stays in the main process. Workers need a class that they can import, and values that can be pickled."
 LONG_TEXT = 100_000  # characters of an observation that hardly any context takes, as there is one in each turn
@@ -120,6 +121,7 @@ class Examination:
         self._folder: dict[str, int] = {}  # sizes by name in the working directory, before anything was played
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
+        self._is_odd = False
         self._other_plan: dict[int, Turns] = {}  # of further seeds, played once
         self._others: Episodes = {}
         self._episode: tuple[int, Turns] = (0, [])  # seed and turns of the longest, the first of equally long ones
@@ -398,21 +400,20 @@ class Examination:
         return Finding("ok", "used and new objects behave the same")
 
     def _replays_elsewhere(self) -> Finding:
-        """Replay with all conditions changed; if results differ, with one changed at a time, to find the cause."""
+        """Replay with all conditions changed; if results differ, with none and then with one changed, for the cause."""
         everything = {name: value for environ, *_ in ELSEWHERE for name, value in environ.items()}
-        difference = self._difference_elsewhere(everything, DESCRIPTORS)
-        environ, descriptors, what, fix = ELSEWHERE[0]
-        if difference:
-            for one in ELSEWHERE:
-                if found := self._difference_elsewhere(*one[:2]):
-                    difference, (environ, descriptors, what, fix) = found, one
-                    break
-        else:
+        difference, conditions = self._difference_elsewhere(everything, DESCRIPTORS), [*ELSEWHERE]
+        if not difference:
             same, difference, environ = self._difference_by_hash()
             if not difference:
                 text = f"the same in other processes, under {same} hash seeds, with other descriptors, on another day"
                 return Finding("ok", text)
-            _, descriptors, what, fix = BY_HASH
+            conditions[1:] = [(environ, *BY_HASH[1:])]
+        environ, descriptors, what, fix = conditions[0]
+        for one in [conditions[0]] * (len(_ALONE) - 1) + conditions:
+            if found := self._difference_elsewhere(*one[:2]):
+                difference, (environ, descriptors, what, fix) = found, one
+                break
         is_exact = bool(environ or descriptors)
         return self._if_sure(
             _unlike(difference, fix, f"{what}: "),
@@ -441,6 +442,10 @@ class Examination:
         self, environ: Mapping[str, str], descriptors: int, seconds: float = math.inf
     ) -> Difference | None:
         """The first difference of the episodes in another process, as far as they are played in so many seconds."""
+        self._is_odd = not self._is_odd
+        if self._is_odd:  # a thread takes a number of process ids; otherwise those of all these might be even
+            (thread := threading.Thread()).start()
+            thread.join()
         with Sandbox(self._timeout, {**HERE, **environ}) as elsewhere:
             self._load(elsewhere, descriptors)
             return self._difference(elsewhere, _FIRST, seconds)

@@ -211,7 +211,13 @@ def test_a_clock_that_moves_on_only_in_a_slow_episode_is_found_by_a_pause(tmp_pa
 def test_a_clock_that_ticks_between_two_processes_is_not_taken_for_a_process_id(tmp_path):
     finding = check(check_cases.TellsTheSecond, {"flag": str(tmp_path)}).findings["replays elsewhere"]
     assert finding.status == "fail" and "at 08:12:1' and is now" in finding.text
-    assert "unseeded generators, the time" in finding.fix and "process id" not in finding.fix
+    assert "unseeded generators, the time" in finding.fix and "depends on its process" not in finding.fix
+
+
+def test_a_process_id_that_happens_to_be_even_again_is_not_taken_for_a_hash(tmp_path):
+    finding = check(check_cases.TellsTheParityOfItsProcess, {"flag": str(tmp_path)}).findings["replays elsewhere"]
+    assert finding.status == "fail" and "even: True' and is now 'at" in finding.text
+    assert finding.text.startswith("another process gives a different result: ") and "process id" in finding.fix
 
 
 @pytest.mark.parametrize("when", [2, *range(4, 10)])  # played first, by two in turns, after a pause, again, elsewhere

@@ -311,6 +311,20 @@ class TellsItsProcess(Walk):
         return f"{super().render()} {os.getpid()}"
 
 
+class TellsTheParityOfItsProcess(Walk):
+    """The first and the third process that play it are even, all others odd."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        mine = Path(self.config.flag) / str(os.getpid())
+        if not mine.exists():
+            mine.write_text(str(len(os.listdir(self.config.flag)) in (0, 2)))
+        self.is_even = mine.read_text()
+        return super().reset(seed, mode)
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()}, even: {self.is_even}"
+
+
 class TellsADescriptor(Walk):
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         with open(os.devnull) as file:

@@ -393,9 +393,10 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
             live.over(states)
 
     def on_turn(_: int, active: int) -> None:
-        check()
-        if active and (outage := proxy.actor.activity.outage):
-            raise ServerLostError(f"{outage}: stopped")
+        if active:  # else all are finished
+            check()
+            if outage := proxy.actor.activity.outage:
+                raise ServerLostError(f"{outage}: stopped")
         live.beat()
 
     with progress.shown(), live_report(proxy, mode, file, progress) as live:

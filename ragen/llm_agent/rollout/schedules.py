@@ -181,7 +181,8 @@ class Turns:
         """Play the turns to the end.
 
         If ``on_turn`` raises :class:`~ragen.errors.LimitReachedError` or :class:`~ragen.errors.ServerLostError`, no
-        more requests are sent, those under way are completed and played, and the error is raised again.
+        more requests are sent, those under way are completed and played, and the error is raised again if that leaves
+        an episode unfinished.
         """
         try:
             turns = self._play()
@@ -201,6 +202,8 @@ class Turns:
                 self._rollout.report_turn(min(self._at), self._active)
             except (LimitReachedError, ServerLostError):
                 self._land()
+                if not self._active:  # what was under way was all that was left
+                    break
                 raise
             turns = max([turns, *(unit.turn + 1 for unit in self._ready)])
             self._ask()

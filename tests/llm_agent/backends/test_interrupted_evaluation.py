@@ -271,6 +271,23 @@ def test_a_limit_ends_a_run_in_order_and_the_printed_command_goes_on(whole, tmp_
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("at_once", [1, 32])
+def test_a_run_whose_last_replies_reach_a_limit_is_complete(whole, tmp_path, capsys, at_once):
+    folder, requests = whole
+    spent = used(folder)["prompt_tokens"] + used(folder)["completion_tokens"]
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, tmp_path, f"limit.tokens={spent}", f"actor.openai.max_concurrency={at_once}") == 0
+    assert len(server.bodies) == requests and "is reached" not in capsys.readouterr().err
+    for name in ("rollouts.jsonl", "results.json"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_run_that_replies_under_way_finish_is_complete_although_a_limit_is_reached(tmp_path):
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, tmp_path, "agent_proxy.max_turn=1", "limit.tokens=1") == 0
+    assert len(server.bodies) == len(rows(tmp_path)) == 6 and (tmp_path / "results.json").exists()
+
+
 def test_a_limit_of_cost_includes_replies_from_before_there_was_a_price(tmp_path, capsys):
     free, price = "actor.openai.price=null", "actor.openai.price={prompt: 1000, completion: 1000}"
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:

@@ -30,6 +30,7 @@ REMEMBERED = 300  # calls of an episode
 NOTICED = 0.2  # share of the time: a longer wait for processors is told
 NO_FASTER = 0.05  # a smaller difference is no gain, and no loss
 LONG_TURN = 1e-3  # seconds: what takes longer pays in workers, if there is enough of it
+LONG_RUN = 2.0  # seconds of a run for which starting workers early would have cost little
 MOSTLY = 0.3  # share of the time in which turns compute that mostly wait
 FULL = 0.75  # share of their time in which workers are at work that leave no room for more turns
 MANY = 8  # workers alike, from which a table shows them as one
@@ -301,6 +302,11 @@ class Gain:
                 turns = f"{self.turns} turns of {turn} on average" if self.turns > 1 else f"1 turn of {turn}"
                 turns = f"{self.resets} reset{'s' * (self.resets > 1)} of {reset}, {turns}" if mostly_resets else turns
                 left = "once that was known, moving them would have cost more than it saved"
+                if self.seconds >= LONG_RUN:  # such as turns of which only the last one of an episode is dear
+                    left = (
+                        "auto has not seen in time whether workers pay; if several play at once, "
+                        "use_multiprocessing=true, or a cost_hint in the class, uses them from the start"
+                    )
                 return f"kept in the main process: {turns}; {left}"
             return f"kept in the main process: a turn costs {turn} on average, workers would cost more"
         who = f"{self.workers} worker{'s' * (self.workers > 1)}{' and the main process' * self.main_took_part}"

@@ -193,7 +193,9 @@ class Verdict:
             return beside(
                 name,
                 f"NOT REPRODUCIBLE {self.played.entry['env_type']}: {self.unrepeated}. Nothing can be compared with "
-                f"it: seed its generators in reset(seed), and keep nothing in its module. {self._next_step()}",
+                "it: seed its generators in reset(seed), keep nothing in its module, and draw from no global generator "
+                "in step (this engine keeps the state of those for each environment, that manager does not). "
+                f"{self._next_step()}",
             )
         if self.differences:
             return beside(name, f"DIFFERS {'; '.join(self.differences)}. {self._next_step()}")

@@ -114,6 +114,7 @@ class Examination:
         self._timeout, self._budget = timeout, budget
         self._pickled = PickledSpecs.of([spec])
         self._costs = EnvCosts()
+        self._spent = Spent(), Spent()  # on the turns, and on resets and turns, that the costs are the means of
         self._replays = False
         self._has_examples = False
         self._is_exercised = True  # by what was played
@@ -555,6 +556,7 @@ class Examination:
         before = self._ask("belongings")
         folders += self._live(LIVES)
         after, lives = self._ask("belongings"), len(folders) - 1
+        self._count_rare_turns()
         left = [f"{n - before[what]} more {what}" for what, n in after.items() if n - before[what] >= max(1, lives - 1)]
         new = folders[-1].keys() - self._folder.keys()
         if len(new) > FEW_ENTRIES:
@@ -592,7 +594,21 @@ class Examination:
         turns = mean(len(steps) - 1 for steps in (self._first | self._others).values())
         busy = min(1.0, both.busy)
         self._costs = EnvCosts(median(built), resets.mean_s, plays.mean_s, busy, turns=turns)
+        self._spent = plays, both
         return folders
+
+    def _count_rare_turns(self) -> None:
+        """Add the turns of further seeds to the costs, as far as the budget goes: a slow one may be rare."""
+        plays, both = self._spent
+        end = time.monotonic() + self._budget
+        self._here.do(Rebuild.of([replace(self._spec, env_id=_OTHER)], []))
+        for seed, turns in self._other_plan.items():
+            if turns and time.monotonic() < end:
+                self._here.do(Reset([ResetOrder(_OTHER, seed, OPTIONS)]))
+                played = self._spent_on(self._turns_of(turns))
+                plays, both = plays.also(played), both.also(played)
+        self._here.do(Unload([_OTHER]))
+        self._costs = replace(self._costs, turn=plays.mean_s, busy=min(1.0, both.busy))
 
     def _spent_on(self, order: Order) -> Spent:
         self._here.do(order)

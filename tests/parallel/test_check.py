@@ -487,8 +487,10 @@ def test_a_misspelled_cost_hint_is_refused():
         check(check_cases.MisspellsItsHint)
 
 
-def test_the_cost_of_a_turn_is_that_of_several_seeds():
-    assert check(check_cases.SlowWithSeedTwo, seeds=3).costs.turn > 3e-3
+def test_the_cost_of_a_turn_is_that_of_many_seeds():
+    report = check(check_cases.SlowNowAndThen)
+    assert report.costs.turn > 1e-3 and report.costs.busy < 0.5 and "it waits for" in report.reason
+    assert check(check_cases.SlowWithSeedTwo, seeds=3).costs.turn > 3e-4
 
 
 def test_members_of_a_group_that_load_the_first_ones_reset_do_not_count_as_reset():

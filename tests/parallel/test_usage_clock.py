@@ -18,6 +18,7 @@ from ragen.parallel.episode.turn import Turn
 from support.faulty_envs import Walk
 
 BURNT = 0.05  # seconds
+NAP_S = 0.3
 BURN = f"import time\nbegin = time.process_time()\nwhile time.process_time() - begin < {BURNT}: pass\n"
 SERVE = f"import sys\nfor line in sys.stdin:\n    exec({BURN!r})\n    print(flush=True)\n"
 SERVER = [sys.executable, "-c", SERVE]
@@ -79,6 +80,18 @@ def test_this_thread_computes(clock):
     assert measured(clock, lambda: exec(BURN)).computed >= BURNT
 
 
+def test_a_glance_tells_computing_of_this_thread_and_of_ended_children_from_waiting(clock):
+    measured(clock, lambda: time.sleep(NAP_S))  # a worker's children are found; here, those of other tests
+    for work in (lambda: exec(BURN), lambda: subprocess.run([sys.executable, "-c", BURN], check=True)):
+        before = clock.glance()
+        work()
+        assert clock.roughly(before)[0].computed >= BURNT
+    before = clock.glance()
+    time.sleep(BURNT)
+    usage, after = clock.roughly(before)
+    assert usage.computed < BURNT / 2 and usage.computed + usage.waited <= after.at - before.at
+
+
 def test_a_child_that_has_ended_has_computed(clock):
     assert measured(clock, lambda: subprocess.run([sys.executable, "-c", BURN], check=True)).computed >= BURNT
 
@@ -115,6 +128,27 @@ def test_in_main_a_child_that_something_else_has_started_counts_for_nothing():
         child.kill()
     clock.close()
     assert usage.computed < 3 * BURNT
+
+
+class NapsLater(Walk):
+    """Naps in its third turn, which nothing announces."""
+
+    def step(self, action):
+        self.turn = getattr(self, "turn", 0) + 1
+        time.sleep(NAP_S * (self.turn == 3))
+        return super().step(action)
+
+
+def test_a_host_knows_that_a_slow_turn_after_quick_ones_waited():
+    host = EnvHost()
+    host.load([EnvSpec.of(NapsLater)])
+    host.reset([ResetOrder(0, 1)])
+    waited = []
+    for _ in range(4):
+        host.play([(0, Turn(("Right",), 1))])
+        waited.append(host.spent["NapsLater"].waited_s)
+    host.close()
+    assert waited[2] > NAP_S / 2 > max(waited[1], waited[3])
 
 
 class Naps(Walk):

@@ -679,6 +679,17 @@ class SlowWithSeedTwo(Walk):
         return super().step(action)
 
 
+class SlowNowAndThen(Walk):
+    """Only seeds from 10 on have a turn that waits, which no seed has that is compared."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.seed = seed or 0
+        return super().reset(seed, mode)
+
+    def misbehave(self) -> None:
+        time.sleep(0.05 * (self.steps == 1 and self.seed >= 10))
+
+
 class SlowOnce(Walk):
     def step(self, action: Any) -> Any:
         time.sleep(0.6 * (self.steps == 2))

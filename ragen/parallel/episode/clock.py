@@ -161,6 +161,7 @@ class UsageClock:
         self._foreign: set[int] = set()  # those that something else has started
         self._searched = 0.0  # when, and how long it took
         self._search_s = 0.0
+        self._queued = 0.0  # as last read
         self._queued_ns = _Counter("/proc/thread-self/schedstat", 1)
         self._pressure_us = _Counter("/proc/pressure/cpu", 4)
         self._running = _Counter("/proc/loadavg", 3)
@@ -183,9 +184,29 @@ class UsageClock:
         if children:
             pressure = self._pressure_us.read() * 1e-6
             crowd = max(0.0, self._running.read() / _PROCESSORS - 1.0)
-        queued, at = self._queued_ns.read() * 1e-9, time.perf_counter()
+        self._queued, at = self._queued_ns.read() * 1e-9, time.perf_counter()
         # Last, since the kernel likes to let others run after it was asked for this: which is part of what comes next.
-        return Reading(self._own(), queued, children, pressure, at, crowd)
+        return Reading(self._own(), self._queued, children, pressure, at, crowd)
+
+    def glance(self) -> Reading:
+        """A reading for :meth:`roughly`, which in the main process takes two microseconds.
+
+        There, its time in the run queue is the last known; a worker, which a message has just reached, reads it.
+        """
+        if self._of_process:
+            return self.read()
+        return Reading(self._own(), self._queued, _ended(), 0.0, time.perf_counter())
+
+    def roughly(self, before: Reading) -> tuple[Usage, Reading]:
+        """How the time since a glance was spent, as far as that is known; and a reading now.
+
+        In the main process, time of children that live is taken for waiting, and time in the run queue since the last
+        reading for that since the glance.
+        """
+        if self._of_process:
+            return self.usage(before)
+        now = self.read()._replace(children=_ended(), pressure=0.0)
+        return spent(before, now), now
 
     def usage(self, before: Reading) -> tuple[Usage, Reading]:
         """How the time since a reading was spent; and a reading now."""

@@ -68,32 +68,34 @@ class _Run:
 
     Attributes:
         tag: Theirs.
-        reading: The clock's reading before the first item; None where reading it would not pay.
+        reading: The clock's reading before the first item; a glance where a whole one would not pay.
+        is_whole: Whether it is a whole one.
         times: Seconds of each item that did not fail.
     """
 
     def __init__(self, clock: UsageClock, spent: dict[str, Spent]) -> None:
-        self.tag = ""
-        self.reading: Reading | None = None
+        self.tag, self.is_whole = "", False
+        self.reading = Reading(0.0, 0.0, 0.0, 0.0)
         self.times: list[float] = []
         self._clock, self._spent = clock, spent
 
     def begin(self, tag: str, is_slow: bool) -> float:
         """Begin with items of a tag; returns the time, on ``time.perf_counter()``."""
-        self.tag, self.times = tag, []
-        self.reading = self._clock.begin() if is_slow else None
-        return self.reading.at if self.reading is not None else perf_counter()
+        self.tag, self.times, self.is_whole = tag, [], is_slow
+        self.reading = self._clock.begin() if is_slow else self._clock.glance()
+        return self.reading.at
 
     def end(self) -> None:
         """Add up what the items took."""
         if not self.times:
             return
-        usage, passed = None, 0.0
-        if self.reading is not None and sum(self.times) > SLOW:
+        usage, after = None, self.reading
+        if self.is_whole and sum(self.times) > SLOW:
             usage, after = self._clock.usage(self.reading)
-            passed = after.at - self.reading.at
-        spent = spent_on(self.times, usage, passed)
-        self._spent[self.tag] = self._spent[self.tag].also(spent) if self.tag in self._spent else spent
+        elif not self.is_whole and max(self.times) > SLOW:
+            usage, after = self._clock.roughly(self.reading)
+        more = spent_on(self.times, usage, after.at - self.reading.at)
+        self._spent[self.tag] = self._spent[self.tag].also(more) if self.tag in self._spent else more
 
 
 class EnvHost:
@@ -215,7 +217,7 @@ class EnvHost:
                     mark(index)
                 env_id = item[0]
                 replica = self._replicas[env_id]
-                if run.tag != replica.spec.tag or (replica.is_slow and run.reading is None):
+                if run.tag != replica.spec.tag or (replica.is_slow and not run.is_whole):
                     run.end()
                     start = run.begin(replica.spec.tag, replica.is_slow)
                 saved = None

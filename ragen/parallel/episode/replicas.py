@@ -42,7 +42,7 @@ class Replica:
         env: The environment; None until it is first needed.
         rng: Its own state of the global generators; None if it does not use them.
         was_reset: Whether an episode has begun on it.
-        is_slow: Whether its processor time is measured: the first time, and then as long as it is slow.
+        is_slow: Whether its time is measured with a whole reading: the first time, and then as long as it is slow.
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
         is_loading: Whether a snapshot is being loaded.
         saves_midway: Whether snapshots may be taken at any time, not only after a reset.

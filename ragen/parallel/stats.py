@@ -313,10 +313,11 @@ class Gain:
         ratio = self.sequential_s / self.seconds if self.seconds and self.sequential_s else 1.0
         if self.failures and ratio < 1 + NO_FASTER:
             return f"{who}: {duration(self.seconds)} in environments, with {failed}: whether workers paid is not known"
-        computes = self.computed_s > self.sequential_s / 2  # beside others perhaps slower than alone
+        own_s = self.sequential_s - self.queued_s  # spent computing and waiting
+        computes = self.computed_s > own_s / 2  # beside others perhaps slower than alone
         if ratio >= 1 + NO_FASTER:
             verdict = f"{'up to ' * computes}{ratio:.1f} x faster"
-            if self.mode is True and self.computed_s < MOSTLY * self.sequential_s and ratio > FULL * self.workers:
+            if self.mode is True and self.computed_s < MOSTLY * own_s and ratio > FULL * self.workers:
                 verdict += (
                     "; turns mostly wait, so more workers would pay: set max_workers, or use_multiprocessing=auto"
                 )

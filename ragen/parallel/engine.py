@@ -231,7 +231,7 @@ class EnvEngine(Closing):
                     self.messages.forget()
                     self._rebalance({env_id for env_id, seed in seeds.items() if seed is not None})
             asked = self._round(Reset, orders, self.settings.reset_timeout)
-            asked.looks = is_whole and self._use_lanes == "auto"
+            asked.looks = is_whole and self._use_lanes == "auto" and self.homes.may_look_within
             values = asked.run()
             with self.environments.lock:
                 if is_whole:
@@ -286,10 +286,11 @@ class EnvEngine(Closing):
             if not record.journal.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} has not been reset; reset it before playing it.")
         is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
-        if is_auto and self.homes.may_look_again(episode) and len(self.environments.in_use) == len(env_ids):
+        if not is_auto or len(self.environments.in_use) != len(env_ids):
+            return False
+        if self.homes.may_look_again(episode):
             self.homes.look_again(episode, env_ids)
-            return True
-        return False
+        return self.homes.may_look_within
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journaled like a turn.

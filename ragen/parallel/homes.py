@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from math import inf
 from textwrap import shorten
 
 from ragen.env.registry import why_in_main
@@ -43,9 +44,10 @@ class MainHome:
         self.has_deadlines = has_deadlines
         self._host = EnvHost(on_late=partial(_say_late, messages))
 
-    def run(self, order: Order, timeout: float) -> Batch:
-        """Carry out an order here; each item may take ``timeout`` seconds."""
+    def run(self, order: Order, timeout: float, until: float = inf) -> Batch:
+        """Carry out an order here; each item may take ``timeout`` seconds; no turn begins after ``until``."""
         with _one_at_a_time, self._deadline(timeout):
+            self._host.until = until
             return order.carry_out(self._host)
 
     def unload(self, env_ids: Iterable[int], timeout: float) -> None:
@@ -195,6 +197,11 @@ class Homes:
     def may_look_again(self, episode: Episode) -> bool:
         """Whether it is time for :meth:`look_again`."""
         return self._placement.may_look_again(len(episode.calls))
+
+    @property
+    def may_look_within(self) -> bool:
+        """Whether :meth:`look_within` may move anything in the call that begins."""
+        return self._placement.may_look_within
 
     def look_again(self, episode: Episode, asked: Collection[int]) -> None:
         """Before a turn of these under ``auto``: move environments that prove to be at the wrong home."""

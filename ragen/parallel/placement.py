@@ -25,9 +25,10 @@ also beat the time that its own turns would take in main now, in case main was s
 
 Three decisions do not wait for the next reset:
 
-- In the first episode main plays its reset and its first turn piece by piece. Workers are started as soon as a few
-  environments show that the rest takes much longer than starting workers, which take over the rest when they are up
-  (:func:`first_look`). This matters because a rollout or an evaluation has only one episode.
+- In the first episode main plays its reset and its first turn piece by piece, and looks up from any later turn that
+  takes long, such as grading in the end. Workers are started as soon as a few environments show that the rest takes
+  much longer than starting workers, which take over the rest when they are up (:func:`first_look`). This matters
+  because a rollout or an evaluation has only one episode.
 - In any episode, environments return to main once workers have lost as much time as returning takes, or a tenth of an
   episode if only its light turns were played (:func:`break_off`).
 - Main's share of the tags in workers starts even, and is adjusted so that main and workers finish together.
@@ -36,7 +37,7 @@ The number of workers depends on how busy the environments keep a processor: as 
 environments that compute, and more for those that wait (:meth:`Limits.workers`).
 
 Limitation: if all environments have an expensive turn at the same time, but in a different call of each episode, the
-gain is not detected, and their tags stay in main.
+gain is not detected after the first episode, and their tags stay in main.
 """
 
 from __future__ import annotations
@@ -358,8 +359,9 @@ def _saved(
     for tag in plan.out:
         count, now = given.members.get(tag, 0), left.get(tag, 0)
         reset, turn = seen.resets.get(tag, Spent()).usual_s, turn_s.get(tag, 0.0)
+        current = reset if is_reset else seen.now.get(tag, Spent()).usual_s or turn
         share = max(plan.share, 1 / max(1, count))  # one environment's turn is not shared
-        seconds = now * (reset if is_reset else turn) + turns * count * turn
+        seconds = now * current + turns * count * turn
         rebuilding = (count - now if is_reset else count) * reset
         rebuilding += given.behind.get(tag, seen.turns.get(tag, Spent()).number) * turn
         rest += seconds
@@ -588,7 +590,7 @@ class Placement:
         self._mode: Mode | None = None
         self._homes: Homes = {}
         self._first = RESET  # place of the first call of this episode that was played under the current plan
-        self._is_split = False  # whether the current call is played piece by piece
+        self._split_at = NEVER  # place of the last call that was played piece by piece from its beginning
         self._is_due = False  # whether some environments are still to follow the plan, at the next call
 
     @property
@@ -620,18 +622,23 @@ class Placement:
         homes = self._follow(mode, bound_to_main)
         if homes != before:
             self._first = RESET + 1  # a reset that builds environments is not representative
-        self._is_due, self._is_split = False, self._is_first and not self._state.now.out
+        self._is_due, self._split_at = False, RESET
         return homes
 
     def at_switch(self, mode: Mode, bound_to_main: Collection[int] = frozenset()) -> Homes:
         """Homes for the rest of the episode after ``use_multiprocessing`` was set; its calls count for no plan."""
-        self._first, self._is_due, self._is_split = NEVER, False, False
+        self._first, self._is_due = NEVER, False
         return self._follow(mode, bound_to_main)
 
     @property
     def _is_first(self) -> bool:
         """Whether this is the first episode under ``auto``."""
         return self._mode == "auto" and self._state.episode == 1 and self._first != NEVER
+
+    @property
+    def may_look_within(self) -> bool:
+        """Whether :meth:`within_call` may move environments of the call that begins, or is under way."""
+        return self._is_first and not self._state.now.out
 
     def may_look_again(self, calls: int) -> bool:
         """Whether :meth:`before_turn` should run: after 0, 1, 2, 4, 8, ... calls."""
@@ -661,11 +668,10 @@ class Placement:
             asked: Environments that play this turn, and so may play further ones; None for all.
         """
         count = len(episode.calls)
-        self._is_split = False
         if not self.may_look_again(count):
             return None
         is_due, self._is_due = self._is_due, False
-        self._is_split = self._is_first and not self._state.now.out
+        self._split_at = count
         played = self._places(episode)
         given = self._present(episode, bound_to_main, lanes_ready, behind, asked)
         before = after = self._state.noted(played)
@@ -677,7 +683,6 @@ class Placement:
             self._state = replace(self._state, starting=after.starting)
             return dict(self._homes) if is_due else None
         self._state, self._first = after, count + 1  # the call that builds environments does not count
-        self._is_split = False
         return self._follow("auto", bound_to_main)
 
     # Within a call of the first episode
@@ -690,7 +695,7 @@ class Placement:
         since main keeps those if others move. Environments that stay in main whatever happens play together and in
         their order: they may share state.
         """
-        if not self._is_split:
+        if not self.may_look_within or self._split_at != (RESET if is_reset else len(episode.calls)):
             return list(specs)
         seen, envs = episode.resets if is_reset else episode.turns, Counter(spec.tag for spec in self._specs)
         chosen = {spec.env_id for spec in specs if spec.env_type in self._sequential}
@@ -720,7 +725,7 @@ class Placement:
 
         The others follow before the next call.
         """
-        if not self._is_split or not episode.tags:
+        if not self.may_look_within or not episode.tags:
             return None
         given = self._present(episode, bound_to_main, lanes_ready, behind, asked)
         waiting = set(left)
@@ -729,7 +734,7 @@ class Placement:
         self._state = replace(after, now=self._state.now) if not after.now.out else after
         if not after.now.out:
             return None
-        self._is_split, self._is_due = False, True
+        self._is_due = True
         # Neither this call nor the next one, for which the others are rebuilt, is a usual one.
         self._first = 1 if is_reset else len(episode.calls) + 2
         homes = self._follow("auto", bound_to_main)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -40,6 +41,7 @@ from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
 from ragen.parallel.stats import CallTime, Stats
 
+MOMENT_S = 0.1  # seconds after which main looks whether workers should play what is left of a turn
 _PATIENCE = 0.005  # seconds for another thread to let go of the records, or of room in quarantine
 
 Orders = dict[Lane | None, tuple[Order, list[EnvRecord], int | None]]
@@ -91,7 +93,7 @@ class Round:
                     if not todo:
                         break
                     self._environments.check_open()  # another thread may have abandoned it
-                    if self.looks and not self._sent:
+                    if self.looks and self.values and not self._sent:
                         self._look_within(todo)
                     orders = self._orders(todo)
                 finally:
@@ -221,13 +223,24 @@ class Round:
         exchange.send(requests)
         here: tuple[Order, Answer] | None = None
         if None in orders and not exchange.has_failed:  # what was lost is rebuilt first
-            order, records, _ = orders[None]
-            self._begin(records)
-            here = order, Answer(*self._homes.main.run(order, self.asked.timeout_of(order)), IN_MAIN)
+            here = orders[None][0], self._carry_out_here(*orders[None][:2])
         exchange.listen()
         if here is not None and (here[0].rebuilds or self._has_more):
             return here, exchange.arrived()
         return here, exchange.replies({lane for lane, (order, _) in self._sent.items() if order.rebuilds})
+
+    def _carry_out_here(self, order: Order, records: list[EnvRecord]) -> Answer:
+        """The main process's part; of turns that workers may take over, those that begin within a moment."""
+        in_sync = [record for record in records if record.in_sync]
+        self._begin(records)
+        until = perf_counter() + MOMENT_S if self.looks else inf
+        answer = Answer(*self._homes.main.run(order, self.asked.timeout_of(order), until), IN_MAIN)
+        if order.plays and len(answer.outcomes) < len(records):
+            self._has_more = True
+            played = {outcome.env_id for outcome in answer.outcomes}
+            for record in in_sync:
+                record.in_sync = record.env_id not in played
+        return answer
 
     def _begin(self, records: list[EnvRecord]) -> None:
         """From here on, until what comes of it is committed, they do not stand at the ends of their journals."""

@@ -140,15 +140,18 @@ class Episode:
         reset: The call that began it; None if it was not measured.
         calls: The calls that played turns, in order.
         resets, turns: Of single environments, by tag.
+        now: Those turns that belong to the current call.
     """
 
     reset: CallTime | None = None
     calls: list[CallTime] = field(default_factory=list)
     resets: dict[str, Spent] = field(default_factory=dict)
     turns: dict[str, Spent] = field(default_factory=dict)
+    now: dict[str, Spent] = field(default_factory=dict)
 
     def count(self, call: CallTime) -> None:
         """Count a call that played turns; of very many the first ones are enough."""
+        self.now = {}
         if len(self.calls) < REMEMBERED:
             self.calls.append(call)
 
@@ -160,9 +163,11 @@ class Episode:
 
     def add(self, spent: Mapping[str, Spent], are_turns: bool) -> int:
         """Count turns or resets by tag; how many they are."""
-        kind, number = self.turns if are_turns else self.resets, 0
-        for tag, more in spent.items():
-            kind[tag] = kind[tag].also(more) if tag in kind else more
+        number = 0
+        for kind in (self.turns, self.now) if are_turns else (self.resets,):
+            for tag, more in spent.items():
+                kind[tag] = kind[tag].also(more) if tag in kind else more
+        for more in spent.values():
             number += more.number
         return number
 
@@ -383,6 +388,7 @@ class Stats:
         self._failures = 0
         self._each: dict[int, float] = defaultdict(float)  # by env_id
         self._firsts: dict[tuple[bool, str], dict[Lane | None, float]] = defaultdict(dict)  # turns or resets, tag, home
+        self._out: dict[str, Spent] = defaultdict(Spent)  # on turns in workers, by tag
         self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
         self._lock = threading.Lock()
         self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
@@ -437,6 +443,8 @@ class Stats:
         if order.counts:
             for tag, more in spent.items():
                 self._firsts[order.plays, tag].setdefault(lane, more.first_own)
+                if lane is not None and order.plays:
+                    self._out[tag] = self._out[tag].also(more)
                 tally.computed_s += more.own_s - more.waited_s
                 tally.queued_s += more.seconds - more.own_s
             number = self.episode.add(spent, order.plays)
@@ -535,14 +543,18 @@ class Stats:
         return max(self._loaded_again(are_turns, tag, seen), shared_s)
 
     def _loaded_again(self, are_turns: bool, tag: str, seen: Spent) -> float:
-        firsts = self._firsts[are_turns, tag].values()
-        others = seen.number - len(firsts)
-        if others <= 0 or len(firsts) < 2:
+        firsts = self._firsts[are_turns, tag]
+        in_workers = [seconds for lane, seconds in firsts.items() if lane is not None]
+        if seen.number <= len(firsts) or len(firsts) < 2:
             return 0.0
-        usual_s = (seen.own_s - sum(firsts)) / others
+        usual_s = seen.without(firsts.values()).mean_s
+        out = self._out[tag]
+        if are_turns and out.number > len(in_workers):  # since main may have played turns of another kind
+            usual_s = out.without(in_workers).mean_s
         if not are_turns and (shared := self._shared[tag]).number:  # most of the others are loaded
             usual_s = max(usual_s, shared.seconds / shared.number)
-        return max(0.0, sum(firsts) - len(firsts) * usual_s) * (1 - 1 / len(firsts))
+        loaded_s = max(0.0, sum(in_workers) - len(in_workers) * usual_s)
+        return loaded_s if None in firsts else loaded_s * (1 - 1 / len(in_workers))
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, placement
+from ragen.parallel import round as rounds
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.homes import Homes
 from ragen.parallel.placement import Plan
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
 
-ENVS, TURNS = 12, 3
+ENVS, TURNS = 12, 4  # before the last one nothing is looked at
 
 
 class Live(Walk):
@@ -25,16 +26,20 @@ class Live(Walk):
 
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """A worker is up, and the look after the first piece of the reset, or of the first turn, sends a half out."""
+    """A worker is up, and the look after a piece of the reset, the first or the last turn, sends a half out."""
 
     def first_look(state: Any, given: Any, seen: Any, left: Any = None, is_reset: bool = False) -> Any:
         begun = seen.resets if is_reset else seen.turns
+        if request.param == "last turn" and len(seen.calls) < TURNS - 1:
+            return state
         if left and begun and is_reset == (request.param == "reset"):
             return state.trying(Plan.even(given.members, 1))
         return replace(state, starting=1)
 
     monkeypatch.setattr(placement, "first_look", first_look)
+    monkeypatch.setattr(placement, "break_off", lambda state, given, calls: state)  # whatever the clock says
     monkeypatch.setattr(placement, "PIECE_S", 0.0)  # one at a time
+    monkeypatch.setattr(rounds, "MOMENT_S", 0.0)
     monkeypatch.setattr(Homes, "_ready", lambda homes: 1)
 
 
@@ -54,7 +59,7 @@ def played(engine: EnvEngine, seed: int | None = 5) -> list[Any]:
     return [values, homes]
 
 
-@pytest.mark.parametrize("decided", ["reset", "turn"], indirect=True)
+@pytest.mark.parametrize("decided", ["reset", "turn", "last turn"], indirect=True)
 @pytest.mark.parametrize("backend", ["process", "executor"])
 @pytest.mark.parametrize("env_class", [Walk, GlobalDraws])
 def test_what_moves_within_a_call_plays_as_it_would_have_in_main(decided: None, backend: str, env_class: Any) -> None:

@@ -280,6 +280,17 @@ def test_what_each_process_loads_at_first_counts_once(others, sequential_s):
     assert stats.gain(True).sequential_s == pytest.approx(sequential_s)
 
 
+def test_a_turn_that_is_the_first_in_a_worker_and_dear_like_its_next_ones_has_loaded_nothing():
+    environments = Environments()
+    environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
+    stats = Stats(environments)
+    stats.count(None, Play([(0, None)]), {"Walk": spent_on([0.001] * 100)}, 0.1)
+    for name in ("worker 0", "worker 1"):
+        lane = type("Lane", (), {"name": name})()
+        stats.count(lane, Play([(0, None)]), {"Walk": spent_on([0.5, 0.5])}, 1.0)
+    assert stats.gain("auto").sequential_s == pytest.approx(2.1)
+
+
 @pytest.mark.parametrize(("groups", "sequential_s"), [((0, 0), 0.5), ((0, 1), 1.0)])
 def test_a_reset_that_members_of_a_group_share_counts_once_whatever_worker_did_it(groups, sequential_s):
     environments = Environments()

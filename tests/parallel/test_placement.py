@@ -99,9 +99,26 @@ def test_in_the_first_episode_only_environments_that_still_play_are_worth_worker
     assert len({*(homes or {}).values()} - {None}) == lanes
 
 
+def test_a_dear_turn_after_cheap_ones_starts_workers_and_goes_on_in_them():
+    placement, all_of_them, episode = Placement(specs(64), [], Limits(64, 2)), specs(64), Episode()
+    placement.at_reset("auto", Episode())
+    for _ in range(5):
+        placement.before_turn(episode)
+        episode.add({"Tag": spent_on([2e-6] * 64)}, are_turns=True)
+        episode.count(CallTime(2e-4, 64, 2e-4))
+    assert placement.piece(episode, all_of_them, is_reset=False) == all_of_them and not placement.lanes_to_start
+    left = range(62)
+    for ready, is_moved in ((0, False), (64, True)):
+        episode.add({"Tag": spent_on([0.3] * 2, Usage(0.0, 0.6), 0.6)}, are_turns=True)
+        homes = placement.within_call(episode, left, is_reset=False, lanes_ready=ready, behind={"Tag": 320})
+        assert bool(homes) == is_moved and (is_moved or placement.lanes_to_start > 8)
+    assert homes.keys() == set(left) and len({*homes.values()} - {None}) > 8
+
+
 def test_a_first_turn_that_seems_cheap_is_looked_at_twice_since_heavy_turns_may_follow():
     placement, left, pieces, episode = Placement(specs(64), [], Limits(2, 2)), specs(64), [], Episode()
     placement.at_reset("auto", Episode())
+    placement.before_turn(episode)
     while left:
         pieces.append(placement.piece(episode, left, is_reset=False))
         assert left[-len(pieces[-1]) :] == pieces[-1]

@@ -130,6 +130,16 @@ def test_in_main_a_child_that_something_else_has_started_counts_for_nothing():
     assert usage.computed < 3 * BURNT
 
 
+def test_a_host_begins_no_turn_after_its_time_and_tells_nothing_of_the_rest():
+    host = EnvHost()
+    host.load([EnvSpec.of(Walk, None, number, tag="Walk") for number in range(3)])
+    host.until = 0.0
+    assert len(host.reset([ResetOrder(number, 1) for number in range(3)])) == 3
+    (outcome,) = host.play([(number, Turn(("Right",), 1)) for number in range(3)])
+    host.close()
+    assert outcome.env_id == 0 and host.spent["Walk"].number == 1
+
+
 class NapsLater(Walk):
     """Naps in its third turn, which nothing announces."""
 

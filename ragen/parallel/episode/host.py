@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -105,6 +106,7 @@ class EnvHost:
         mark: Called with the position.
         since: When the current item was started, on ``time.perf_counter()``; 0 while the host is idle.
         spent: The time of the last batch by tag, without items that failed.
+        until: When to begin no further turn of a batch, on ``time.perf_counter()``; the rest has no outcomes.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class EnvHost:
         self._rng_users: set[int] = set()  # those that may draw from the global generators
         self.mark = mark
         self._at = 0
-        self.since = 0.0
+        self.since, self.until = 0.0, inf
         self.spent: dict[str, Spent] = {}
         self._keeps_outer_rng = keeps_outer_rng
         self._overlapping: set[int] = set()  # those that have threads of their own
@@ -208,6 +210,7 @@ class EnvHost:
         if self._overlapping and any(item[0] in self._overlapping for item in items):
             return self._each_overlapped(items, phase, work, first)
         outcomes, mark, is_play = [], self.mark, phase == "play"
+        until = self.until if is_play else inf
         run = _Run(self._clock, self.spent)
         with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
             start = perf_counter()
@@ -240,6 +243,8 @@ class EnvHost:
                 if type(value) is not Raised and type(value) is not TimedOut:
                     run.times.append(seconds)
                 outcomes.append(named(Outcome, (env_id, value, seconds, saved)))
+                if now > until:
+                    break
             run.end()
             if mark is not None:
                 mark(first + len(items))

@@ -163,13 +163,10 @@ class Episode:
 
     def add(self, spent: Mapping[str, Spent], are_turns: bool) -> int:
         """Count turns or resets by tag; how many they are."""
-        number = 0
         for kind in (self.turns, self.now) if are_turns else (self.resets,):
             for tag, more in spent.items():
                 kind[tag] = kind[tag].also(more) if tag in kind else more
-        for more in spent.values():
-            number += more.number
-        return number
+        return sum(more.number for more in spent.values())
 
 
 class CostMeter:

@@ -23,7 +23,7 @@ from pathlib import Path
 from ragen.errors import RetrofitError
 from ragen.retrofit import backup
 from ragen.retrofit.backup import ENVS
-from ragen.retrofit.imports import KEPT, Needed
+from ragen.retrofit.imports import KEPT, Needed, absolute
 
 MANAGER = "ragen/llm_agent/es_manager.py"
 PACKAGE, OWN_PACKAGE = "ragen/__init__.py", "ragen/_own_init.py"
@@ -417,9 +417,8 @@ def _is_entry(key: ast.expr | None, value: ast.expr) -> bool:
 
 def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, module: str) -> None:
     """Look in the source for anything besides configuration, seed and actions that episodes depend on."""
-    family = _family(checkout, module, name)
-    names = {each for _, each in family}
-    for where, tree in {w: t for each, _ in family for w, t in _sources(checkout, each).items()}.items():
+    names, trees = _family(checkout, module, name)
+    for where, tree in trees.items():
         for line in _counters(tree, names):
             adapted.in_main.setdefault(env_type, f"{name} keeps state in its class ({where}:{line})")
         for line in _hashes(tree):
@@ -428,22 +427,25 @@ def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, mod
             )
 
 
-def _family(checkout: Checkout, module: str, name: str) -> list[tuple[str, str]]:
-    """A class and its bases in the checkout, each with the module from which it is imported."""
-    found: list[tuple[str, str]] = []
+def _family(checkout: Checkout, module: str, name: str) -> tuple[set[str], dict[str, ast.Module]]:
+    """The names of a class and its bases in the checkout, and by path the files in which they may be."""
+    trees: dict[str, ast.Module] = {}
+    found: list[tuple[str, str]] = []  # modules, and names in them
     waiting = [(module, name)]
     while waiting:
         module, name = one = waiting.pop(0)
         if one in found or not checkout.module_path(module):
             continue
         found.append(one)
-        for where, tree in _sources(checkout, module).items():
+        sources = _sources(checkout, module)
+        trees |= sources
+        for where, tree in sources.items():
             imported = _imported(tree, where)
             waiting += [imported[name]] if name in imported else []
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name == name:
                     waiting += [_meant(ast.unparse(base), module, imported) for base in node.bases]
-    return found
+    return {each for _, each in found}, trees
 
 
 def _sources(checkout: Checkout, module: str) -> dict[str, ast.Module]:
@@ -464,8 +466,7 @@ def _imported(tree: ast.Module, where: str) -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.Import):
             found |= {alias.asname or alias.name: (alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            package = where.split("/")[: -node.level] if node.level else []
-            of = ".".join([*package, *filter(None, [node.module])])
+            of = absolute(node, Path(where))
             found |= {alias.asname or alias.name: (of, alias.name) for alias in node.names}
     return found
 

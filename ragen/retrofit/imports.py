@@ -88,15 +88,14 @@ def references(path: Path) -> tuple[tuple[str, str | None], ...]:
         elif isinstance(node, ast.Import):
             found += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found += [(_absolute(node, path), alias.name) for alias in node.names]
+            of = absolute(node, path.relative_to(PACKAGE.parent))
+            found += [(of, alias.name) for alias in node.names]
         elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
             waiting += ast.iter_child_nodes(node)
     return tuple(found)
 
 
-def _absolute(node: ast.ImportFrom, path: Path) -> str:
-    """The module from which a file imports names."""
-    if not node.level:
-        return str(node.module)
-    package = path.relative_to(PACKAGE.parent).parts[: -node.level]
+def absolute(node: ast.ImportFrom, path: Path) -> str:
+    """The module from which a file imports names; its path is relative to the folder that holds ``ragen``."""
+    package = path.parts[: -node.level] if node.level else ()
     return ".".join([*package, *([node.module] if node.module else [])])

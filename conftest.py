@@ -60,6 +60,28 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/training": ("models", "trainer"),
     "tests/vector": ("processes",),
 }
+CONTRACT = (  # what no change may break: pytest -m contract
+    "test_multiprocessing_es_manager.py",
+    "test_parallel_envs.py",
+    "test_parallel_rollout.py",
+    "tests/env/test_contract.py",
+    "tests/env/test_openenv.py",
+    "tests/env/test_sandboxed_rollouts.py",
+    "tests/llm_agent/test_equivalence.py",
+    "tests/llm_agent/test_golden_rollouts.py",
+    "tests/llm_agent/test_reference_contexts.py",
+    "tests/llm_agent/test_reference_facts.py",
+    "tests/parallel/test_exit.py",
+    "tests/parallel/test_faults.py",
+    "tests/parallel/test_hidden_state.py",
+    "tests/parallel/test_interrupts.py",
+    "tests/parallel/test_recovery.py",
+    "tests/parallel/test_recovery_table.py",
+    "tests/parallel/test_retries.py",
+    "tests/vector/test_drop_in.py",
+    "tests/vector/test_equality.py",
+    "tests/vector/test_failures.py",
+)
 NAMED_ONLY = ("slow", "cluster", "install")  # the first is run by hand, the others by CI as well
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
@@ -137,6 +159,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for marker in markers_of(item.path):
             item.add_marker(marker)
+        if item.path.relative_to(ROOT).as_posix() in CONTRACT:
+            item.add_marker("contract")
     items.sort(key=lambda item: not {"models", "trainer"}.intersection(markers_of(item.path)))
 
 

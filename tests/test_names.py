@@ -33,7 +33,8 @@ SIGNATURES = {
         "LLMAgentProxy.rollout": "self",
     },
     "ragen.vector": {
-        "LaneVectorEnv": "env_fns shared_memory copy context daemon worker observation_mode autoreset_mode max_concurrency",
+        "LaneVectorEnv": "env_fns shared_memory copy context daemon worker observation_mode autoreset_mode"
+        " max_concurrency",
         "make_vec": "id num_envs",
     },
     "ragen.env": {

@@ -232,6 +232,10 @@ class TemplateError(ConfigError):
     """A tokenizer's chat template transforms chats in a way that prompts and loss masks cannot follow."""
 
 
+class EnvsFailedError(RagenError, RuntimeError):
+    """More than half of a run's trajectories failed with their environments, so the run says little about the model."""
+
+
 class InputError(RagenError, ValueError):
     """A call was given input that does not fit the manager's state; no environment was stepped."""
 

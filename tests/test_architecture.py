@@ -33,7 +33,7 @@ FLOORS = [
         "ragen.torch_threads",
         "ragen.utils",
     },
-    {"ragen.checkpoints", "ragen.ppo", "ragen.tracking"},
+    {"ragen.checkpoints", "ragen.ppo", "ragen.tracking", "ragen.validity"},
     {"ragen.env"},
     {"ragen.parallel"},
     {"ragen.games"},

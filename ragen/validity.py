@@ -74,7 +74,7 @@ def with_signal(groups: Sequence[Hashable], errors: Sequence[str | None], policy
 
 
 def error_type(error: str) -> str:
-    """The type of an error: the exception's name, or what happened without numbers, such as ``timed out after .. s``."""
+    """The type of an error: the name of an exception, or an event without its numbers: ``timed out after .. s``."""
     named = _EXCEPTION.match(error)
     return named.group() if named else without_values(error.partition(":")[0])
 

@@ -44,7 +44,14 @@ def test_groups_are_compared_among_their_valid_members(groups, failed, policy, k
 
 
 def test_failures_are_counted_by_type():
-    errors = ["timed out after 3 s", None, GONE, "timed out after 60 s", "its process was killed by SIGKILL", "KeyError"]
+    errors = [
+        "timed out after 3 s",
+        None,
+        GONE,
+        "timed out after 60 s",
+        "its process was killed by SIGKILL",
+        "KeyError",
+    ]
     assert failure_counts(errors) == {
         "timed out after .. s": 2,
         "ConnectionError": 1,

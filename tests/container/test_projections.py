@@ -27,6 +27,14 @@ RAGEN = [
     ("bandit", "I take <answer>Dragon</answer>", 2, True),
     ("bandit", "the phoenix, rather than the dragon", 1, True),
     ("bandit", "neither", 1, False),
+    ("bandit", "<action>2</action>", 2, True),
+    ("bandit", "<answer> I pull arm 2, not 1. </answer>", 2, True),
+    ("bandit", "I would pull arm 2.", 2, True),
+    ("bandit", " 2. ", 2, True),
+    ("bandit", "<action>3</action>", 1, False),
+    ("bandit", "<action>12</action>", 1, False),
+    ("bandit", "<action>2.5</action>", 1, False),
+    ("bandit", "There are 2 of them.", 1, False),
     ("webshop", "<action>search[Red Shoes]</action>", "search[Red Shoes]", True),
     ("webshop", "I would search[red] and click[x]", "search[red]", True),
     ("webshop", "then click[< Prev]", "click[< Prev]", True),
@@ -45,8 +53,20 @@ RAGEN = [
     ("metamathqa", "  42\n", "42", True),
     ("metamathqa", "so <answer> 42 </answer>", "42", True),
     ("metamathqa", " ", "", False),
+    ("metamathqa", "<action>29</action>", "29", True),
+    ("metamathqa", "The answer is 29.", "29", True),
+    ("metamathqa", "<answer>The answer is: $1,234 dollars</answer>", "1234", True),
+    ("metamathqa", "8 * 3 = 24, and 24 + 5 = 29, so he is 29 years old.", "29", True),
+    ("metamathqa", "The answer is -2.5 since 5 / 2 = 2.5", "-2.5", True),
+    ("metamathqa", "#### 29", "29", True),
+    ("metamathqa", r"<answer>\frac{1}{2}</answer>", r"\frac{1}{2}", True),
+    ("metamathqa", "<answer>x + 1</answer>", "x + 1", True),
+    ("metamathqa", "<answer>Monday</answer>", "Monday", True),
+    ("metamathqa", "<answer>I do not know</answer>", "I do not know", False),
+    ("metamathqa", "no idea", "no idea", False),
     ("generic", "well <action>anything</action>", "anything", True),
     ("generic", "well", "well", False),
+    ("generic", "<action> </action>", "", False),
     ("unknown", "<action>x</action>", "x", True),
 ]
 
@@ -81,6 +101,7 @@ def test_replies_are_read_in_verl_agents_style(env_type, text, action, valid):
 def test_names_are_those_of_each_environment():
     spaces = [{1: "Trader", 2: "Nurse"}, {1: "Nurse", 2: "Trader"}]
     assert create_projection_function("bandit")(["Nurse"] * 2, spaces) == ([2, 1], [True, True])
+    assert create_projection_function("bandit")(["arm 0"] * 2, [{0: "a", 1: "b"}, {1: "a", 2: "b"}]) == ([0, 1], [True, False])
     assert create_projection_function("sokoban")(["<action>hop</action>"], [{7: "Hop"}]) == ([7], [True])
     cube = {1: "U", 2: "U'"}
     assert generic_projection(["<action>U'</action>", "<action>U</action>", "?"], [cube] * 3)[0] == [2, 1, None]

@@ -3,8 +3,7 @@
     train, val = make_environments(load_config("_10_parallel_envs"))
 
 The keys are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, read as by ``EnvStateManager``, and verl-agent's
-``env.history_length`` with our ``env.style``. A configuration may mix tags of all types. A single tag has
-``env_groups`` groups, whatever ``n_groups`` says, since containers once held a single type and ignored it.
+``env.history_length`` with our ``env.style``. A configuration may mix tags of all types.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -86,11 +84,6 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
 def _read(config: Any, mode: str) -> ManagerConfig:
     """The environments of a mode, checked."""
     plain: Any = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
-    with suppress(AttributeError, KeyError, TypeError):  # the reader names what is missing or wrong
-        part = plain["es_manager"][mode]
-        if len(part["env_configs"]["tags"]) == 1:
-            part = {**part, "env_configs": {**part["env_configs"], "n_groups": None}}
-            plain = {**plain, "es_manager": {**plain["es_manager"], mode: part}}
     read = read_config(plain, mode)
     if read.group_numbers != tuple(range(read.env_groups)):
         key = f"es_manager.{mode}.env_configs.first_groups"

@@ -246,6 +246,8 @@ def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, 
     groups = list(plain(setting(config, f"{section}.env_configs.n_groups", Sequence, [equal] * len(tags))))
     if len(groups) != len(tags):
         raise ConfigError(f"{section}.env_configs.n_groups is {groups}; expected one number for each of {list(tags)}.")
+    if len(tags) == 1:  # it has all groups, whatever its number says
+        groups = [equal]
     owners = [tag for tag, count in zip(tags, groups, strict=True) for _ in range(count * size)]
     return dict(enumerate(owners)), {tag: owners.count(tag) for tag in tags}
 

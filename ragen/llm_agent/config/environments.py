@@ -276,6 +276,8 @@ def _tags(config: Any, section: str, env_groups: int) -> list[tuple[str, int]]:
         counts = _equal_shares(where, tags, env_groups)
     if not isinstance(counts, list | tuple) or not all(type(each) is int and each >= 1 for each in counts):
         raise refused(f"{where}.n_groups", counts, "a list of integers of at least 1")
+    if len(tags) == len(counts) == 1:  # a single tag has all groups, whatever its number says
+        counts = [env_groups]
     if not tags or len(tags) != len(counts):
         raise ConfigError(f"{where}: {len(tags)} tags {tags} but {len(counts)} n_groups {list(counts)}; one for each.")
     if sum(counts) != env_groups:

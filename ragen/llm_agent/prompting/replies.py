@@ -223,6 +223,12 @@ _BACK = (_TO_RESULTS, _TO_SEARCH)
 _VERL_SHOP_TAIL = 20  # characters at the end of a reply without tags that verl-agent uses as its action
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?!\w|\.\d)")
+_LONE_ARM = re.compile(r"\barms? *#?(\d+)(?!\w|\.\d)|^\W*(\d+)\W*$", re.I)
+_STATES = re.compile(r"\banswer(?: is|:)[ :]*|####", re.I)
+_WORDS = re.compile(r"(?<![\\a-z])[a-z]{2,}", re.I)  # not LaTeX's commands, nor variables
+_AMOUNT = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
+
 _ARITHMETIC = re.compile(r"[\d+\-*/(). \t]+")
 _EXPRESSION = frozenset("0123456789+-*/(). \t")
 
@@ -361,10 +367,13 @@ def _verl_moves(default: Mapping[Any, str]) -> Read:
 
 
 def _read_arm(text: str, space: ActionSpace) -> tuple[Any, bool]:
-    """An arm's name in the answer, or without tags, anywhere; the names are those of this bandit's arms."""
+    """An arm's name or number in the answer; without tags, a name anywhere, ``arm 2``, or a number alone."""
     keys = _keys(space, BANDIT_NAMES)
     content = tagged(text, "answer", "action")
     key = first_name(text if content is None else content, keys)
+    if key is None:
+        numbers = _NUMBER.findall(content) if content is not None else map("".join, _LONE_ARM.findall(text))
+        key = next((key for number in numbers for key in keys.values() if str(key) == number), None)
     return (min(keys.values()), False) if key is None else (key, True)
 
 
@@ -415,17 +424,29 @@ def _has_value(text: str) -> bool:
 
 
 def _read_result(text: str, space: ActionSpace) -> tuple[str, bool]:
-    """The answer's content; without tags, the whole reply."""
-    content = tagged(text, "answer")
-    said = text.strip() if content is None else content
-    return said, bool(said)
+    """The result that a reply states, in tags or after "the answer is", without words around it.
+
+    Of several numbers among words it is the first after "the answer is", otherwise the last, to which a computation
+    leads. An expression or a single word is a result too, if it is stated; other words without a number are none.
+    """
+    content = tagged(text, "answer", "action")
+    *before, result = _STATES.split(text if content is None else content)
+    result = result.strip().strip("$").removesuffix(".").strip()
+    words = _WORDS.findall(result)
+    if not words and result:
+        return result, True
+    numbers = _AMOUNT.findall(result)
+    if numbers:
+        return (numbers[0] if before else numbers[-1]).replace(",", ""), True
+    is_stated = len(result.split()) == 1 and (bool(before) or content is not None)
+    return (result, True) if is_stated else (text.strip() if content is None else content, False)
 
 
 def _read_any(text: str, space: ActionSpace) -> tuple[Any, bool]:
     """The tag's content; for numbered actions, the key of the first name in it, or None, which does nothing."""
     content = tagged(text, "action", "answer")
     if not isinstance(space, Mapping) or not space:
-        return (text, False) if content is None else (content, True)
+        return (text, False) if content is None else (content, bool(content))
     key = None if content is None else first_name(content, _keys(space, {}))
     return key, key is not None
 

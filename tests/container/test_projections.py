@@ -101,7 +101,10 @@ def test_replies_are_read_in_verl_agents_style(env_type, text, action, valid):
 def test_names_are_those_of_each_environment():
     spaces = [{1: "Trader", 2: "Nurse"}, {1: "Nurse", 2: "Trader"}]
     assert create_projection_function("bandit")(["Nurse"] * 2, spaces) == ([2, 1], [True, True])
-    assert create_projection_function("bandit")(["arm 0"] * 2, [{0: "a", 1: "b"}, {1: "a", 2: "b"}]) == ([0, 1], [True, False])
+    assert create_projection_function("bandit")(["arm 0"] * 2, [{0: "a", 1: "b"}, {1: "a", 2: "b"}]) == (
+        [0, 1],
+        [True, False],
+    )
     assert create_projection_function("sokoban")(["<action>hop</action>"], [{7: "Hop"}]) == ([7], [True])
     cube = {1: "U", 2: "U'"}
     assert generic_projection(["<action>U'</action>", "<action>U</action>", "?"], [cube] * 3)[0] == [2, 1, None]

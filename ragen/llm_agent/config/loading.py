@@ -279,6 +279,8 @@ def unread_sections(config: Any) -> list[str]:
         ConfigError: A key is probably a misspelled section.
     """
     read = known_sections() | _OF_TRAINERS | referenced_sections(config)
+    if config.get("use_parallel_envs"):
+        read |= {"env"}
     unread = sorted(str(name) for name in config if name not in read)
     for name in unread:
         if meant := did_you_mean(name, known_sections(), cutoff=0.8):

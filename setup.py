@@ -21,7 +21,7 @@ TORCH = ["torch>=2.8"]
 HF = [*TORCH, "transformers>=4.56"]
 VERL = [*HF, "verl>=0.6.1", "tensordict>=0.8"]  # DataProto batches
 PICTURES = ["matplotlib>=3.8"]
-TRACKING = ["tensorboard>=2.16", "wandb>=0.17"]
+TRACKING = ["tensorboard>=2.16"]
 AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
 LIVE = ["starlette>=0.40", "uvicorn>=0.30"]
 OPENENV = ["websockets>=14"]

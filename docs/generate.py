@@ -37,6 +37,8 @@ CURES = {
     "recurs, `close` was called, or the resource discarded, while the environment was still playing.",
     "TemplateError": "Use an instruction-tuned model's tokenizer, or set `tokenizer.chat_template` to one that shows "
     "every message of a chat as it is.",
+    "EnvsFailedError": "Mend the environments, or bring their service back; the message counts the failures by type. "
+    "Then start the run again; it resumes from its newest checkpoint. See [failures](../failures.md).",
     "InputError": "Correct the argument that the message names; the manager is as it was before the call.",
     "StateError": "Call the methods in order: `reset`, then `step`, `close` last; one thread at a time for the same "
     'environments. A script that starts workers needs `if __name__ == "__main__":`.',

@@ -6,13 +6,11 @@ phases of a run follow one another in the order in which its folder is given the
 
 from __future__ import annotations
 
-import logging
-import os
 import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,25 +22,7 @@ from ragen.settings import one_line
 with needs("train", "training"):
     import torch
 
-log = logging.getLogger(__name__)
-
 VERSION = 2
-
-Place = tuple[int, int]
-
-
-class Found(NamedTuple):
-    """A checkpoint that was read.
-
-    Attributes:
-        path: Its path.
-        state: Its content.
-        damaged: Newer checkpoints that cannot be read.
-    """
-
-    path: Path
-    state: dict[str, Any]
-    damaged: list[Path]
 
 
 class CheckpointFolder:
@@ -85,31 +65,14 @@ class CheckpointFolder:
         paths = self._paths()
         return paths[-1] if paths else None
 
-    def newest_readable(self) -> Found | None:
-        """The newest readable checkpoint; None if there is no checkpoint.
+    def newest(self) -> dict[str, Any] | None:
+        """The content of the newest checkpoint; None if there is none.
 
         Raises:
-            CheckpointError: There are checkpoints, but none can be read.
+            CheckpointError: It cannot be read.
         """
-        errors: list[CheckpointError] = []
-        paths = self._paths()[::-1]
-        for count, path in enumerate(paths):
-            try:
-                return Found(path, self.load(path), paths[:count])
-            except CheckpointError as error:
-                log.warning("%s", error)
-                errors.append(error)
-        if errors:
-            raise CheckpointError(
-                f"no checkpoint in {self.folder} can be read ({one_line(errors[0])}); use another output_dir, or "
-                "remove that folder to start over."
-            ) from errors[0]
-        return None
-
-    def put_away(self, paths: Sequence[Path]) -> None:
-        """Rename damaged checkpoints so that they are no longer found."""
-        for path in paths:
-            os.replace(path, path.with_name(f"{path.name}.damaged"))
+        path = self.latest()
+        return None if path is None else self.load(path)
 
     def load(self, path: Path) -> dict[str, Any]:
         """Read a checkpoint.
@@ -120,7 +83,10 @@ class CheckpointFolder:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch may raise anything for a damaged file
-            raise CheckpointError(f"the checkpoint {path} cannot be read: {one_line(error)[:200]}") from error
+            raise CheckpointError(
+                f"the checkpoint {path} cannot be read ({one_line(error)[:200]}); remove it, and the run resumes from "
+                "the one before."
+            ) from error
         if not isinstance(content, dict) or content.get("version") != VERSION:
             raise CheckpointError(f"{path} is not a checkpoint of this version of the package.")
         return content
@@ -133,16 +99,14 @@ class CheckpointFolder:
                 number += 1
             self.folder.rename(aside)
 
-    def place_of(self, path: Path) -> Place:
-        """A checkpoint's phase and step as numbers that grow as training goes on."""
-        found = self._name.fullmatch(path.name)
-        assert found is not None, path
-        return self.phases.index(found[1]), int(found[2])
-
     def _paths(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
-        return sorted((path for path in self.folder.iterdir() if self._name.fullmatch(path.name)), key=self.place_of)
+        found = (self._name.fullmatch(path.name) for path in self.folder.iterdir())
+        return [
+            self.folder / each[0]
+            for each in sorted(filter(None, found), key=lambda each: (self.phases.index(each[1]), int(each[2])))
+        ]
 
     def _remove_old(self) -> None:
         if self.keep > 0:

@@ -39,7 +39,6 @@ from ragen.llm_agent.config.loading import (
     referenced_sections,
     unread_keys,
 )
-from ragen.llm_agent.filtering.tables import GENERATIONS
 from ragen.settings import config_directory, one_line, setting
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def trainer_config(config: Any) -> DictConfig:
     if not verl.trainer.use_v1 and agent.agent_loop_manager_class == MANAGER:
         agent.agent_loop_manager_class = None  # it is the V1 trainer's
     if "trainer.log_val_generations" not in asked.values:
-        verl.trainer.log_val_generations = setting(config, f"{GENERATIONS}.val", int, 0)
+        verl.trainer.log_val_generations = setting(config, "trainer.generations_to_log_to_wandb.val", int, 0)
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
         validation.temperature = 0  # what verl looks at

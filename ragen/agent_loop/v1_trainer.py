@@ -22,7 +22,6 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 from uuid import uuid4
@@ -37,11 +36,8 @@ from ragen.llm_agent.evaluation.collapse import CollapseDetector, PlayedThoughts
 from ragen.llm_agent.filtering.advantages import AdvantageWeights, LossScaling
 from ragen.llm_agent.filtering.early_stop import EarlyStop
 from ragen.llm_agent.filtering.group_filter import read_filter
-from ragen.llm_agent.filtering.tables import TableSettings, log_groups
 from ragen.llm_agent.prompting.replies import thought_of
-from ragen.settings import read
 from ragen.statistics import sample_std
-from ragen.tracking import begun_loggers
 
 with needs("verl", "verl's agent loop"):
     import torch
@@ -81,8 +77,6 @@ class Steps:
         Raises:
             ConfigError: A key has an invalid value.
         """
-        self.tables = read(TableSettings, config)
-        self._folder = Path(config["output_dir"])
         self._script = Script(config, tokenizer)
         self._tokenizer = tokenizer
         can_measure = self._script.is_one_row and self._script.settings.enable_think
@@ -226,11 +220,6 @@ class Steps:
             groups[episode.group].append(episode.numbers["score"])
         if groups:
             self.stop.after_step(fmean(map(sample_std, groups.values())), len(groups))
-        if self.tables.groups:
-            stays = {episode.group for episode in kept}
-            chosen = [place for place, group in enumerate(groups) if group in stays]
-            with begun_loggers(trainer.config.trainer.logger, self._folder) as loggers:
-                log_groups(loggers, list(groups.values()), chosen, self.tables, trainer.global_steps)
         validated = {name: _VALIDATED.fullmatch(name) for name in metrics}
         self.stop.after_validation({found["tag"]: float(metrics[name]) for name, found in validated.items() if found})
         return self.stop.metrics

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.llm_agent.config.generation import UNSUPPORTED_KEYS
-from ragen.llm_agent.filtering import advantages, early_stop, tables
+from ragen.llm_agent.filtering import advantages, early_stop
 from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
 
 _ANY = object()
@@ -25,7 +25,7 @@ OF_RAGEN: dict[str, Any] = {
             *(f"{_ROLLOUT}{name}" for name in ("prompt_length", "tp_size_check", "val_kwargs.logprobs")),
             *(f"{_ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
             *(f"{_ACTOR}{name}" for name in ("use_ref", "micro_batch_size_per_gpu")),
-            *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir")),
+            *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
             *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
             "algorithm.high_level_gamma",
         ],
@@ -41,7 +41,7 @@ OF_RAGEN: dict[str, Any] = {
 _REASONS = dict.fromkeys(
     (f"{_TRAINER}gradient_analysis_mode", f"{_TRAINER}gradient_analysis_only"),
     "; verl's update_actor takes a step of the optimizer with every gradient (TrainingWorker.train_mini_batch in "
-    "verl/workers/engine_workers.py), so none can only be looked at. trainer.backend=tiny does it",
+    "verl/workers/engine_workers.py), so none can only be looked at",
 )
 """Additional reasons why a key is refused."""
 
@@ -54,8 +54,7 @@ READ_HERE = (
     advantages.ZERO_TASK,
     advantages.LENGTH,
     early_stop.KEY,
-    tables.GENERATIONS,
-    tables.GROUPS,
+    f"{_TRAINER}generations_to_log_to_wandb",
     *(f"{_ROLLOUT}{PREFIX}{name}" for name in NAMES),
 )
 """Keys (and prefixes of keys) in verl's sections that this package reads itself."""

@@ -13,10 +13,7 @@ from ragen.errors import ConfigError
 from ragen.settings import key
 from ragen.tracking import check_loggers
 
-FREE = (
-    *("checkpoint_dir", "n_workflows", "workers", "backend", "use_multiprocessing", "cage2_path"),
-    *("logger", "project_name"),
-)
+FREE = (*("checkpoint_dir", "n_workflows", "workers", "backend", "use_multiprocessing", "cage2_path", "logger"),)
 """Settings that a resumed search may change: its folder, its length, and those that only affect speed."""
 
 
@@ -47,7 +44,6 @@ class SearchSettings:
         bugs: Whether the embedded simulator keeps the original's bugs: "faithful" or "fixed".
         workers, backend, use_multiprocessing: Placement of environments; see ``ParallelEnvWrapper``.
         logger: Names of :data:`ragen.tracking.PACKAGES`; ``results.json`` is always written.
-        project_name: Project name for trackers.
         threads: Threads of torch; their number affects rounding.
     """
 
@@ -79,7 +75,6 @@ class SearchSettings:
     use_multiprocessing: bool | str = key("auto", allowed=(True, False, "auto"))
     threads: int = key(1, low=1)
     logger: list[str] = field(default_factory=list)
-    project_name: str = "ragen"
 
     def __post_init__(self) -> None:
         """Check the values.

@@ -323,7 +323,7 @@ class ParallelWorkflowRLTrainer:
         settings = self.settings
         with (
             torch_threads(settings.threads),
-            open_loggers(settings.logger, self.folder, settings.project_name) as self._loggers,
+            open_loggers(settings.logger, self.folder) as self._loggers,
             ExitStack() as stack,
         ):
             envs: ParallelEnvWrapper | None = None

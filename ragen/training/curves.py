@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen.checkpoints import Place
 from ragen.extras import needs
 from ragen.files import write_whole
 from ragen.statistics import ALL
@@ -20,12 +19,12 @@ WARM_UP, TRAIN = PHASES = ("warm_up", "train")
 class MetricsFile(Logger):
     """One JSON object a line, with ``phase`` and ``step``, on disk at once."""
 
-    def __init__(self, path: Path, resume: Place | None = None) -> None:
+    def __init__(self, path: Path, resume: tuple[int, int] | None = None) -> None:
         """Start a new file, or continue an old one after a step.
 
         Args:
             path: The file.
-            resume: Phase and step to resume from, as ``CheckpointFolder.place_of`` returns them; what an
+            resume: The phase's index and the step to resume from; what an
                 interrupted run wrote after that is dropped, since it will be written again.
         """
         kept = [] if resume is None else [line for line in read_metrics(path) if place_of_line(line) <= resume]
@@ -55,7 +54,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def place_of_line(line: Mapping[str, Any]) -> Place:
+def place_of_line(line: Mapping[str, Any]) -> tuple[int, int]:
     """Phase and step of a line, in the order of training."""
     return PHASES.index(line["phase"]), int(line["step"])
 

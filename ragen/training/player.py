@@ -40,14 +40,12 @@ class Played:
             fraction of trajectories with several rows, because a prompt did not contain an earlier reply as sampled.
         seconds: Seconds by activity of the rollout.
         thoughts: The thoughts of trajectories that share no turns, if requested.
-        texts: The first prompt, the rest and the score of each trajectory, if requested.
     """
 
     groups: list[Group]
     metrics: dict[str, float]
     seconds: dict[str, float]
     thoughts: PlayedThoughts | None = None
-    texts: Sequence[tuple[str, str, float]] = ()
 
 
 def check_settings(config: Any) -> None:
@@ -142,13 +140,12 @@ class Player(Closing):
         self.proxy.prepare()
         self.proxy.prepare(val=True)
 
-    def play(self, val: bool = False, with_thoughts: bool = False, with_texts: bool = False) -> Played:
+    def play(self, val: bool = False, with_thoughts: bool = False) -> Played:
         """Play one episode in every environment.
 
         Args:
             val: Whether to play those of ``es_manager.val``.
             with_thoughts: Whether to keep prompts and thoughts, as ``collapse_detection`` samples them.
-            with_texts: Whether to keep trajectories as texts.
         """
         from verl import DataProto
 
@@ -159,14 +156,7 @@ class Player(Closing):
         split = fmean(len(member.rows) > 1 for member in all_members(groups))
         metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
         thoughts = self._thoughts(val) if with_thoughts else None
-        texts = [self._text(member) for member in all_members(groups) if member.rows] if with_texts else ()
-        return Played(groups, metrics, dict(self.proxy.seconds), thoughts, texts)
-
-    def _text(self, member: Trajectory) -> tuple[str, str, float]:
-        row = member.rows[0]
-        start = row.mask.index(1)
-        prompt, rest = (self._tokenizer.decode(ids) for ids in (row.ids[:start], row.ids[start:]))
-        return prompt, rest, member.score
+        return Played(groups, metrics, dict(self.proxy.seconds), thoughts)
 
     def _thoughts(self, val: bool) -> PlayedThoughts | None:
         states = [state for state in self.proxy.rollout_states if not is_branch(state)]

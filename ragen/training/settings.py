@@ -1,7 +1,7 @@
 """The keys of ``trainer.backend: tiny``, checked and typed before torch is imported.
 
-They concern the run (``trainer``), the model (``tiny_model``), its warm-up (``warm_up``), the update by GRPO or PPO
-(with verl's names), and the gradient analysis.
+They concern the run (``trainer``), the model (``tiny_model``), its warm-up (``warm_up``), and the update by GRPO or PPO
+(with verl's names).
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from ragen.llm_agent.config import (
     Generation,
     decisive_settings,
     unsupported_keys,
-    wants_live,
-    wants_report,
 )
-from ragen.llm_agent.filtering import AdvantageWeights, TableSettings
+from ragen.llm_agent.filtering import AdvantageWeights
 from ragen.settings import key, number, read, refused, setting
 from ragen.tracking import PACKAGES, check_loggers
 from ragen.training.filtering import FilterSettings
@@ -164,30 +162,31 @@ class UpdateSettings:
         return read(cls, config, temperature=_temperature(config), weights=weights, **clips)
 
 
-_OF_VERL = (
+_NOT_DONE = (
     "algorithm.use_kl_in_reward",
     "reward_model.enable",
     "trainer.critic_warmup",
     "trainer.val_only",
     "actor_rollout_ref.model.lora_rank",
+    "trainer.gradient_analysis_mode",
+    "trainer.gradient_analysis_only",
+    "trainer.exit_after_gradient_analysis",
+    "report",
 )
-"""Keys of verl's trainer that change what is learned, and that the tiny trainer does not have."""
+"""Keys of other trainers that change what is learned or written, and that the tiny trainer does not have."""
 
 
 def _refuse_not_done(config: Any) -> None:
-    """See that nothing is enabled that changes what is learned and that this trainer would pass over.
+    """See that nothing is enabled that this trainer would pass over.
 
     Raises:
         ConfigError: Some keys are; all are named.
     """
-    of_ragen = unsupported_keys(config)
-    of_verl = [key for key in _OF_VERL if setting(config, key, object, False)]
-    if asked := of_ragen + of_verl:
+    asked = unsupported_keys(config) + [key for key in _NOT_DONE if setting(config, key, object, False)]
+    if asked:
         verb, value = ("is", "its default") if len(asked) == 1 else ("are", "their defaults")
-        others = "" if of_ragen else " (trainer.backend=verl supports it)"
         raise ConfigError(
-            f"{', '.join(asked)} {verb} enabled, which trainer.backend: tiny does not support; "
-            f"expected {value}{others}."
+            f"{', '.join(asked)} {verb} enabled, which trainer.backend: tiny does not support; expected {value}."
         )
 
 
@@ -209,58 +208,6 @@ def _temperature(config: Any) -> float:
     return temperature
 
 
-# The analysis of gradients
-
-
-_ANALYSIS, _BUCKETS = "trainer.gradient_analysis", "actor_rollout_ref.rollout.gradient_analysis"
-QUANTILE, FIXED = BUCKET_MODES = ("quantile", "fixed_rv")
-
-
-@dataclass(frozen=True)
-class AnalysisSettings:
-    """The settings of the gradient analysis; keys are RAGEN's.
-
-    Attributes:
-        is_on: ``gradient_analysis_mode``.
-        every: Steps between two analyses; the first step is one. 0 for none.
-        only: ``gradient_analysis_only``: the model is not updated.
-        ends: ``exit_after_gradient_analysis``: the run ends after the first analysis.
-        buckets: Number of buckets with ``quantile``, at most the number of groups.
-        mode: ``quantile``, of equal size, or ``fixed_rv``: standard deviations from 0 to 1, 1 to 2, .. and above 5.
-    """
-
-    is_on: bool = key(False, f"{_ANALYSIS}_mode")
-    every: int = key(50, f"{_ANALYSIS}_every", low=0)
-    only: bool = key(False, f"{_ANALYSIS}_only")
-    ends: bool = key(False, "trainer.exit_after_gradient_analysis")
-    buckets: int = key(6, f"{_BUCKETS}_num_buckets", low=1)
-    mode: str = key(QUANTILE, f"{_BUCKETS}_bucket_mode", allowed=BUCKET_MODES)
-
-    @classmethod
-    def read(cls, config: Any) -> AnalysisSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: One has an invalid value, or asks for a batch of its own.
-        """
-        for name in ("env_groups", "group_size"):
-            asked = setting(config, f"{_ANALYSIS}_{name}", int, None)
-            if asked not in (None, setting(config, f"es_manager.train.{name}", int, asked)):
-                raise ConfigError(
-                    f"configuration key '{_ANALYSIS}_{name}' is {asked}; expected null: the groups of the step itself "
-                    "are looked at, since a second set of environments would count seeds of its own."
-                )
-        return read(cls, config)
-
-    def is_due(self, step: int) -> bool:
-        """Whether a step's gradients are analyzed.
-
-        Args:
-            step: The step, from 1.
-        """
-        return self.is_on and self.every > 0 and (step - 1) % self.every == 0
-
-
 # The run
 
 
@@ -268,7 +215,9 @@ OF_RAGENS_TRAINER = (
     "algorithm.high_level_gamma",
     *(f"trainer.{name}" for name in ("experiment_name", "local_log_dir", "val_before_train", "validation_steps")),
     *(f"trainer.max_{role}_ckpt_to_keep" for role in ("actor", "critic")),
-    f"{_ANALYSIS}_log_prefilter",
+    *(f"trainer.{name}" for name in ("project_name", "log_group_rv_table", "generations_to_log_to_wandb")),
+    *(f"trainer.gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
+    *(f"actor_rollout_ref.rollout.gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
 )
 """Keys of RAGEN's trainer without an effect in this one."""
 AUTO, DISABLE = "auto", "disable"
@@ -303,16 +252,11 @@ class TrainerSettings:
         resume: ``resume_mode``: ``auto`` resumes from the newest checkpoint in ``folder``; ``disable`` starts over, and
             moves existing checkpoints aside.
         loggers: ``logger``: names of :data:`ragen.tracking.PACKAGES`.
-        project: ``project_name``, for trackers.
-        report: Whether to write ``report.html``; see :mod:`ragen.llm_agent.report`.
-        is_live: Whether to serve it during the training.
         threads: Threads of torch. One is fastest for a model as small as this.
         model: The model's size.
         warm_up: The warm-up.
         filters: The group filters.
         updates: The updates.
-        tables: The tables to write.
-        analysis: The gradient analysis.
         collapse: ``collapse_detection``: whether thoughts depend on prompts, measured every few steps.
     """
 
@@ -322,10 +266,6 @@ class TrainerSettings:
     filters: FilterSettings
     updates: UpdateSettings
     collapse: CollapseSettings
-    tables: TableSettings
-    analysis: AnalysisSettings
-    report: bool
-    is_live: bool
     folder: Path = key("outputs", "output_dir")
     seed: int = key(0, low=0)
     steps: int = key(100, "trainer.total_training_steps", low=0)
@@ -334,7 +274,6 @@ class TrainerSettings:
     keep: int = key(3, "trainer.max_ckpt_to_keep", low=0)
     resume: str = key(AUTO, "trainer.resume_mode", allowed=(AUTO, DISABLE))
     loggers: tuple[str, ...] = key(("console",), "trainer.logger", allowed=tuple(PACKAGES))
-    project: str = key("ragen", "trainer.project_name")
     threads: int = key(1, low=1)
 
     @classmethod
@@ -357,10 +296,6 @@ class TrainerSettings:
             filters=FilterSettings.read(config),
             updates=UpdateSettings.read(config),
             collapse=CollapseSettings.read(config),
-            tables=read(TableSettings, config),
-            analysis=AnalysisSettings.read(config),
-            report=wants_report(config),
-            is_live=wants_live(config),
         )
         check_loggers(settings.loggers, "trainer.logger")
         return replace(settings, folder=settings.folder.absolute())  # environments may change the working directory

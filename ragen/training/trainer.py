@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ragen.checkpoints import CheckpointFolder, Found, restore_random_states, seed_everything
+from ragen.checkpoints import CheckpointFolder, restore_random_states, seed_everything
 from ragen.closing import Closing
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError, shown_path
@@ -24,17 +24,14 @@ from ragen.files import why_no_folder
 from ragen.llm_agent.backends import create_tokenizer
 from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
-from ragen.llm_agent.filtering import EarlyStop, log_generations, log_groups
+from ragen.llm_agent.filtering import EarlyStop
 from ragen.settings import one_line
 from ragen.statistics import sample_std
 from ragen.torch_threads import torch_threads
-from ragen.tracking import METRICS_FILE, Loggers, TableFiles, open_loggers
-from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve, place_of_line
-from ragen.training.display import Display
+from ragen.tracking import METRICS_FILE, Loggers, open_loggers
+from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, curve_names, draw_curve
 from ragen.training.filtering import Sample, sample_groups
-from ragen.training.gradient_analysis import analyse
 from ragen.training.player import Played, Player, rollout_metrics, tree_totals
-from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, OF_RAGENS_TRAINER, TrainerSettings, about_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
@@ -113,8 +110,7 @@ class TinyTrainer(Closing):
         self._checkpoints = CheckpointFolder(settings.folder / "checkpoints", PHASES, settings.keep)
         self._about = about_training(config)
         self._found = self._find() if settings.resume == AUTO else None
-        self._stop = stop
-        self._display = Display(stop, quiet)
+        self._stop, self._quiet = stop, quiet
         self._tokenizer = create_tokenizer(config)
         self.model: PreTrainedModel = build_model(settings.model, self._tokenizer, settings.seed)
         self.player = Player(config, self.model, self._tokenizer, settings.seed)
@@ -127,7 +123,6 @@ class TinyTrainer(Closing):
         self._early = EarlyStop.read(config)
         self._collapse = CollapseDetector(settings.collapse, settings.seed)
         self._loggers: Loggers | None = None
-        self._report: RunReport | None = None
 
     def close(self) -> None:
         """Close environments and files; may be called twice."""
@@ -143,39 +138,28 @@ class TinyTrainer(Closing):
         self.player.prepare()
         if settings.resume != AUTO:
             self._checkpoints.set_aside()
-        path = state = place = None
-        if self._found is not None:
-            path, state, damaged = self._found
-            place = self._checkpoints.place_of(path)
-            self._checkpoints.put_away(damaged)
-        trackers = open_loggers(settings.loggers, settings.folder, settings.project)
-        tables = TableFiles(settings.folder, lambda line: place is not None and place_of_line(line) <= place)
-        self._loggers = Loggers([MetricsFile(settings.folder / METRICS_FILE, place), tables, trackers])
-        if settings.report:
-            self._report = RunReport(self.player.proxy, settings.folder, self._title(), self._facts())
-        with self._display, self._served():
-            self._describe(path)
-            finished = self._warm_up(state) and self._train(state)
-            if self._report is not None:
-                self._report.write()
-            self._display.say(self._last_words(finished))
-            self._display.say(self.player.gain().describe())
+        state, place = self._found, None
+        if state is not None:
+            place = PHASES.index(state["phase"]), state["step"]
+        trackers = open_loggers(settings.loggers, settings.folder)
+        self._loggers = Loggers([MetricsFile(settings.folder / METRICS_FILE, place), trackers])
+        where = f"output folder: {shown_path(settings.folder)}"
+        self._say(f"{self._size():,} parameters; {', '.join(self._tags)}; {where}")
+        if state is not None:
+            self._say(f"resuming after step {state['step']} of {state['phase']}")
+        finished = self._warm_up(state) and self._train(state)
+        self._say(self._last_words(finished))
+        self._say(self.player.gain().describe())
         return Outcome(finished, settings.folder, self._validations, self._early.kind)
 
-    @contextmanager
-    def _served(self) -> Iterator[None]:
-        """Serve the report within the block, if configured."""
-        if self._report is None or not self._settings.is_live:
-            yield
-            return
-        with self._report.served(lambda: f"step {self.step} of {self._settings.steps}") as address:
-            self._display.say(f"live report: {address}")
-            yield
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            print(text, flush=True)
 
-    def _find(self) -> Found | None:
+    def _find(self) -> dict[str, Any] | None:
         """The checkpoint to resume from, checked to be of the same training."""
-        found = self._checkpoints.newest_readable()
-        changed = [] if found is None else changed_settings(found.state["about"], self._about)
+        found = self._checkpoints.newest()
+        changed = [] if found is None else changed_settings(found["about"], self._about)
         if changed:
             keys = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed)
             raise ConfigError(
@@ -184,27 +168,8 @@ class TinyTrainer(Closing):
             )
         return found
 
-    def _title(self) -> str:
-        return f"Training: {', '.join(self._tags)}"
-
-    def _facts(self) -> dict[str, Any]:
-        settings = self._settings
-        return {
-            "parameters": f"{self._size():,}",
-            "advantages": settings.updates.estimator,
-            "steps wanted": settings.steps,
-            "seed": settings.seed,
-            "reward sign": self.player.sign,
-        }
-
     def _size(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
-
-    def _describe(self, path: Path | None) -> None:
-        where = f"output folder: {shown_path(self._settings.folder)}"
-        self._display.say(f"{self._size():,} parameters; {', '.join(self._tags)}; {where}")
-        if path is not None:
-            self._display.say(f"resuming from {path}")
 
     # The two phases
 
@@ -214,7 +179,6 @@ class TinyTrainer(Closing):
             return True
         settings = self._settings.warm_up
         self._warm_steps = 0 if state is None else state["step"]
-        self._display.begin(WARM_UP, self._warm_steps, settings.steps)
         if self._warm_steps == settings.steps == 0:
             return True
         rows = demonstrations(self._config, self._tokenizer, settings)
@@ -223,8 +187,7 @@ class TinyTrainer(Closing):
             self._load(warm_up, state)
         self.model.train()
         while self._warm_steps < settings.steps and not self._stop.wanted:
-            with self._learning():
-                metrics = warm_up.step(self._warm_steps)
+            metrics = warm_up.step(self._warm_steps)
             self._warm_steps += 1
             self._record(WARM_UP, self._warm_steps, metrics)
             if self._saves(self._warm_steps, settings.steps):
@@ -246,8 +209,7 @@ class TinyTrainer(Closing):
                 self._early.load_state_dict(state["early_stop"])
         else:
             self._record(TRAIN, 0, self._validate(0))
-        self._display.begin(TRAIN, self.step, settings.steps)
-        while self.step < settings.steps and not self._stop.wanted and not self._ends_early:
+        while self.step < settings.steps and not self._stop.wanted and self._early.kind is None:
             metrics = self._train_step(learner)
             if self._validates(self.step):
                 found = self._validate(self.step)
@@ -258,14 +220,7 @@ class TinyTrainer(Closing):
             if self._saves(self.step, settings.steps):
                 self._save(TRAIN, self.step, learner)
         self._export()
-        return self.step >= settings.steps or self._ends_early
-
-    @property
-    def _ends_early(self) -> bool:
-        """Whether to stop before the last step."""
-        analysis = self._settings.analysis
-        has_analysed = analysis.ends and any(map(analysis.is_due, range(1, self.step + 1)))
-        return self._early.kind is not None or has_analysed
+        return self.step >= settings.steps or self._early.kind is not None
 
     def _train_step(self, learner: Learner) -> dict[str, float]:
         start = time.perf_counter()
@@ -278,18 +233,16 @@ class TinyTrainer(Closing):
         learning = time.perf_counter()
         metrics = {f"train/{name}": value for name, value in rollout_metrics(batches, self._tags).items()}
         metrics |= tree_totals(batches) | sample.metrics() | collapse
-        with self._learning():
-            metrics |= self._update(learner, sample)
+        metrics |= self._update(learner, sample)
         self.step += 1
         self._early.after_step(fmean(sample_std(group.scores) for group in sample.played), len(sample.groups))
-        self._log_groups(sample)
         times = {"rollout": played - start, "update": time.perf_counter() - learning}
         if collapse:
             times["collapse"] = learning - played
         return metrics | {f"time/{name}": seconds for name, seconds in times.items()}
 
     def _play(self, batches: list[Played]) -> list[Any]:
-        batches.append(self._rollout(with_thoughts=not batches and self._collapse.is_due(self.step + 1)))
+        batches.append(self.player.play(with_thoughts=not batches and self._collapse.is_due(self.step + 1)))
         return batches[-1].groups
 
     def _measured(self, played: Played) -> dict[str, float]:
@@ -299,27 +252,12 @@ class TinyTrainer(Closing):
         scorer = HfScorer(self.model, self._tokenizer, "the policy", self._settings.updates.temperature)
         return self._collapse.measure(played.thoughts, scorer.log_probs, self.step + 1, scorer.context)
 
-    def _rollout(self, val: bool = False, with_thoughts: bool = False) -> Played:
-        played = self.player.play(val, with_thoughts, with_texts=val and self._settings.tables.generations > 0)
-        if self._report is not None:
-            self._report.add_rollout(val)
-        return played
-
-    def _learning(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._report is None else self._report.learning()
-
     def _update(self, learner: Learner, sample: Sample) -> dict[str, float]:
         """Update the model with a sample; does nothing if it is empty."""
         if not any(member.rows for member in all_members(sample.groups)):
             return {"train/rows": 0.0}
         batch = training_batch(sample.groups, self._tokenizer.pad_token_id)
-        analysis, logged = self._settings.analysis, dict[str, float]()
-        if analysis.is_due(self.step + 1):
-            prepared, _ = learner.prepared(batch, sample.loss_scale)
-            logged = analyse(learner, prepared, sample.groups, analysis)
-        if analysis.only:
-            return logged
-        return logged | learner.update(batch, self.step, sample.loss_scale)
+        return learner.update(batch, self.step, sample.loss_scale)
 
     def _with_entropies(self, learner: Learner, groups: Sequence[Group]) -> list[Group]:
         """Groups with entropies of their members."""
@@ -333,20 +271,14 @@ class TinyTrainer(Closing):
             for group in groups
         ]
 
-    def _log_groups(self, sample: Sample) -> None:
-        assert self._loggers is not None
-        kept = {group.uid for group in sample.groups}
-        chosen = [place for place, group in enumerate(sample.played) if group.uid in kept]
-        scores = [group.scores for group in sample.played]
-        log_groups(self._loggers, scores, chosen, self._settings.tables, self.step)
-
     def _validate(self, step: int) -> dict[str, float]:
-        played = self._rollout(val=True)
-        if self._loggers is not None:
-            log_generations(self._loggers, played.texts, self._settings.tables, step)
+        played = self.player.play(val=True)
         metrics = {f"val/{name}": value for name, value in rollout_metrics([played], self._val_tags).items()}
         self._validations[step] = metrics
-        self._display.validated(step, metrics)
+        rates = {name: metrics[name] for name in curve_names([metrics], "val/")[1:]}
+        details = ", ".join(f"{name.split('/')[1]} {rate:.3f}" for name, rate in rates.items())
+        success, reward = metrics["val/success"], metrics["val/reward"]
+        self._say(f"step {step:4d}: success {success:.3f} ({details}), reward {reward:+z.3f}")
         return metrics
 
     def _validates(self, step: int) -> bool:
@@ -357,16 +289,13 @@ class TinyTrainer(Closing):
     def _record(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         assert self._loggers is not None
         self._loggers.log(metrics, step, phase)
-        if step:
-            self._display.advance(phase, step, metrics)
         if any(name.startswith("val/") for name in metrics):
             folder = self._settings.folder
             draw_curve(folder / METRICS_FILE, folder / CURVE_FILE, ", ".join(self._tags))
-            if self._report is not None:
-                self._report.write()
 
     def _saves(self, step: int, last: int) -> bool:
-        return self._stop.wanted or self._ends_early or step == last or _is_due(step, self._settings.save_freq)
+        is_last = self._stop.wanted or self._early.kind is not None or step == last
+        return is_last or _is_due(step, self._settings.save_freq)
 
     def _save(self, phase: str, step: int, part: WarmUp | Learner) -> None:
         state = {
@@ -402,9 +331,8 @@ class TinyTrainer(Closing):
         if not finished:
             return f"stopped and saved; to resume: the same command with output_dir={folder}"
         if self._early.kind is not None:
-            self._display.say(f"stopped early after step {self.step}: {self._early.reason}")
-        report = "" if self._report is None else f"{REPORT_FILE}, "
-        return f"finished; in {folder}: {METRICS_FILE}, {CURVE_FILE}, {report}checkpoints and the model"
+            self._say(f"stopped early after step {self.step}: {self._early.reason}")
+        return f"finished; in {folder}: {METRICS_FILE}, {CURVE_FILE}, checkpoints and the model"
 
 
 def _uncertain(member: Trajectory, rows: Sequence[float] | None) -> Trajectory:

@@ -226,27 +226,6 @@ class Learner:
             terms["kl"] = core_algos.agg_loss(penalty, mask, settings.aggregation, **counts)
         return terms, found, (entropies.detach() * mask).sum().item()
 
-    def gradients(self, batch: TrainingBatch) -> tuple[dict[str, float], dict[str, float]]:
-        """The terms of a batch's loss with their coefficients, and the norm of each one's gradient, without an update.
-
-        Returns:
-            ``policy``, ``entropy`` and, with ``use_kl_loss``, ``kl``; and ``task``, ``entropy`` and ``kl``.
-        """
-        tokens = int(batch.response_mask.sum())
-        counts = {"dp_size": 1, "batch_num_tokens": max(1, tokens), "global_batch_size": len(batch)}
-        factors = {"policy": 1.0, "entropy": -self.settings.entropy_coeff, "kl": self.settings.kl_loss_coef}
-        losses: dict[str, float] = defaultdict(float)
-        sums: dict[str, list[Tensor]] = {}
-        weights = list(self.model.parameters())
-        for rows in batch.micro_batches(range(len(batch)), self.settings.max_tokens):
-            terms, _, _ = self._terms(batch.select(rows), counts)
-            for name, term in terms.items():
-                losses[name] += factors[name] * term.item()
-                found = torch.autograd.grad(factors[name] * term, weights, retain_graph=True, materialize_grads=True)
-                sums[name] = [a + b for a, b in zip(sums[name], found, strict=True)] if name in sums else list(found)
-        norms = {name: float(torch.stack([each.norm() for each in parts]).norm()) for name, parts in sums.items()}
-        return dict(losses), {"task" if name == "policy" else name: norm for name, norm in norms.items()}
-
     def _critic_gradient(
         self, critic: ValueModel, part: TrainingBatch, counts: dict[str, int], share: float
     ) -> dict[str, float]:

@@ -188,13 +188,11 @@ def test_thoughts_are_measured_with_their_prompts_before_anything_is_left_out(qu
     assert any(text.endswith("</answer><|im_end|>and now<think>") for text in later)
 
 
-def test_a_step_tells_of_environments_and_writes_tables(queue, trainer, tmp_path):
-    made, metrics = trainer(trainer={"log_group_rv_table": True}), {}
+def test_a_step_tells_of_environments(queue, trainer):
+    made, metrics = trainer(), {}
     made.on_sample_begin()
     made._compute_metrics(batch_of(queue), metrics, {}, global_steps=1, epoch=0)
     assert metrics["verl"] == 1 and metrics["envs/Mixed/score"] == 0.5
-    lines = (tmp_path / "tables" / "rollout_group_rv_table.jsonl").read_text().splitlines()
-    assert len(lines) == 3 and '"reward_std": 0.7071' in lines[1] and '"selected": true' in lines[1]
 
 
 def test_a_training_whose_success_stays_low_is_ended_after_the_step_and_saved(queue, trainer, capsys):

@@ -31,8 +31,6 @@ from ragen.llm_agent.filtering.advantages import SCALINGS, AdvantageWeights
 from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.training import command
-from ragen.training.gradient_analysis import buckets_of
-from ragen.training.settings import AnalysisSettings
 from ragen.training.trajectories import Group, TokenRow, Trajectory
 from support.later import torch, verl
 
@@ -353,24 +351,6 @@ def test_groups_are_chosen_as_it_chooses_them_on_random_batches(upstream: Any, m
         assert len(named.keys() & logged.keys()) >= 5
         for name in named.keys() & logged.keys():
             assert named[name] == pytest.approx(float(logged[name]), abs=1e-5), name
-
-
-@pytest.mark.parametrize("mode", ["quantile", "fixed_rv"])
-def test_buckets_of_groups_are_its_own_on_random_batches(upstream: Any, mode: str) -> None:
-    build = importlib.import_module("ragen.trainer.rollout_filter").build_rollout_filter
-    draws = np.random.default_rng(12)
-    for _ in range(40):
-        count, buckets = int(draws.integers(1, 15)), int(draws.integers(1, 8))
-        spreads = (7 * draws.random(count)).tolist()
-        theirs = build(1.0, "largest", count, ROWS, "reward", bucket_count=buckets, bucket_mode=mode)
-        ids = np.arange(count).repeat(ROWS)
-        batch = verl.DataProto.from_dict({"reward_std": torch.tensor(spreads)[ids]}, {"group_ids": ids})
-        cut = {
-            name: sorted(set(part.non_tensor_batch["group_ids"].tolist()))
-            for name, part in theirs.split_into_buckets(batch).items()
-        }
-        found = buckets_of(spreads, AnalysisSettings(buckets=buckets, mode=mode))
-        assert {name: sorted(places) for name, places in found.items()} == cut
 
 
 def test_advantages_are_weighed_as_it_weighs_them_on_random_batches(upstream: Any) -> None:

@@ -43,7 +43,7 @@ v1_trainer: Any = Later("ragen.agent_loop.v1_trainer")
 transfer_queue: Any = Later("transfer_queue")
 training: Any = Later(
     *("ragen.training.curves", "ragen.training.player", "ragen.training.tiny_model", "ragen.training.log_probs"),
-    *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up", "ragen.training.run_report"),
+    *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up"),
     *("ragen.checkpoints", "ragen.training.trainer"),  # it imports names of the others, which tests replace there
 )
 meta: Any = Later("ragen.meta", "ragen.meta.rl2.bars", "ragen.meta.rl2.ppo", "ragen.ppo", "ragen.meta.rl2.trainer")

@@ -1,4 +1,4 @@
-"""RAGEN-2's training in the tiny trainer: weights, early stops, entropies, gradients by buckets, tables."""
+"""RAGEN-2's training in the tiny trainer: weights, early stops, entropies."""
 
 import json
 
@@ -8,12 +8,10 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.early_stop import EMPTY, SUCCESS, VARIANCE, EarlyStop
 from ragen.llm_agent.filtering.group_filter import GroupFilter
-from ragen.llm_agent.filtering.tables import TableSettings, log_generations
 from ragen.training.filtering import FilterSettings, sample_groups
-from ragen.training.gradient_analysis import AnalysisSettings, buckets_of
 from ragen.training.trajectories import Group, Trajectory
 from support.later import torch, training
-from support.small_training import metrics_of, small_config
+from support.small_training import small_config
 
 ROWS = {
     "lengths": [2, 4, 3, 1, 5, 2],
@@ -104,71 +102,9 @@ def test_groups_are_chosen_by_how_uncertain_the_model_was(metric, kept):
     assert sample.chosen["rollout/in_group_entropy_max"] == pytest.approx((0.9 + 0.9 + 0.3) / 3)
 
 
-def test_groups_are_cut_into_buckets_by_the_spread_of_their_scores():
-    spreads = [0.5, 3.2, 0.1, 7.0, 1.5, 1.0, 0.2]
-    quantiles = buckets_of(spreads, AnalysisSettings(buckets=3))
-    assert quantiles == {"all": list(range(7)), "bucket_1": [2, 6], "bucket_2": [0, 5], "bucket_3": [4, 1, 3]}
-    fixed = buckets_of(spreads, AnalysisSettings(mode="fixed_rv"))
-    assert fixed == {"all": list(range(7)), "bucket_1": [0, 2, 6], "bucket_2": [4, 5], "bucket_4": [1], "bucket_6": [3]}
-    assert list(buckets_of([0.1, 0.2], AnalysisSettings(buckets=6))) == ["all", "bucket_1", "bucket_2"]
-
-
-def test_a_table_of_trajectories_has_the_same_places_each_time():
-    seen = []
-
-    class Table:
-        def log_table(self, name, columns, rows, step, phase="train"):
-            seen.append((name, tuple(columns), list(rows)))
-
-    played = [(f"p{number}", "said", float(number)) for number in range(9)]
-    for order in (played, played[::-1]):
-        log_generations(Table(), order, TableSettings(generations=4), step=1)
-    log_generations(Table(), played, TableSettings(), step=1)
-    assert len(seen) == 2 and seen[0] == seen[1] and len(seen[0][2]) == 4
-
-
-def lines_of(folder, table):
-    return [json.loads(line) for line in (folder / "tables" / f"{table}.jsonl").read_text("utf-8").splitlines()]
-
-
-LOOKS = [
-    "trainer.gradient_analysis_mode=true",
-    "trainer.gradient_analysis_every=2",
-    "trainer.log_group_rv_table=true",
-    "trainer.generations_to_log_to_wandb.val=1",
-    "actor_rollout_ref.rollout.gradient_analysis_num_buckets=2",
-]
-
-
-def test_looking_at_gradients_and_writing_tables_changes_nothing_that_is_learnt(tmp_path):
-    for name, how in (("plain", []), ("looks", LOOKS)):
-        training.train(small_config(tmp_path / name, *how, "trainer.save_freq=0", steps=2), quiet=True)
-    plain, looked = metrics_of(tmp_path / "plain"), metrics_of(tmp_path / "looks")
-    analysed = {name: value for name, value in looked[3].items() if name.startswith("grad_norm/")}
-    assert [{name: value for name, value in line.items() if name not in analysed} for line in looked] == plain
-    whole, buckets = analysed["grad_norm/all/entropy"], [analysed[f"grad_norm/bucket_{at}/entropy"] for at in (1, 2)]
-    assert 0 < whole <= sum(buckets) and analysed["grad_norm/all/sample_pct"] == 1.0
-    assert analysed["grad_norm/all/loss/total"] == pytest.approx(analysed["grad_norm/all/loss/entropy"], abs=0.5)
-    groups = lines_of(tmp_path / "looks", "rollout_group_rv_table")
-    assert [(line["step"], line["group_id"]) for line in groups] == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    assert [sorted(line) for line in lines_of(tmp_path / "looks", "rollout_reward_table")[:1]] == [
-        ["group_0", "group_1", "phase", "step"]
-    ]
-    assert [line["step"] for line in lines_of(tmp_path / "looks", "val_generations")] == [0, 2]
-
-
-def test_a_run_that_ended_early_is_over_and_stays_so(tmp_path):
-    how = ["trainer.exit_after_gradient_analysis=true", *LOOKS, "trainer.gradient_analysis_only=true"]
-    assert training.train(small_config(tmp_path, *how, steps=9), quiet=True).finished
-    assert [line["step"] for line in metrics_of(tmp_path) if line["phase"] == "train"] == [0, 1]
-    assert training.train(small_config(tmp_path, *how, steps=9), quiet=True).finished
-    last = metrics_of(tmp_path)[-1]
-    assert last["step"] == 1 and "actor/grad_norm" not in last and "grad_norm/all/task" in last
-
-
-def test_a_batch_of_its_own_for_the_analysis_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"trainer\.gradient_analysis_env_groups' is 64; expected null"):
-        training.train(small_config(tmp_path, "+trainer.gradient_analysis_env_groups=64"), quiet=True)
+def test_an_analysis_of_gradients_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"trainer\.gradient_analysis_mode"):
+        training.train(small_config(tmp_path, "+trainer.gradient_analysis_mode=true"), quiet=True)
 
 
 def test_keys_of_ragens_trainer_without_an_effect_are_named_once(tmp_path, capsys):

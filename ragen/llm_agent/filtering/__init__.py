@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ragen.llm_agent.filtering.advantages import AdvantageWeights, LossScaling
     from ragen.llm_agent.filtering.early_stop import EarlyStop
     from ragen.llm_agent.filtering.group_filter import BestShare, GroupFilter, read_filter
-    from ragen.llm_agent.filtering.tables import TableSettings, log_generations, log_groups
 
 __all__ = [
     "AdvantageWeights",
@@ -21,9 +20,6 @@ __all__ = [
     "EarlyStop",
     "GroupFilter",
     "LossScaling",
-    "TableSettings",
-    "log_generations",
-    "log_groups",
     "read_filter",
 ]
 
@@ -33,6 +29,5 @@ __getattr__, __dir__ = attach(
         **dict.fromkeys(("AdvantageWeights", "LossScaling"), "advantages"),
         "EarlyStop": "early_stop",
         **dict.fromkeys(("BestShare", "GroupFilter", "read_filter"), "group_filter"),
-        **dict.fromkeys(("TableSettings", "log_generations", "log_groups"), "tables"),
     },
 )

@@ -116,7 +116,6 @@ class RunSettings:
         keep: Number of checkpoints to keep.
         threads: Threads of torch.
         logger: Names of :data:`ragen.tracking.PACKAGES`; ``metrics.jsonl`` is always written.
-        project_name: Project name for trackers.
         output_dir: The output folder; None for a new one.
     """
 
@@ -134,7 +133,6 @@ class RunSettings:
     keep: int = 2
     threads: int = key(1, low=1)
     logger: list[str] = field(default_factory=list)
-    project_name: str = "ragen"
     output_dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -160,7 +158,6 @@ class RunSettings:
             "eval_tasks",
             "threads",
             "logger",
-            "project_name",
         )
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
 

@@ -130,7 +130,7 @@ class Trainer:
             env.id, env.episodes_per_task, engine.num_envs, settings.seed, settings=engine.of_engine(), **made
         )
         opened.callback(self._parallel_env.close)
-        self._loggers = opened.enter_context(open_loggers(settings.logger, self.folder, settings.project_name))
+        self._loggers = opened.enter_context(open_loggers(settings.logger, self.folder))
 
     def run(
         self, on_iteration: News = lambda iteration, metrics: None, stops: Callable[[], bool] = lambda: False
@@ -229,10 +229,9 @@ class Trainer:
         self._checkpoints.save(PHASE, self.iteration, state)
 
     def _resume(self) -> None:
-        found = self._checkpoints.newest_readable()
-        if found is None:
+        state = self._checkpoints.newest()
+        if state is None:
             return
-        state = found.state
         before, now = json.loads(state["learnt"]), json.loads(json.dumps(self.settings.learnt()))
         for name, value in now.items():
             if before.get(name) != value:
@@ -243,7 +242,6 @@ class Trainer:
         self.agent.load_state_dict(state["agent"])
         self._ppo.optimizer.load_state_dict(state["optimizer"])
         self.iteration, self.history, self.bars = state["step"], state["history"], state["bars"]
-        self._checkpoints.put_away(found.damaged)
         learner = self._learner
         learner._n_env_steps_total, learner._n_rollouts_total, learner._successes_in_buffer = state["counts"]
 

@@ -14,7 +14,11 @@ from ragen.errors import ReturnError, steady_repr
 FOUR = "(observation, reward, done, info)"
 FIVE = "(observation, reward, terminated, truncated, info)"
 SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
-SUCCESS_KEYS = ("success", "won", "task_success")  # of infos; RAGEN's, and verl-agent's
+REWARD = "a finite number"
+SUCCESS_KEYS = ("success", "is_success", "won", "task_success")  # of infos; RAGEN's, gymnasium's, and verl-agent's
+LARGEST_REWARD = 2.0**60
+"""Size of the largest reward. Training computes in float32, which ends at 2**128: below this, neither the sum of an
+episode nor a square in the standard deviation of a group becomes infinite."""
 _GYMNASIUMS = "; five are gymnasium's: done is 'terminated or truncated'"
 _LONGEST = 120  # characters that are shown of a value
 
@@ -36,11 +40,33 @@ def check_success(env: Any, info: Mapping[str, Any], key: str = "success") -> No
     A fraction counts as RAGEN counts it: whatever is not 0 is a success.
 
     Raises:
-        ReturnError: It is something else, such as ``"no"``, which would count as a success.
+        ReturnError: It is something else, such as ``"no"`` or NaN, which would count as a success.
     """
     success = info.get(key)
     if success is not None and not (is_flag(success) or is_reward(success)):
         raise wrong(env, "step", success, "True or False", f"info[{key!r}]")
+
+
+def success_of(info: Mapping[str, Any]) -> bool | None:
+    """Whether the info of an episode's last turn reports success; None if it does not say.
+
+    Without ``success``, the first of the other :data:`SUCCESS_KEYS` with a truth value decides.
+    """
+    success = info.get("success")
+    if success is None:
+        success = next((info[key] for key in SUCCESS_KEYS if is_flag(info.get(key))), None)
+    return None if success is None else bool(success)
+
+
+def checked_reward(env: Any, reward: Any) -> float:
+    """The reward of a step as a float.
+
+    Raises:
+        ReturnError: It is not a finite number.
+    """
+    if not is_reward(reward):
+        raise wrong(env, "step", reward, REWARD, "reward")
+    return float(unwrapped(reward))
 
 
 def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
@@ -58,8 +84,8 @@ def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
         hint = _GYMNASIUMS if expected == FOUR and len(returned) == 5 else ""
         return wrong(env, "step", returned, f"{len(names)} values {expected}{hint}")
     values = dict(zip(names, returned, strict=True))
-    if not is_reward(values["reward"]):
-        return wrong(env, "step", values["reward"], "a number", "reward")
+    if not is_number(values["reward"]):
+        return wrong(env, "step", values["reward"], REWARD, "reward")
     if not isinstance(values["info"], Mapping):
         return wrong(env, "step", values["info"], "a dict", "info")
     ends = [name for name in names[2:-1] if not is_flag(values[name])]
@@ -101,7 +127,12 @@ def unwrapped(value: Any) -> Any:
 
 
 def is_reward(value: Any) -> bool:
-    """Whether a reward is a number, or an array of one."""
+    """Whether a value is a number of at most :data:`LARGEST_REWARD` in size, or an array of one; NaN is not."""
+    return is_number(value) and abs(float(unwrapped(value))) <= LARGEST_REWARD
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, or an array of one; True and False are 1 and 0, as in RAGEN."""
     if isinstance(value, str | bytes):
         return False
     try:

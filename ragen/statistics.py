@@ -7,7 +7,7 @@ depending on how similar its members are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import comb, sqrt
+from math import comb, isfinite, nan, sqrt
 from statistics import NormalDist, fmean, stdev
 
 ALL = "all"
@@ -167,5 +167,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def sample_std(values: Sequence[float]) -> float:
-    """The sample standard deviation (n - 1); 0 of fewer than two values."""
+    """The sample standard deviation (n - 1); 0 of fewer than two values, NaN where one is not finite."""
+    if not all(map(isfinite, values)):
+        return nan  # the standard library's raises an AttributeError
     return stdev(values) if len(values) > 1 else 0.0

@@ -10,9 +10,10 @@ from typing import Any
 
 from ragen.errors import InputError
 from ragen.llm_agent.manager.inputs import EnvStatus
-from ragen.llm_agent.manager.metrics import number_of
+from ragen.llm_agent.manager.metrics import number_of, total
 from ragen.llm_agent.prompting.replies import ParsedReply
 from ragen.parallel.episode.turn import Observation, TurnResult
+from ragen.returned import success_of
 
 
 class Episode:
@@ -93,7 +94,7 @@ class Episode:
         status.num_actions += len(result.executed)
         status.rewards.append(result.reward)
         if result.done:
-            status.terminated, status.truncated = True, not result.info.get("success", False)
+            status.terminated, status.truncated = True, not success_of(result.info)
         elif self.actions_left <= 0:
             status.terminated = status.truncated = True
         is_invalid = self._marks_invalid and not result.executed and "env_error" not in result.info
@@ -109,15 +110,15 @@ class Episode:
 
     def metrics(self) -> dict[str, float]:
         """``<tag>/success``, ``<tag>/num_actions``, and the mean over turns of each number in the infos."""
-        values: dict[str, float] = {}
+        values: dict[str, list[float]] = {}
         for turn in self.rollout["history"][:-1]:
             for key, value in turn["info"].items():
                 number = number_of(value) if key != "success" else None
                 if number is not None:
-                    values[key] = values.get(key, 0.0) + number
+                    values.setdefault(key, []).append(number)
         turns = len(self.turn_scores)
         metrics = {"success": float(self.success), "num_actions": float(self.status.num_actions)}
-        metrics.update({key: total / turns for key, total in values.items()})
+        metrics.update({key: total(numbers) / turns for key, numbers in values.items()})
         return {f"{self.tag}/{key}": value for key, value in metrics.items()}
 
     def _open_turn(self, observation: Observation) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ragen.cage2 import real
 from ragen.cage2.layout import N_ACTIONS, N_BITS, compromised_types
 from ragen.cage2.simulator.game import EmbeddedGame
 from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
+from ragen.returned import checked_reward
 
 Observation = NDArray[np.float32]
 
@@ -202,6 +203,7 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
             InputError: There is no such action.
             StateError: It was not reset.
             EpisodeOverError: The episode is over.
+            ReturnError: The reward is not a finite number.
         """
         if self._steps < 0:
             raise StateError("Cage2Env was stepped before its first reset: call reset first.")
@@ -210,6 +212,7 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
         number = _action(action)
         before = self._compromised
         bits, reward = self.game.step(number)
+        checked_reward(self, reward)
         self._steps += 1
         self._compromised = compromised_types(self.game.held())
         info = {"compromised_before": before, "compromised": self._compromised}

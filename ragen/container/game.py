@@ -9,7 +9,7 @@ from ragen.games.values import digest_of
 from ragen.parallel.episode.game import Game, Options
 from ragen.parallel.episode.turn import RAGEN, action_lookup
 from ragen.parallel.episode.values import copied, options_taken
-from ragen.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, wrong_step
+from ragen.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
 
 
 class Shown(NamedTuple):
@@ -58,16 +58,17 @@ class ActionGame(Game):
         """Execute one action.
 
         Raises:
-            ReturnError: ``step`` returned something else than four or five values, or a success that is no truth value.
+            ReturnError: The values are not four or five, the reward is not finite, or success is no truth value.
         """
         returned = env.step(copied(action))
         try:
             raw, reward, *ends, info = returned
-            reward, done, info = float(reward), any(map(bool, ends)), _detached(info)
+            done, info = any(map(bool, ends)), _detached(info)
         except Exception as error:
             raise self._wrong(env, returned) from error
         if len(ends) not in (1, 2):
             raise self._wrong(env, returned)
+        reward = checked_reward(env, reward)
         for key in SUCCESS_KEYS:
             check_success(env, info, key)
         changing = available_actions(env) if hasattr(env, "get_available_actions") else None

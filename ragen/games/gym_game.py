@@ -22,7 +22,7 @@ from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.episode.values import copied
-from ragen.returned import FIVE, is_reward, wrong, wrong_reset, wrong_step
+from ragen.returned import FIVE, REWARD, is_number, wrong, wrong_reset, wrong_step
 
 NEVER, NOW, AT_END = range(
     3
@@ -265,11 +265,13 @@ GYM = GymGame()
 def detached_reward(env: Any, reward: Any) -> Any:
     """A reward of an unusual type, copied so that it shares no memory with the environment.
 
+    NaN and infinity are passed on, as gymnasium's own vector environments do.
+
     Raises:
         ReturnError: It is not a number.
     """
-    if not is_reward(reward):
-        raise wrong(env, "step", reward, "a number", "reward")
+    if not is_number(reward):
+        raise wrong(env, "step", reward, REWARD, "reward")
     return detached(reward)
 
 

@@ -27,9 +27,19 @@ from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Mode
 from ragen.parallel.stats import LaneStats
+from ragen.returned import SUCCESS_KEYS, success_of
 from ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 
 log = logging.getLogger(__name__)
+
+_UNSEEDED = (
+    "environments of type %r (tag %r) were reset with the same seed and show different observations, so their groups "
+    "are no groups: draw everything from a generator that reset() seeds."
+)
+_SILENT = (
+    f"an episode of type %r (tag %r) is over, and its last info has none of {', '.join(SUCCESS_KEYS)}: no success is "
+    "counted for this type; return info['success']."
+)
 
 
 class EnvStateManager(EnvSet):
@@ -80,6 +90,7 @@ class EnvStateManager(EnvSet):
         self._hold(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
         self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
         self.rollout_cache: list[dict[str, Any]] | None = None
+        self._warned: set[tuple[str, str]] = set()  # types and warnings that were logged
         stay = [
             entry.spec.env_id for entry in self._settings.entries if entry.spec.env_type in self.sequential_env_types
         ]
@@ -125,6 +136,7 @@ class EnvStateManager(EnvSet):
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
         observations = self._engine.reset(by_id, {"mode": self.mode})
         self._raise_failures(observations, at_build=True)
+        self._compare_groups(by_id)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
         # last, so that a reset that is interrupted can be made again
         self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, given, max(numbers) + 1)
@@ -302,7 +314,10 @@ class EnvStateManager(EnvSet):
         left = entry["max_actions_per_traj"] - status.num_actions
         if done:
             status.terminated = True
-            status.truncated = not info.get("success", False)
+            success = success_of(info)
+            status.truncated = not success
+            if success is None and "env_error" not in info:
+                self._warn_once(entry, _SILENT)
         elif left <= 0:
             status.terminated = status.truncated = True
         turn = cache["history"][-1]
@@ -335,6 +350,23 @@ class EnvStateManager(EnvSet):
         return [Image.fromarray(pixels) for pixels in observation]
 
     # Entries
+
+    def _compare_groups(self, seeds: Mapping[int, int]) -> None:
+        """Warn of types whose environments show different observations after resets with the same seed."""
+        first: dict[tuple[str, int], Any] = {}
+        for entry in self.envs:
+            record = self._engine.records[entry["env_id"]]
+            if record.failed is None:
+                digest = record.journal.digest
+                if first.setdefault((entry["tag"], seeds[entry["env_id"]]), digest) != digest:
+                    self._warn_once(entry, _UNSEEDED)
+
+    def _warn_once(self, entry: Mapping[str, Any], message: str) -> None:
+        """Log a warning about an environment's type, once per type and manager."""
+        kind = self._engine.records[entry["env_id"]].spec.env_type
+        if (kind, message) not in self._warned:
+            self._warned.add((kind, message))
+            log.warning(message, kind, entry["tag"])
 
     def _caches(self) -> list[dict[str, Any]]:
         self._check_open()

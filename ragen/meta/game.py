@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ragen.games import detached, digest_of
 from ragen.parallel import EnvSpec, Game, Options
-from ragen.returned import FIVE, FOUR, wrong_reset, wrong_step
+from ragen.returned import FIVE, FOUR, checked_reward, wrong_reset, wrong_step
 
 
 class Transition(NamedTuple):
@@ -85,7 +85,7 @@ class Seat:
         """Step.
 
         Raises:
-            ReturnError: The environment's return value is not a transition.
+            ReturnError: The environment's return value is not a transition, or its reward is not finite.
         """
         given = self.env.step(action)
         try:
@@ -95,10 +95,11 @@ class Seat:
                 terminated = bool(done) and not truncated
             else:
                 observation, reward, terminated, truncated, info = given
-            reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+            terminated, truncated = bool(terminated), bool(truncated)
         except Exception as error:
             of_old = isinstance(given, tuple | list) and len(given) == 4
             raise wrong_step(self.env, given, FOUR if of_old else FIVE) from error
+        reward = checked_reward(self.env, reward)
         if self._is_goal_state is not None and "is_goal_state" not in info:
             info = {**info, "is_goal_state": bool(self._is_goal_state())}
         seen = detached(observation)

@@ -161,9 +161,11 @@ class EnvRecord:
         self.failures = self.kills = 0
 
     def describe(self) -> str:
-        """The environment and its turn, for messages."""
-        moment = f"at turn {self.journal.turns + 1}" if self.journal.has_begun else "at its reset"
-        return f"{self.spec.describe()} {moment}"
+        """The environment, its turn and seed, for messages."""
+        if not self.journal.has_begun:
+            return f"{self.spec.describe()} at its reset"
+        seed = "" if self.journal.seed is None else f" of seed {self.journal.seed}"
+        return f"{self.spec.describe()} at turn {self.journal.turns + 1}{seed}"
 
 
 class Environments:

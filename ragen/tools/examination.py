@@ -23,6 +23,7 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
 from ragen.parallel.stats import duration
+from ragen.returned import SUCCESS_KEYS
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise
 from ragen.tools.examples import TEXTS, checked_example, gives_examples
 from ragen.tools.probe import Probe
@@ -538,9 +539,10 @@ class Examination:
         others = sorted(values.keys() - metrics)
         text = f"from info: {', '.join(metrics) or 'none'}"
         text += f"; not numbers, so no metrics: {', '.join(others)}" if others else ""
-        if "success" in values:
-            return Finding("ok", text)
-        return Finding("note", f"{text}; no 'success' seen", "The last turn's info['success'] decides success.")
+        if found := [key for key in SUCCESS_KEYS if key in values]:
+            return Finding("ok", f"{text}; {found[0]!r} of the last turn decides success")
+        fix = f"The last turn's info['success'] decides success, or {', '.join(SUCCESS_KEYS[1:])}."
+        return Finding("note", f"{text}; no 'success' seen", fix)
 
     def _leaves_alone(self) -> Finding:
         """Check that process-wide state is unchanged."""

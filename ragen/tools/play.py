@@ -22,6 +22,7 @@ from ragen.env.registry import known_names, resolve_env
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, described_with_place
 from ragen.parallel.episode.global_rng import EnvRng
 from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
+from ragen.returned import success_of
 from ragen.seeds import SEED_LIMIT
 
 PROG = "python -m ragen.tools.play"
@@ -204,7 +205,7 @@ def _described_info(info: dict[str, Any]) -> str:
 def _outcome(done: bool, info: dict[str, Any]) -> str:
     if not done:
         return "Left"
-    return "Solved" if info.get("success") else "Finished, not solved,"
+    return "Solved" if success_of(info) else "Finished, not solved,"
 
 
 def _state(env: Any, seen: Any) -> str:

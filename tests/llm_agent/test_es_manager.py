@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from ragen.env import REGISTERED_ENVS, register_env
 from ragen.errors import StateError, UnknownEnvError
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.manager.metrics import total
 from support import toy_envs
 
 MODES = {"main": {"use_multiprocessing": False}, "lanes": {"use_multiprocessing": True, "max_workers": 2}}
@@ -271,6 +273,57 @@ def test_metrics_are_sums_over_all_turns_divided_by_their_number(make: Make) -> 
         "Counter/pass@2": 1.0,
     }
     assert cache["history"][-1]["metrics"] == {"count": [1.0, 3.0, 5.0], "odd": [1.0, 1.0, 1.0]}
+
+
+def test_metrics_are_summed_as_numpy_sums() -> None:
+    """From eight numbers on, numpy adds in another order than Python does."""
+    rng = random.Random(7)
+    for _ in range(100):
+        numbers = [rng.uniform(-1, 1) for _ in range(9)]
+        assert total(numbers) == np.sum(numbers)
+
+
+class Unlike(toy_envs.Counter):
+    """Says how its episode ended by a name of its own, and draws its first observation without the seed."""
+
+    resets = itertools.count()
+    drawn = 0
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+        self.drawn = next(self.resets)
+        return super().reset(seed, mode)
+
+    def step(self, action: Any) -> Any:
+        shown, reward, _, _ = super().step(action)
+        return shown, reward, True, {"finished": True}
+
+    def render(self, mode: str | None = None) -> Any:
+        return f"{self.drawn}: {super().render()}"
+
+
+def test_a_type_without_seeds_or_success_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    named = f"{__name__}:Unlike"
+    with EnvStateManager(manager_config({"Unlike": {**COUNTER, "env_type": named}}, use_multiprocessing=False)) as made:
+        for _ in range(2):
+            made.reset()
+            made.step([reply(each, "One") for each in range(len(made.envs))])
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2 and all(named in each for each in warnings)
+
+
+def test_success_by_another_name_counts(make: Make) -> None:
+    manager = make(tags={"Won": {**COUNTER, "env_type": f"{__name__}:Won"}})
+    manager.reset()
+    manager.step([reply(0, "One"), reply(1, "One")])
+    assert [state["metrics"]["Won/success"] for state in manager.get_rollout_states()[:2]] == [1.0, 1.0]
+
+
+class Won(toy_envs.Counter):
+    """Reports success by another name."""
+
+    def step(self, action: Any) -> Any:
+        shown, reward, _, _ = super().step(action)
+        return shown, reward, True, {"won": True}
 
 
 def test_an_episode_that_was_never_played_has_metrics_too(make: Make) -> None:

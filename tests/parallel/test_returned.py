@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragen.cage2.env import Cage2Env
 from ragen.container.game import ACTIONS
 from ragen.env import BaseLanguageBasedEnv
 from ragen.errors import ReturnError
 from ragen.games.gym_game import GYM, GymTurn
 from ragen.games.gym_old import GYM_OLD
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.meta.game import META, Seat
 from ragen.parallel.episode.turn import RAGEN, Turn
+from ragen.returned import success_of
 from ragen.tools.check import check_parallel
 from support.episodes import config, errors, play
 
@@ -55,9 +59,9 @@ STEPS = {
     "'terminated or truncated'": ("seen", 1.0, True, False, {}),
     "None; expected a tuple " + FOUR: None,
     "<object object> (object); expected a tuple " + FOUR: object(),
-    "'1.0' (str) as reward; expected a number": ("seen", "1.0", True, {}),
-    "array([1., 2.]) (ndarray) as reward; expected a number": ("seen", np.array([1.0, 2.0]), True, {}),
-    "1j (complex) as reward; expected a number": ("seen", 1j, True, {}),
+    "'1.0' (str) as reward; expected a finite number": ("seen", "1.0", True, {}),
+    "array([1., 2.]) (ndarray) as reward; expected a finite number": ("seen", np.array([1.0, 2.0]), True, {}),
+    "1j (complex) as reward; expected a finite number": ("seen", 1j, True, {}),
     "None as done; expected True or False": ("seen", 1.0, None, {}),
     "array([ True, False]) (ndarray) as done; expected True or False": ("seen", 1.0, np.array([True, False]), {}),
     "'no' (str) as done; expected True or False": ("seen", 1.0, "no", {}),
@@ -65,6 +69,7 @@ STEPS = {
     "{'over': False} (dict) as done; expected True or False": ("seen", 1.0, {"over": False}, {}),
     "None as info; expected a dict": ("seen", 1.0, True, None),
     "'no' (str) as info['success']; expected True or False": ("seen", 1.0, True, {"success": "no"}),
+    "nan (float) as info['success']; expected True or False": ("seen", 1.0, True, {"success": math.nan}),
     "'' (str) as info['success']; expected True or False": ("seen", 1.0, False, {"success": ""}),
     "[] (list) as info['success']; expected True or False": ("seen", 1.0, True, {"success": []}),
 }
@@ -111,6 +116,61 @@ def test_what_holds_one_number_is_that_number(reward: Any) -> None:
     assert type(result.reward) is float and f"{result.reward:g}" == "0.5"
 
 
+NO_REWARDS = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    np.float32("nan"),
+    np.float16("inf"),
+    np.array(-np.inf),
+    np.array([np.nan]),
+]
+NO_REWARDS += [Decimal("NaN"), 10**400, 1e300, None, "1", b"1", [1.0], 1j, np.array([1.0, 2.0])]
+
+
+@pytest.mark.parametrize("reward", NO_REWARDS, ids=repr)
+@pytest.mark.parametrize("kind", ["ragen", "container", "meta", "cage2"])
+def test_a_reward_is_a_finite_number_in_every_game(kind: str, reward: Any) -> None:
+    env: Any = Given()
+    env.step_gives = ("seen", reward, False, {})
+    if kind == "cage2":
+        env = Cage2Env()
+        env.reset(seed=1)
+        env.game.step = lambda action: ([0] * 52, reward)
+    plays = {
+        "ragen": lambda: RAGEN.play(env, Turn(("go",), 1)),
+        "container": lambda: ACTIONS.play(env, "go"),
+        "meta": lambda: META.play(Seat(env), "go"),
+        "cage2": lambda: GYM.play(env, GymTurn(0)),
+    }
+    with pytest.raises(ReturnError):
+        plays[kind]()
+
+
+def test_a_turns_rewards_sum_up_to_a_finite_number() -> None:
+    env = Given()
+    env.step_gives = ("seen", 2.0**60, False, {})
+    with pytest.raises(ReturnError):
+        RAGEN.play(env, Turn(("go", "go"), 2))
+
+
+@pytest.mark.parametrize(
+    ("info", "success"),
+    [
+        ({"won": True}, True),
+        ({"task_success": 0, "won": np.True_}, True),
+        ({"is_success": np.array([1.0])}, True),
+        ({"success": False, "won": True}, False),
+        ({"success": None, "won": True}, True),
+        ({"won": "white"}, None),
+        ({"score": 1}, None),
+        ({}, None),
+    ],
+)
+def test_success_is_found_by_its_names(info: dict[str, Any], success: bool | None) -> None:
+    assert success_of(info) is success
+
+
 @pytest.mark.parametrize("given", [5, None, {}, [[[1], [2, 3]]], np.zeros((2, 2))])
 def test_what_is_neither_text_nor_image_is_told(given: Any) -> None:
     env = Given()
@@ -142,7 +202,7 @@ def test_gymnasiums_reset_has_to_give_observation_and_info(given: Any) -> None:
     ("given", "said"),
     [
         ((0, 1.0, True, {}), f"4 values, (0, 1.0, True, {{}}); expected 5 values {FIVE}"),
-        ((0, "much", False, False, {}), "'much' (str) as reward; expected a number"),
+        ((0, "much", False, False, {}), "'much' (str) as reward; expected a finite number"),
         (None, f"None; expected a tuple {FIVE}"),
     ],
 )

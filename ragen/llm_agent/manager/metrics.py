@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError, steady_text
 from ragen.llm_agent.config.generation import DEFAULTS, Generation
@@ -43,11 +45,16 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
     if generation.is_2026:
         metrics |= _metrics_of_2026(tag, values, len(cache["history"]) - 1, max_tile)
     else:
-        metrics |= {key: sum(numbers) / (len(cache["history"]) - 1) for key, numbers in values.items()}
+        metrics |= {key: total(numbers) / (len(cache["history"]) - 1) for key, numbers in values.items()}
     if error is not None:
         cache["env_error"] = error
         metrics["env_error"] = 1.0
     cache["metrics"] = {f"{tag}/{steady_text(key)}": value for key, value in metrics.items()}
+
+
+def total(numbers: Sequence[float]) -> float:
+    """The sum as RAGEN computes it: numpy adds from eight numbers on in another order than Python does."""
+    return float(np.sum(numbers))
 
 
 SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
@@ -57,12 +64,12 @@ SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
 def _metrics_of_2026(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
     metrics: dict[str, float] = {} if max_tile is None else {"max_tile": max_tile}
     if "raw_reward" in values:
-        metrics["episodic_return"] = float(sum(values["raw_reward"]))
+        metrics["episodic_return"] = total(values["raw_reward"])
     for key, numbers in values.items():
         if "webshop" in tag.lower() and key not in SHOP_AVERAGES:
-            metrics[f"traj_sum/{key}"] = sum(numbers)
+            metrics[f"traj_sum/{key}"] = total(numbers)
         else:
-            metrics[key] = sum(numbers) / turns
+            metrics[key] = total(numbers) / turns
     if values.get("score"):
         metrics["final_score"] = values["score"][-1]
     return metrics

@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 
 from ragen.parallel.episode.game import Game, Options
 from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, options_taken
-from ragen.returned import SHOWN, check_success, checked_done, is_reward, unwrapped, wrong, wrong_step
+from ragen.returned import (
+    LARGEST_REWARD,
+    REWARD,
+    SHOWN,
+    check_success,
+    checked_done,
+    checked_reward,
+    wrong,
+    wrong_step,
+)
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
@@ -76,7 +85,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
         The result, which shares no mutable object with the environment.
 
     Raises:
-        ReturnError: The environment returned values of the wrong form.
+        ReturnError: The environment returned values of the wrong form, or the turn's reward is not a finite number.
         Exception: Whatever the environment raises.
     """
     actions, actions_left = turn
@@ -107,6 +116,8 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
         info.update(totals)
     if type(reward) not in _NUMBERS:
         reward = _own_reward(env, reward)
+    elif not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
+        raise wrong(env, "step", reward, REWARD, "reward")
     if done is not True and done is not False:
         done = checked_done(env, done)
     digest = observation = env.render()
@@ -205,11 +216,8 @@ def _as_image(env: Any, image: Any, rendered: Any) -> Any:
 
 def _own_reward(env: Any, reward: Any) -> Any:
     """A reward of another type than Python's own numbers, detached; a scalar of NumPy or torch remains one."""
-    if not is_reward(reward):
-        raise wrong(env, "step", reward, "a number", "reward")
-    if getattr(reward, "shape", None) == ():
-        return copied(reward)
-    return float(unwrapped(reward))
+    number = checked_reward(env, reward)
+    return copied(reward) if getattr(reward, "shape", None) == () else number
 
 
 def digest_observation(observation: Observation) -> Any:

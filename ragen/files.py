@@ -1,15 +1,75 @@
-"""Atomic writing of files: a killed process leaves either the old or the complete new file."""
+"""Files of a run: a killed process leaves the old or the complete new file, and every JSON reader accepts them."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from ragen.errors import steady_repr, steady_text
+
+_DEEPEST, _LONGEST = 20, 300  # levels of a value that are written, and characters of what is below
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON that a strict reader takes, whatever an environment put into it; the same in every run.
+
+    NaN and infinite numbers become null, which JSON does not know, and half a surrogate pair U+FFFD. Numbers and arrays
+    of numpy become numbers and lists, sets sorted lists; functions and objects are written without their addresses,
+    and what is nested too deep or holds itself as its ``repr``.
+
+    Args:
+        value: Any value.
+        indent: Spaces of indentation; None for one line.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
+    except Exception:  # NaN, keys that are no texts, a dict that holds itself, what environments' own objects raise
+        text = json.dumps(_simple(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON knows, for one that it does not."""
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=steady_repr)
+    return steady_text(value)
+
+
+def _simple(value: Any, holders: tuple[int, ...] = ()) -> Any:
+    """A value that JSON knows in every part, of one that is nested in values with the ids ``holders``."""
+    if len(holders) > _DEEPEST or id(value) in holders:
+        return steady_repr(value, _LONGEST)
+    within = (*holders, id(value))
+    if isinstance(value, Mapping):
+        return {_key(key): _simple(item, within) for key, item in value.items()}
+    return [_simple(item, within) for item in value] if isinstance(value, list | tuple) else _leaf(value)
+
+
+def _leaf(value: Any) -> Any:
+    """What holds no others, as JSON has it; where that cannot be made, its ``repr``."""
+    try:
+        return json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
+    except Exception:  # an integer of thousands of digits, an object whose ``tolist`` raises
+        return steady_repr(value, _LONGEST)
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, float) and not isfinite(key):
+        return str(float(key))
+    known = _leaf(key)
+    return known if known is None or isinstance(known, str | int | float) else steady_repr(key)
 
 
 def why_no_folder(folder: Path, error: OSError) -> str:

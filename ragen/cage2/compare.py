@@ -9,7 +9,6 @@ that use only the 52 bits.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import random
@@ -25,6 +24,7 @@ from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import HOSTS, N_BITS, N_HOSTS
 from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
+from ragen.files import json_text
 from ragen.games import GYM
 from ragen.parallel import Change, EnvEngine, EnvSpec, Settings
 from ragen.statistics import z_value
@@ -306,7 +306,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 c
     rows = compared(given)
     print(as_table(rows))
     if given.json is not None:
-        given.json.write_text(json.dumps([asdict(each) for each in rows], indent=1) + "\n", "utf-8")
+        given.json.write_text(json_text([asdict(each) for each in rows], indent=1) + "\n", "utf-8")
     return 0
 
 

@@ -21,7 +21,7 @@ from ragen.cage2.settings import SearchSettings
 from ragen.cage2.workflow import EpisodeCompliance, order_text
 from ragen.errors import CheckpointError
 from ragen.extras import needs
-from ragen.files import replacing
+from ragen.files import json_text, replacing
 from ragen.statistics import z_value
 
 LAST = 5  # last episodes of each environment, over which a result is averaged
@@ -230,7 +230,7 @@ class SearchRecords:
         self._write(self.policy_path(iteration), lambda file: torch.save(state, file))
 
     def _write_json(self, path: Path, value: Any) -> None:
-        text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+        text = json_text(value, indent=1) + "\n"
         self._write(path, lambda file: file.write(text.encode()))
 
     @staticmethod

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ragen.errors import without_values
+from ragen.files import json_text
 from ragen.output import Trimmed
 from ragen.parallel.placement import ITEM_S, MESSAGE_S
 from ragen.parallel.stats import duration
@@ -125,7 +126,7 @@ class CheckReport:
         passes = all(found.status in ("ok", "note") for found in self.findings.values())
         verdict = "fail" if any(each["status"] == "fail" for each in results) else "pass" if passes else "warn"
         whole = {"target": self.env_type, "verdict": verdict, "results": results, "advice": self.line}
-        return json.dumps(whole, indent=2)
+        return json_text(whole, indent=2)
 
     def stories(self) -> str:
         """Tracebacks and stacks of failed checks, once for each cause."""

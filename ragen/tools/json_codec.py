@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from ragen.errors import CrashReportError, steady_repr
@@ -38,7 +39,7 @@ def encode(value: Any, depth: int = 0) -> Any:
     """A value as plain data; never raises."""
     kind = type(value)
     if kind in _PLAIN:
-        return value
+        return value if kind is not float or isfinite(value) else {"$float": repr(value)}
     try:
         return _encode(value, f"${kind.__name__}", depth + 1) if depth < _DEEPEST else _lost(value)
     except Exception:
@@ -60,7 +61,8 @@ def _encode(value: Any, form: str, depth: int) -> Any:
     if kind is bytes:
         return {"$bytes": value.hex()}
     if kind.__module__ == "numpy" and value.dtype.kind in "biuf" and value.size <= _LARGEST_ARRAY:
-        return {"$array": value.tolist(), "dtype": str(value.dtype)} if value.shape else value.item()
+        items = encode(value.tolist(), depth)
+        return {"$array": items, "dtype": str(value.dtype)} if value.shape else items
     return _lost(value)
 
 
@@ -99,7 +101,7 @@ def _decoded(data: dict[str, Any]) -> Any:
         return np.array(content, dtype=dtype)
     if form in _RECORDS:
         return _RECORDS[form](**content)
-    others: dict[str, Any] = {**_COLLECTIONS, "$dict": dict, "$bytes": bytes.fromhex, "$lost": Lost}
+    others: dict[str, Any] = {**_COLLECTIONS, "$dict": dict, "$bytes": bytes.fromhex, "$float": float, "$lost": Lost}
     if form not in others:
         raise CrashReportError(f"a value of the unknown form {form!r} cannot be read by this version of ragen.")
     return others[form](content)

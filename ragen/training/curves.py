@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import Any
 
 from ragen.extras import needs
-from ragen.files import write_whole
+from ragen.files import json_text, write_whole
 from ragen.statistics import ALL
 from ragen.tracking import Logger
 
@@ -28,12 +29,12 @@ class MetricsFile(Logger):
                 interrupted run wrote after that is dropped, since it will be written again.
         """
         kept = [] if resume is None else [line for line in read_metrics(path) if place_of_line(line) <= resume]
-        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
+        write_whole(path, "".join(json_text(line) + "\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
 
     def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
         """Append a line."""
-        self._file.write(json.dumps({"phase": phase, "step": step, **metrics}) + "\n")
+        self._file.write(json_text({"phase": phase, "step": step, **metrics}) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -48,9 +49,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     lines = []
     for text in path.read_text("utf-8").splitlines():
         try:
-            lines.append(json.loads(text))
+            line = json.loads(text)
         except json.JSONDecodeError:
             break
+        lines.append({name: nan if value is None else value for name, value in line.items()})
     return lines
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 
+from ragen.files import json_text
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, TagPrompt, prompt_rows
 from ragen.llm_agent.prompting.replies import ControlTokens
@@ -26,7 +28,24 @@ class Mute:
 
 
 def told(info: dict[Any, Any]) -> Any:
-    return json.loads(line_of({"infos": [info]}))["infos"][0]
+    return json.loads(line_of({"infos": [info]}), parse_constant=refused)["infos"][0]
+
+
+def refused(constant: str) -> None:
+    """NaN and Infinity are no JSON."""
+    raise AssertionError(constant)
+
+
+def test_numbers_that_json_does_not_know_are_null() -> None:
+    odd = [math.nan, math.inf, -math.inf, np.float32("nan"), np.array([[1.0, np.inf]]), {"deep": (np.nan,)}, {1.0}]
+    assert told({"odd": odd, math.nan: 1}) == {
+        "odd": [None, None, None, None, [[1.0, None]], {"deep": [None]}, [1.0]],
+        "nan": 1,
+    }
+    assert json.loads(json_text({"a": math.nan, "b": {(1, 2): math.inf}}, indent=2)) == {
+        "a": None,
+        "b": {"(1, 2)": None},
+    }
 
 
 def test_functions_and_objects_are_written_without_their_addresses() -> None:
@@ -74,7 +93,7 @@ def test_values_that_cannot_say_what_they_are_do_not_lose_the_row() -> None:
 
 
 def test_half_a_surrogate_pair_is_written_and_no_tokenizer_sees_it() -> None:
-    assert told({"text": "x \ud800 y"}) == {"text": "x \ud800 y"}
+    assert told({"text": "x \ud800 y"}) == {"text": "x \N{REPLACEMENT CHARACTER} y"}
     prompts = {"Odd": TagPrompt("", "")}
     conversations = ConversationBuilder(ContextSettings(), prompts, {}, ControlTokens([]), "<think>")
     (row,) = prompt_rows([{"tag": "Odd", "history": [{"state": "x \ud800 y"}]}], None)

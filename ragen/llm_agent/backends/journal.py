@@ -32,7 +32,7 @@ from typing import Any, Self
 
 from ragen.closing import Closing
 from ragen.errors import ConfigError, StorageError, shown_path
-from ragen.files import replacing
+from ragen.files import json_text, replacing
 from ragen.llm_agent.backends.base import TOKENS, Reply, Request
 
 SYNC_S = 1.0
@@ -245,11 +245,11 @@ class ReplyJournal(Closing):
         self._write(event if has_arrived else event | {"has_arrived": has_arrived})
 
     def _write(self, event: Mapping[str, Any]) -> None:
-        line = json.dumps(event, ensure_ascii=True) + "\n"
+        line = json_text(event) + "\n"
         with self._lock:
             if self._file is None:
                 return  # closed: too late to be kept
-            self._append(self._file, line.encode("ascii"))
+            self._append(self._file, line.encode())
             self._count(event)
         self._has_news.set()
 
@@ -320,7 +320,7 @@ class ReplyJournal(Closing):
 def replace_lines(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
     """Replace a file atomically with lines of JSON."""
     with replacing(path, durable=True) as file:
-        file.writelines((json.dumps(event) + "\n").encode() for event in events)
+        file.writelines((json_text(event) + "\n").encode() for event in events)
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

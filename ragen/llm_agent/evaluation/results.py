@@ -6,7 +6,6 @@ An episode that the model cannot be judged by is no failure of the model: one wh
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.files import write_whole
+from ragen.files import json_text, write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
 from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
 from ragen.llm_agent.trees.lineage import is_branch
@@ -245,7 +244,7 @@ def _noun(name: str, count: float) -> str:
 def write_results(results: Sequence[TagResult], usage: Mapping[str, float], path: Path) -> None:
     """Write the results, in all and by tag, and the counts of what the model used, as JSON."""
     content = {**totals(results), "tags": [asdict(result) for result in results], "usage": dict(usage)}
-    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_whole(path, json_text(content, indent=2) + "\n")
 
 
 def totals(results: Sequence[TagResult]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragen.files import json_text
 from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED
 from ragen.llm_agent.report.contents import Episode
@@ -298,7 +299,7 @@ def index_of(noun: str, filters: Mapping[str, tuple[str, Mapping[str, str]]], ro
 
 def in_script(value: Any) -> str:
     """A value as JSON that cannot close its surrounding element."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(json.loads(json_text(value)), separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _packed(bodies: Iterable[str], count: int) -> tuple[list[str], int]:

@@ -25,7 +25,7 @@ import ragen
 from ragen.closing import Closing
 from ragen.commands import counted
 from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path, suggestion
-from ragen.files import why_no_folder, write_whole
+from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
 from ragen.llm_agent.config.command_line import called_as
@@ -96,7 +96,7 @@ class RolloutFile(Closing):
             ConfigError: The earlier run played something else, or its files cannot be read.
         """
         self.path = path
-        self._about = json.loads(json.dumps(dict(about), default=str))
+        self._about = json.loads(json_text(dict(about)))
         self._file: TextIO | None = None
         self._lock: int | None = None
         self._resumes = resume
@@ -163,7 +163,7 @@ class RolloutFile(Closing):
             if not self._resumes:
                 self.set_aside = put_aside(self.path)
             self._read_kept()
-            about = json.dumps(self._about, indent=1, ensure_ascii=False) + "\n"
+            about = json_text(self._about, indent=1) + "\n"
             write_whole(self.path.with_name(ABOUT), about, durable=True)
             write_jsonl(self.kept.values(), self.path)
             self.count({})
@@ -176,7 +176,7 @@ class RolloutFile(Closing):
     def add_run(self, run: Mapping[str, Any]) -> None:
         """Write the description of a run that plays something; see :func:`describe_run`."""
         with self._storing(), self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
-            runs.write(json.dumps(dict(run), ensure_ascii=False) + "\n")
+            runs.write(json_text(run) + "\n")
 
     def open_journal(self, cost: Callable[[Mapping[str, float]], Mapping[str, float]] | None = None) -> ReplyJournal:
         """Open the journal of replies, after ``begin``; it continues with the counts.
@@ -221,7 +221,7 @@ class RolloutFile(Closing):
         """
         whole = self.used(usage)
         with self._storing():
-            write_whole(self.path.with_name(USAGE), json.dumps(whole) + "\n")
+            write_whole(self.path.with_name(USAGE), json_text(whole) + "\n")
         return whole
 
     def used(self, usage: Mapping[str, float]) -> dict[str, float]:

@@ -12,18 +12,16 @@ see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ragen.errors import RagenError, steady_repr, steady_text
-from ragen.files import replacing
+from ragen.errors import RagenError
+from ragen.files import json_text, replacing
 
 RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
 """The keys of a record that hold texts of models and environments; ``actions`` may, too."""
-_DEEPEST, _LONGEST = 20, 300  # levels of an info that are written out, and characters of what is below
 
 
 def trajectory(
@@ -121,49 +119,5 @@ def write_jsonl(records: Iterable[Mapping[str, Any]], path: Path) -> None:
 
 
 def line_of(record: Mapping[str, Any]) -> str:
-    """A record as a line of JSON, whatever an environment has put into it; the same in every run."""
-    try:
-        line = json.dumps(record, ensure_ascii=False, default=plain)
-    except Exception:  # keys that are no texts, a dict that holds itself, what environments' own objects raise
-        line = json.dumps(_simple(record), ensure_ascii=False)
-    return line.encode("utf-8", "backslashreplace").decode() + "\n"  # half a surrogate pair, in JSON's own escape
-
-
-def plain(value: Any) -> Any:
-    """A value that JSON knows, for one that it does not: numpy's numbers and arrays, sets, and anything else's text.
-
-    Functions and objects are written without their addresses, which are others in each run.
-    """
-    if hasattr(value, "tolist") and not isinstance(value, type):
-        return value.tolist()
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=steady_repr)
-    return steady_text(value)
-
-
-def _simple(value: Any, holders: tuple[int, ...] = ()) -> Any:
-    """A value that JSON knows in every part; what is nested too deep, or holds itself, is written as its ``repr``.
-
-    Args:
-        value: Any value.
-        holders: The ids of what it is nested in.
-    """
-    if len(holders) > _DEEPEST or id(value) in holders:
-        return steady_repr(value, _LONGEST)
-    within = (*holders, id(value))
-    if isinstance(value, Mapping):
-        return {_key(key): _simple(item, within) for key, item in value.items()}
-    return [_simple(item, within) for item in value] if isinstance(value, list | tuple) else _leaf(value)
-
-
-def _leaf(value: Any) -> Any:
-    """What holds no others, as JSON has it; where that cannot be made, its ``repr``."""
-    try:
-        return json.loads(json.dumps(value, default=plain))
-    except Exception:  # an integer of thousands of digits, an object whose ``tolist`` raises
-        return steady_repr(value, _LONGEST)
-
-
-def _key(key: Any) -> Any:
-    known = _leaf(key)
-    return known if known is None or isinstance(known, str | int | float) else steady_repr(key)
+    """A record as a line of JSON; see :func:`~ragen.files.json_text`."""
+    return json_text(record) + "\n"

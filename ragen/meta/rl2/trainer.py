@@ -14,7 +14,7 @@ from typing import Any
 
 from ragen.errors import CheckpointError, shown_path
 from ragen.extras import needs
-from ragen.files import replacing, write_whole
+from ragen.files import json_text, replacing, write_whole
 from ragen.meta.agents import MemoryAgent
 from ragen.meta.learner import Learner
 from ragen.meta.making import make_env, make_parallel_env
@@ -211,10 +211,10 @@ class Trainer:
                 rollouts = self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env, actor=player)
                 self.bars[name] = self._measure(rollouts)
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "bars.json").write_text(json.dumps({"measure": self._name, **self.bars}, indent=1) + "\n")
+        (self.folder / "bars.json").write_text(json_text({"measure": self._name, **self.bars}, indent=1) + "\n")
 
     def _write_history(self) -> None:
-        write_whole(self.folder / METRICS_FILE, "".join(json.dumps(metrics) + "\n" for metrics in self.history))
+        write_whole(self.folder / METRICS_FILE, "".join(json_text(metrics) + "\n" for metrics in self.history))
 
     def _save(self) -> None:
         learner = self._learner

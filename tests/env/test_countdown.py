@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import ast
 import json
-import operator
-import time
+import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ragen.env.countdown import generate
 from ragen.env.countdown.arithmetic import MAX_DEPTH, ExpressionError, evaluate
 from ragen.env.countdown.config import PACKAGED_PUZZLES, CountdownEnvConfig
 from ragen.env.countdown.env import CountdownEnv
-from ragen.env.countdown.puzzles import load_puzzles
+from ragen.env.countdown.puzzles import Puzzle, load_puzzles
 from ragen.env.countdown.scoring import uses_each_once
 from ragen.env.countdown.solver import solve
 from ragen.errors import ConfigError, InputError
@@ -31,87 +30,30 @@ def env_with(numbers: list[int], target: int, tmp_path: Path, **more: Any) -> Co
     return env
 
 
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.BitAnd: operator.and_,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Invert: operator.invert,
-}
+def by_pythons_parser(text: str) -> Fraction:
+    """The value that Python's own grammar gives an expression of whole numbers; another road to the same answer."""
+    return eval(re.sub(r"\d+", r"Fraction(\g<0>)", text), {"Fraction": Fraction})
 
 
-def by_pythons_parser(text: str) -> Any:
-    """The value that Python's own grammar gives an arithmetic expression; another road to the same answer."""
-
-    def value(node: ast.AST) -> Any:
-        if isinstance(node, ast.BinOp):
-            return OPERATORS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.UnaryOp):
-            return OPERATORS[type(node.op)](value(node.operand))
-        assert isinstance(node, ast.Constant)
-        return node.value
-
-    return value(ast.parse(text.lstrip(" \t"), mode="eval").body)
-
-
-NUMBERS = st.sampled_from(["0", "1", "2", "7", "12", "3.5", ".5", "4.", "1e2", "1_0", "07", "0x1f", "00", "1__0", "5_"])
-BLANKS = st.sampled_from(["", "", " ", "\t", "  ", "\n", " # so\n"])
-
-
-OPERATOR_SIGNS = ("+", "-", "*", "/", "//", "%", "&", "|", "^", ">>")
+BLANKS = st.sampled_from(["", "", " ", "\t"])
 
 
 def combined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    binary = st.tuples(parts, BLANKS, st.sampled_from(OPERATOR_SIGNS), BLANKS, parts).map("".join)
-    unary = st.tuples(st.sampled_from("+-~"), parts).map("".join)
-    power = st.tuples(parts, st.sampled_from(["**", " ** "]), st.sampled_from(["2", "-1", "0.5", "(1 - 2)"])).map(
-        "".join
-    )
-    return binary | unary | power | parts.map(lambda part: f"({part})")
+    binary = st.tuples(parts, BLANKS, st.sampled_from("+-*/"), BLANKS, parts).map("".join)
+    signed = st.tuples(st.sampled_from("+-"), parts).map("".join)
+    return binary | signed | parts.map(lambda part: f"({part})")
 
 
-@settings(deadline=None, max_examples=400)
-@given(st.recursive(NUMBERS, combined, max_leaves=8), st.sampled_from(["", "\n", " ", "\n# done"]))
-def test_an_expression_has_the_value_that_python_gives_it_or_none_where_python_has_none(text: str, end: str) -> None:
+@settings(deadline=None, max_examples=200)
+@given(st.recursive(st.sampled_from(["0", "1", "2", "7", "12", "101"]), combined, max_leaves=8))
+def test_an_expression_has_pythons_value_as_a_fraction(text: str) -> None:
     try:
-        expected = by_pythons_parser(text + end)
-    except (SyntaxError, ArithmeticError, TypeError, ValueError):
+        expected = by_pythons_parser(text)
+    except ZeroDivisionError:
         with pytest.raises(ExpressionError):
-            evaluate(text + end)
+            evaluate(text)
         return
-    ours = evaluate(text + end)
-    assert type(ours) is type(expected)
-    assert ours == expected or ours != ours
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("2 + 3 * 4", 14),
-        ("-2 ** 2", -4),
-        ("2 ** 3 ** 2", 512),
-        ("2 ** -1", 0.5),
-        ("7 // -2", -4),
-        ("7 % -3", -2),
-        ("1 / 3", 1 / 3),
-        ("(1 +\n 2) # three", 3),
-        ("6 ^ 3", 5),
-        ("1_000", 1000),
-        ("(-8) ** (1 / 3)", (-8) ** (1 / 3)),
-    ],
-)
-def test_the_value_is_pythons(text: str, value: complex) -> None:
-    assert evaluate(text) == value
+    assert evaluate(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,41 +63,52 @@ def test_the_value_is_pythons(text: str, value: complex) -> None:
         "()",
         "1 +",
         "1 2",
-        "1 +\n2",
-        "\n 1",
         "07",
         "1 = 1",
         "1 == 1",
-        "1 and 2",
         "True",
         "x",
         "abs(1)",
         "(1).real",
         "[1][0]",
-        "1 if 2 else 3",
         "'1'",
         "1 / 0",
-        "1.5 | 2",
+        "1.5",
+        "1.",
+        ".5",
+        "1e3",
+        "1_0",
+        "0x1f",
+        "1j",
+        "1 // 1",
+        "2 ** 3",
+        "3 % 2",
+        "3 | 4",
+        "3 << 4",
+        "~3",
+        "3 # 4",
+        "3, 4",
+        "3 if 4 else 5",
+        "(3 := 4)",
         "１ + ２",
+        "٣",
+        "2²",
         "2 × 3",
+        "2 − 1",
+        "1\u00a0+ 1",
         "1\0",
         "__import__('os').system('echo')",
-        "(lambda: 1)()",
-        "9 ** 9 ** 9",
-        "1 << 10 ** 9",
-        "1 << -1",
-        "2.0 ** 99999",
         "(" * 100_000,
         "-" * 9_000 + "1",
         "(" * 9_000 + "1" + ")" * 9_000,
         "1" * 9_000,
+        "99999999*" * 1_000 + "1",
+        "+".join(f"1/{number}" for number in range(1, 1_500)),
     ],
 )
-def test_whatever_is_no_expression_is_refused_at_once(text: str) -> None:
-    start = time.process_time()
+def test_whatever_is_no_expression_of_whole_numbers_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError):
         evaluate(text)
-    assert time.process_time() - start < 0.5, "it takes well under a millisecond; what this catches takes minutes"
 
 
 def test_nesting_is_allowed_as_deep_as_a_person_would() -> None:
@@ -175,6 +128,9 @@ def test_nesting_is_allowed_as_deep_as_a_person_would() -> None:
         ("the sum of 3, 5 and 8", 0.1),
         ("３+５+８", 0.1),
         ("3 + 5 + 08", 0.1),
+        ("8 - -5 + 3", 1),
+        ("8 + 5 + 3 # well", 0.1),
+        ("8 * 5 - 3 # 16", 0),
         ("", 0),
     ],
 )
@@ -184,6 +140,30 @@ def test_an_answer_scores_by_its_numbers_and_its_value(answer: str, reward: floa
     assert (got, type(got), done) == (reward, type(reward), True)
     assert text == f"Your answer get {reward} points." == env.render()
     assert info == {"action_is_effective": reward > 0, "action_is_valid": True, "success": reward == 1}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "target", "answer"),
+    [
+        ([1, 81, 1, 1], 81, "81*1"),
+        ([7, 2], 3, "7/2"),
+        ([3, 4, 5], 12, "3*4 # 5"),
+        ([3, 4, 5], 17, "3.4*5"),
+        ([3, 4, 5], 39, "3_4+5"),
+        ([3, 4], 30000, "3e4"),
+        ([7, 2], 3, "7//2"),
+        ([7, 4], 3, "7%4"),
+        ([2, 5], 32, "2**5"),
+        ([3, 4], 48, "3<<4"),
+        ([1, 1_000_000], 0, "1/1000000"),
+        ([3, 4], 3, "3, 4"),
+    ],
+)
+def test_what_the_instruction_does_not_allow_is_no_solution(numbers: list[int], target: int, answer: str) -> None:
+    env = CountdownEnv()
+    env.reset(0)
+    env.puzzle = Puzzle(tuple(numbers), target)
+    assert not env.step(answer)[3]["success"]
 
 
 def test_the_scores_can_be_set(tmp_path: Path) -> None:

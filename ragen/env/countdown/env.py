@@ -1,7 +1,8 @@
 """Countdown: one answer, an arithmetic expression that uses each number once and has the target as its value.
 
-The rules are RAGEN's, but the expression is parsed (see :mod:`ragen.env.countdown.arithmetic`) instead of passed to
-``eval``, with the same scores for every arithmetic expression.
+The rules are RAGEN's, but only an expression of the given numbers, ``+ - * /``, parentheses and signs is right, and its
+value is exact (see :mod:`ragen.env.countdown.arithmetic`). RAGEN passes any text to ``eval``, whose comments, powers,
+decimals and roundings make wrong answers right.
 """
 
 from __future__ import annotations

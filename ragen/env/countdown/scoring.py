@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from ragen.env.countdown.arithmetic import MAX_LENGTH, ExpressionError, evaluate
 
 _DIGITS = re.compile(r"\d+")
-_TOLERANCE = 1e-5
 
 
 def uses_each_once(text: str, numbers: Iterable[int]) -> bool:
@@ -29,8 +28,8 @@ def uses_each_once(text: str, numbers: Iterable[int]) -> bool:
 
 
 def reaches(text: str, target: int) -> bool:
-    """Whether a text is an arithmetic expression with this value, to a hundred-thousandth."""
+    """Whether a text is an arithmetic expression with exactly this value."""
     try:
-        return abs(evaluate(text) - target) < _TOLERANCE
-    except (ExpressionError, OverflowError):
+        return evaluate(text) == target
+    except ExpressionError:
         return False

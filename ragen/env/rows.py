@@ -9,6 +9,7 @@ Parquet files need ``pyarrow`` and hub names need ``datasets``; each is imported
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -51,6 +52,14 @@ class RowSource:
     def error(self, problem: str) -> ConfigError:
         """An error about this source."""
         return ConfigError(f"{self.env_type}: env_config key {self.key}={self.location!r}: {problem}")
+
+
+VAL_SHARE = 5  # one problem in this many is for validation
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a problem is for validation, and not for training: decided by its text alone."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % VAL_SHARE == 0
 
 
 def check_source(source: RowSource) -> None:

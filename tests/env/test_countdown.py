@@ -181,9 +181,10 @@ def test_long_runs_of_digits_are_not_the_numbers(text: str) -> None:
 def test_the_packaged_puzzles_are_those_the_generator_makes_and_all_have_a_solution() -> None:
     assert PACKAGED_PUZZLES.read_text() == "".join(f"{line}\n" for line in generate.lines())
     env = CountdownEnv()
-    assert len(env._puzzles()) == generate.COUNT
-    for seed in range(generate.COUNT):
-        env.reset(seed)
+    counts = {mode: len(env._puzzles(mode)) for mode in ("train", "val")}
+    assert sum(counts.values()) == generate.COUNT
+    for mode, seed in ((mode, seed) for mode, count in counts.items() for seed in range(count)):
+        env.reset(seed, mode)
         answer = solve(list(env.puzzle.numbers), env.puzzle.target)
         assert answer is not None
         assert env.step(answer)[1] == 1

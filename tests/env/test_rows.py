@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ragen.env import resolve_env
 from ragen.env.rows import RowSource, load_rows
 from ragen.errors import ConfigError
 
@@ -154,3 +155,16 @@ def test_the_packaged_data_need_neither_pyarrow_nor_datasets() -> None:
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("env_type", ["countdown", "metamathqa", "search"])
+def test_training_and_validation_share_no_packaged_problem(env_type: str) -> None:
+    env_class, config_class = resolve_env(env_type)
+    env = env_class(config_class())
+    shown: dict[str, set[str]] = {}
+    for mode in ("train", "val"):
+        env.reset(seed=0, mode=mode)
+        shown[mode] = {env.reset(seed=seed, mode=mode) for seed in range(1500)}
+    env.close()
+    assert not shown["train"] & shown["val"]
+    assert len(shown["val"]) > 50

@@ -20,7 +20,9 @@ class CountdownEnvConfig:
 
     Attributes:
         train_path: A ``.parquet``, ``.jsonl`` or ``.json`` file of rows ``{nums, target}``, a directory of such files,
-            or a data set's name on the Hugging Face hub; None uses the puzzles of the package.
+            or a data set's name on the Hugging Face hub; None uses the puzzles of the package, one in
+            five of them for validation alone. Training and validation count through the same rows of any other data
+            set, as in RAGEN, so name another one for the tag to validate.
         max_instances: Number of rows to read, from the first; those that plus and minus cannot solve are dropped.
         score: Reward of a right answer.
         format_score: Reward of a wrong answer that uses each number once.

@@ -42,12 +42,18 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         self.index: int | None = None
         self._puzzles()
 
-    def _puzzles(self) -> tuple[Puzzle, ...]:
-        return load_puzzles(self._source, self.config.max_instances)  # not kept here: a copy must be small when pickled
+    def _puzzles(self, mode: str | None = None) -> tuple[Puzzle, ...]:
+        part = "" if self.config.train_path is not None else "train" if mode in (None, "train") else "val"
+        return load_puzzles(
+            self._source, self.config.max_instances, part
+        )  # not kept here: a copy must be small when pickled
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Take the puzzle at the index ``seed``, modulo their number; see :meth:`BaseEnv.reset`."""
-        puzzles = self._puzzles()
+        """Take the puzzle at the index ``seed``, modulo their number; see :meth:`BaseEnv.reset`.
+
+        Of the package's puzzles, training and validation have their own.
+        """
+        puzzles = self._puzzles(mode)
         self.index = checked_seed("countdown", seed, limit=None) % len(puzzles)
         self.puzzle = puzzles[self.index]
         self.observation = f"Target: {self.puzzle.target}, nums: {list(self.puzzle.numbers)}"

@@ -21,7 +21,9 @@ class MetaMathQAEnvConfig:
     Attributes:
         dataset_path: A ``.parquet``, ``.jsonl`` or ``.json`` file of rows ``{query, response}``, a directory of such
             files, or a data set's name on the Hugging Face hub, such as ``meta-math/MetaMathQA``; None uses the
-            problems of the package.
+            problems of the package, one in five of them for validation alone. Training and validation draw from the
+            same rows of any other data set, as in RAGEN, so name another one, or another split, for the tag to
+            validate.
         cache_dir: Cache directory for hub data sets; None for the default of ``datasets``.
         split: The split of a directory or hub data set.
         render_mode: ``"text"``.

@@ -14,7 +14,7 @@ from typing import Any
 from ragen.env.base import BaseLanguageBasedEnv, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.metamathqa.config import MetaMathQAEnvConfig
-from ragen.env.rows import Row, load_rows
+from ragen.env.rows import Row, is_held_out, load_rows
 from ragen.env.text import TextObservation
 
 READ_LIMIT = 10_000
@@ -67,10 +67,16 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         return load_rows(self._source)  # not kept here: a copy must be small when pickled
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw a problem; see :meth:`BaseEnv.reset`."""
+        """Draw a problem; see :meth:`BaseEnv.reset`.
+
+        Of the package's problems, training and validation have their own.
+        """
         rng = random.Random(checked_seed("metamathqa", seed))
         problems = self._problems()
         self.index = rng.randint(0, len(problems) - 1)
+        is_validation = mode not in (None, "train")
+        while self.config.dataset_path is None and is_held_out(problems[self.index][0]) != is_validation:
+            self.index = rng.randint(0, len(problems) - 1)
         query, response = problems[self.index]
         self.correct_answer = gold_answer(response)
         self.attempts = 0

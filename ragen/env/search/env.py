@@ -16,11 +16,11 @@ from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
-from ragen.env.rows import RowSource, load_rows
+from ragen.env.rows import RowSource, is_held_out, load_rows
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge
 from ragen.env.search.index import Index, Placeholders, Server, hold_index
-from ragen.env.search.world import Question, World, ask, generate, is_held_out, solve
+from ragen.env.search.world import Question, World, ask, generate, solve
 from ragen.env.text import TextObservation
 from ragen.errors import ConfigError
 from ragen.resources import Lease

@@ -15,11 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from ragen.env.rows import is_held_out
 from ragen.errors import ConfigError
 
 MOST_HOPS = 4
-VAL_SHARE = 5
-"""One question in this many, by a hash of its text, is reserved for validation."""
 
 
 class Passage(NamedTuple):
@@ -263,11 +262,6 @@ def ask(world: World, seed: int, split: str, hops: Sequence[int]) -> Question:
             if is_held_out(text) == (split != "train"):
                 return Question(text, (value,))
     raise ConfigError(f"search: the world has no question of {list(hops)} hops for the split {split!r}; add entities.")
-
-
-def is_held_out(question: str) -> bool:
-    """Whether a question is reserved for validation."""
-    return hashlib.sha256(question.encode("utf-8", "surrogatepass")).digest()[0] % VAL_SHARE == 0
 
 
 # Reading

@@ -37,8 +37,8 @@ _UNSEEDED = (
     "are no groups: draw everything from a generator that reset() seeds."
 )
 _SILENT = (
-    f"an episode of type %r (tag %r) is over, and its last info has none of {', '.join(SUCCESS_KEYS)}: no success is "
-    "counted for this type; return info['success']."
+    f"an episode of type %r (tag %r) is over, and its last info has none of {', '.join(SUCCESS_KEYS)}, so it counts as "
+    "no success: return info['success']."
 )
 
 

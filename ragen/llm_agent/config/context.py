@@ -41,6 +41,7 @@ from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
 from ragen.settings import key, plain, read, refused, setting, texts
+from ragen.validity import MASK, POLICIES, POLICY_KEY
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")
 SAMPLED, TEXT = TRAINING_TOKENS = ("sampled", "text")
@@ -76,6 +77,7 @@ class ContextSettings:
         response_length: Maximum number of tokens of one reply; None if unknown.
         max_model_len: Maximum number of tokens of a context with its reply; None for no limit.
         template_kwargs: Passed to the chat template.
+        failed_trajectories: What has no weight if an environment failed; see :mod:`ragen.validity`.
     """
 
     SECTION: ClassVar[str] = "agent_proxy"
@@ -94,6 +96,7 @@ class ContextSettings:
     response_length: int | None = key(None, RESPONSE_LENGTH)
     max_model_len: int | None = key(None, MAX_MODEL_LEN)
     template_kwargs: dict[str, Any] = key({}, "data.apply_chat_template_kwargs")
+    failed_trajectories: str = key(MASK, POLICY_KEY, allowed=POLICIES)
 
     @classmethod
     def read(cls, config: Any) -> ContextSettings:

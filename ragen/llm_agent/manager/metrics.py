@@ -13,6 +13,7 @@ from ragen.llm_agent.config.generation import DEFAULTS, Generation
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.statistics import mean_pass_at_k
+from ragen.validity import is_valid
 
 _SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
 
@@ -99,10 +100,10 @@ def _largest(grid: Any) -> int | None:
 def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:
     """``pass@k``, k being the size of a group: of whole groups alone, since a part says nothing of k episodes.
 
-    Branches are no members of a group, and have none.
+    Branches and trajectories whose environment failed are no members of a group, and have none.
     """
     groups: dict[int, list[float]] = {}
-    members = [cache for cache in caches if "parent" not in cache]
+    members = [cache for cache in caches if "parent" not in cache and is_valid(cache)]
     for cache in members:
         groups.setdefault(cache["group_id"], []).append(cache["metrics"][f"{cache['tag']}/success"])
     for cache in members:

@@ -7,40 +7,61 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragen.llm_agent.trees.lineage import Forest
+from ragen.validity import env_error, failure_counts, is_valid
 
 
 def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int] | None = None) -> dict[str, float]:
-    """The mean of every metric over the environments of its tag.
+    """The mean of every metric over the valid trajectories of its tag, and how many failed.
 
     Args:
         rollouts: Rollout caches with ``metrics`` named ``<tag>/<metric>``.
         env_nums: Number of environments per tag; None counts them.
 
     Returns:
-        ``<tag>/<metric>``: the sum over all environments of the tag divided by their number, including those without
-        the metric; ``<tag>/non-zero/<metric>``: the mean of nonzero values, if there are any. With branches, leaves are
-        weighted by :attr:`~ragen.llm_agent.trees.lineage.Forest.weights`, so that means are comparable to those without
-        branches; ``pass@k`` excludes branches.
+        ``<tag>/<metric>``: the sum over all valid trajectories of the tag divided by their number, including those
+        without the metric; ``<tag>/non-zero/<metric>``: the mean of nonzero values, if there are any. With branches,
+        leaves are weighted by :attr:`~ragen.llm_agent.trees.lineage.Forest.weights`, so that means are comparable to
+        those without branches. ``pass@k`` is the mean over those that have it, which excludes branches and groups with
+        a failed member. If environments failed, :func:`failure_metrics`.
     """
+    valid = [rollout for rollout in rollouts if is_valid(rollout)]
     if any("parent" in rollout for rollout in rollouts):
-        return _tree_means(rollouts, Forest.of(rollouts).weights)
-    values = _values(rollouts)
-    sizes = Counter(rollout.get("tag") for rollout in rollouts)
+        return _tree_means(valid, Forest.of(rollouts).weights) | failure_metrics(rollouts)
+    values = _values(valid)
+    sizes = Counter(rollout.get("tag") for rollout in valid)
+    failed = Counter(rollout.get("tag") for rollout in rollouts) - sizes
     means = {}
     for name, found in values.items():
         tag = name.partition("/")[0]
-        size = max(sizes[tag], len(found)) if env_nums is None else env_nums.get(tag, 1)
-        means[name] = sum(found) / size
+        size = max(sizes[tag], len(found)) if env_nums is None else env_nums.get(tag, 1) - failed[tag]
+        means[name] = sum(found) / (len(found) if "/pass@" in name else size)
     for name, found in values.items():
         tag, _, metric = name.partition("/")
         if non_zero := [value for value in found if value != 0]:
             means[f"{tag}/non-zero/{metric}"] = sum(non_zero) / len(non_zero)
-    return means
+    return means | failure_metrics(rollouts)
+
+
+def failure_metrics(rollouts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """``<tag>/env_error``, the share of failed trajectories, and ``<tag>/env_error/<type>``, their number by type.
+
+    Tags without failures are left out.
+    """
+    errors: dict[str, list[str | None]] = defaultdict(list)
+    for rollout in rollouts:
+        errors[rollout.get("tag", "")].append(env_error(rollout))
+    metrics: dict[str, float] = {}
+    for tag, found in errors.items():
+        counts = failure_counts(found)
+        metrics |= {f"{tag}/env_error": sum(counts.values()) / len(found)} if counts else {}
+        metrics |= {f"{tag}/env_error/{name}": float(count) for name, count in counts.items()}
+    return metrics
 
 
 def _tree_means(rollouts: Sequence[dict[str, Any]], weights: Mapping[int, float]) -> dict[str, float]:
     """The means of :func:`mean_metrics` over weighted leaves."""
     sums: dict[str, float] = defaultdict(float)
+    counted: dict[str, float] = defaultdict(float)
     not_zero: dict[str, list[tuple[float, float]]] = defaultdict(list)
     sizes: dict[str, float] = defaultdict(float)
     for rollout in rollouts:
@@ -49,8 +70,12 @@ def _tree_means(rollouts: Sequence[dict[str, Any]], weights: Mapping[int, float]
         for name, value in rollout.get("metrics", {}).items():
             share = 1.0 if "/pass@" in name else weight
             sums[name] += share * float(value)
+            counted[name] += share
             not_zero[name] += [(share, float(value))] if value else []
-    means = {name: total / sizes[name.partition("/")[0]] for name, total in sums.items()}
+    means = {
+        name: total / (counted[name] if "/pass@" in name else sizes[name.partition("/")[0]])
+        for name, total in sums.items()
+    }
     for name, found in not_zero.items():
         tag, _, metric = name.partition("/")
         if found:
@@ -70,7 +95,8 @@ def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, floa
         ``max_tile``; each only if available.
     """
     returns = [mean for name, mean in means.items() if name.endswith("/episodic_return") and "/non-zero/" not in name]
-    tiles = [value for name, found in _values(rollouts).items() if name.endswith("/max_tile") for value in found]
+    valid = [rollout for rollout in rollouts if is_valid(rollout)]
+    tiles = [value for name, found in _values(valid).items() if name.endswith("/max_tile") for value in found]
     overall: dict[str, float] = {"charts/avg_episode_return": sum(returns) / len(returns)} if returns else {}
     return overall | ({"rollout/max_tile": int(max(tiles))} if tiles else {})
 

@@ -45,9 +45,11 @@ from ragen.llm_agent.tokens.training_rows import (
     reply_lengths,
     sampled_rows,
     scores_of,
+    signal_of,
     written_row,
 )
 from ragen.llm_agent.trees.lineage import Forest, forest_of, tree_metrics
+from ragen.validity import env_error
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -185,7 +187,8 @@ class BatchBuilder:
 
     def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
         encoded, forest = [each.encoded for each in rows], forest_of(rollouts)
-        tensors = self._tokens(encoded) | masks_of(rows, self.settings, forest)
+        signal = signal_of(rollouts, self.settings)
+        tensors = self._tokens(encoded) | masks_of(rows, self.settings, forest, signal)
         tensors |= scores_of(rows, rollouts, self.settings)
         if self.branching is not None and self.branching.advantages == TREE:
             tensors["advantages"] = advantages_of(rows, rollouts, self.settings, self.branching.by_std)
@@ -194,6 +197,7 @@ class BatchBuilder:
             tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
         objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
         objects["episode_ids"] = self._numbers(each.row.episode for each in rows)
+        objects |= self._failures([each.row for each in rows])
         metrics = {**self._metrics(rollouts), **reply_lengths(rows)}
         if self.branching is not None or forest.has_branches:
             owners = [each.row.rollout for each in rows]
@@ -244,6 +248,18 @@ class BatchBuilder:
         if any(row.is_prompt and row.left_out for row in rows):
             objects[LEFT_OUT] = object_array(row.left_out for row in rows)
         return objects | (image_objects(encoded) if self.processor is not None else {})
+
+    def _failures(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+        """``env_error``, and ``group_ids`` in which each failed trajectory is alone.
+
+        RAGEN's trainers compare the rows of equal ``group_ids``; they need not know of failures.
+        """
+        errors = [env_error(row.rollout) for row in rows]
+        groups = [
+            row.rollout.get("group_id") if error is None else -1 - row.episode
+            for row, error in zip(rows, errors, strict=True)
+        ]
+        return {"env_error": object_array(errors), "group_ids": self._numbers(groups)}
 
     def _numbers(self, values: Iterable[Any]) -> np.ndarray:
         """Ids as a column: of objects in generation 2025; in 2026, of integers if all ids are."""

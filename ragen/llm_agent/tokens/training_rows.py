@@ -33,6 +33,8 @@ from ragen.llm_agent.tokens.encoding import EncodedChat, Span
 from ragen.llm_agent.tokens.normalization import group_of, normalize
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply, raw_reply
 from ragen.llm_agent.trees.lineage import Forest, segment_advantages
+from ragen.statistics import mean
+from ragen.validity import env_error, is_valid, with_signal
 
 if TYPE_CHECKING:
     import torch
@@ -177,10 +179,36 @@ def normalized_totals(rollouts: Sequence[dict[str, Any]], settings: ContextSetti
 
 
 def normalized(totals: list[float], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
-    """The scores of rollouts, normalized according to the settings."""
-    if settings.method == "identity":
-        return totals
-    return normalize(totals, group_of(rollouts, settings.grouping), settings.method).tolist()
+    """The scores of rollouts, normalized among the valid ones according to the settings; see :func:`with_stand_ins`."""
+    found = list(totals)
+    if settings.method != "identity":
+        valid = [place for place, rollout in enumerate(rollouts) if is_valid(rollout)]
+        groups = group_of([rollouts[place] for place in valid], settings.grouping)
+        scores = normalize([totals[place] for place in valid], groups, settings.method).tolist()
+        for place, score in zip(valid, scores, strict=True):
+            found[place] = score
+    return with_stand_ins(found, rollouts)
+
+
+def with_stand_ins(scores: Sequence[float], rollouts: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Scores in which a failed trajectory has the mean of its group's valid ones, or 0 if there are none.
+
+    Trainers that take a group's scores by position then see no spread that the failure made.
+    """
+    known: dict[Any, list[float]] = {}
+    for score, rollout in zip(scores, rollouts, strict=True):
+        if is_valid(rollout):
+            known.setdefault(rollout.get("group_id"), []).append(score)
+    return [
+        score if is_valid(rollout) else mean(known.get(rollout.get("group_id"), []))
+        for score, rollout in zip(scores, rollouts, strict=True)
+    ]
+
+
+def signal_of(rollouts: Sequence[Mapping[str, Any]], settings: ContextSettings) -> list[bool]:
+    """Which trajectories are learned from; see :func:`ragen.validity.with_signal`."""
+    groups = [each.get("group_id", ("alone", place)) for place, each in enumerate(rollouts)]
+    return with_signal(groups, [env_error(each) for each in rollouts], settings.failed_trajectories).tolist()
 
 
 def trajectory_scores(rows: Sequence[TrainingRow], totals: Sequence[float]) -> list[list[TokenScore]]:
@@ -193,15 +221,25 @@ def trajectory_scores(rows: Sequence[TrainingRow], totals: Sequence[float]) -> l
     return [[(row.last, totals[row.row.episode])] for row in rows]
 
 
-def turn_scores(rows: Sequence[TrainingRow], with_penalty: bool) -> list[list[TokenScore]]:
-    """The reward of each turn with loss, at its reply's last token.
+def turn_scores(
+    rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], with_penalty: bool
+) -> list[list[TokenScore]]:
+    """The reward of each turn with loss, at its reply's last token; of a failed trajectory, its stand-in at the end.
 
     Args:
         rows: The rows.
+        rollouts: Their rollout caches.
         with_penalty: Whether to add the trajectory's penalty at its last reply. A cache has only the sum of its
             turns' penalties, so they cannot be assigned to turns.
     """
-    return [_turn_scores(row, with_penalty) for row in rows]
+    totals = [total_reward(each) + with_penalty * each.get("penalty", 0.0) for each in rollouts]
+    stand_ins = with_stand_ins(totals, rollouts)
+    return [
+        _turn_scores(row, with_penalty)
+        if is_valid(row.row.rollout)
+        else [(row.last, stand_ins[row.row.episode])] * (row.row.stop == len(played_turns(row.row.rollout)))
+        for row in rows
+    ]
 
 
 def _turn_scores(learnt: TrainingRow, with_penalty: bool) -> list[TokenScore]:
@@ -216,27 +254,36 @@ def _turn_scores(learnt: TrainingRow, with_penalty: bool) -> list[TokenScore]:
 def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> Tensors:
     """``rm_scores`` (normalized, penalty included) and ``original_rm_scores``; see :func:`.score_tensor`."""
     if settings.use_turn_scores:
-        final, original = (turn_scores(rows, penalty) for penalty in (True, False))
+        final, original = (turn_scores(rows, rollouts, penalty) for penalty in (True, False))
     else:
         final = trajectory_scores(rows, normalized_totals(rollouts, settings))
-        original = trajectory_scores(rows, [total_reward(rollout) for rollout in rollouts])
+        original = trajectory_scores(rows, with_stand_ins([total_reward(each) for each in rollouts], rollouts))
     if settings.generation.is_2026:  # its group filter uses scores with penalties
         original = final
     encoded = [each.encoded for each in rows]
     return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
 
 
-def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, forest: Forest) -> Tensors:
+def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, forest: Forest, signal: Sequence[bool]) -> Tensors:
     """``loss_mask``, without turns of which another row has the loss, and ``response_mask``, with them.
 
-    See :func:`.mask_tensor`.
+    Both are 0 for a trajectory that is not learned from. See :func:`.mask_tensor`.
+
+    Args:
+        rows: The rows.
+        settings: What the loss includes.
+        forest: The trees of the rollouts.
+        signal: Whether each trajectory is learned from.
     """
     encoded = [each.encoded for each in rows]
     own = [[span for _, span in own_replies(each, forest)] for each in rows]
     loss_mask = mask_tensor(encoded, own)
     if settings.window_mode == FULL and not settings.enable_response_mask:
         loss_mask = mask_tensor(encoded, [_own_body(chat, spans) for chat, spans in zip(encoded, own, strict=True)])
-    return {"loss_mask": loss_mask, "response_mask": mask_tensor(encoded, [chat.replies for chat in encoded])}
+    masks = {"loss_mask": loss_mask, "response_mask": mask_tensor(encoded, [chat.replies for chat in encoded])}
+    for mask in masks.values():
+        mask[[not signal[each.row.episode] for each in rows]] = 0
+    return masks
 
 
 def own_replies(row: TrainingRow, forest: Forest) -> list[tuple[int, Span]]:
@@ -268,11 +315,12 @@ def advantages_of(
         float32 ``(rows, tokens - 1)``, aligned with ``responses``; 0 elsewhere.
     """
     forest = Forest.of(rollouts)
-    scores = dict(zip((each["env_id"] for each in rollouts), normalized_totals(rollouts, settings), strict=True))
+    totals = zip(rollouts, normalized_totals(rollouts, settings), strict=True)
+    scores = {rollout["env_id"]: score for rollout, score in totals if is_valid(rollout)}
     found = segment_advantages(forest, scores, by_std)
     placed = [
         [
-            (token, found[forest.segment_of(each.row.rollout["env_id"], turn)])
+            (token, found.get(forest.segment_of(each.row.rollout["env_id"], turn), 0.0))
             for turn, span in own_replies(each, forest)
             for token in range(*span)
         ]
@@ -282,9 +330,9 @@ def advantages_of(
 
 
 def reply_lengths(rows: Sequence[TrainingRow]) -> Mapping[str, float]:
-    """The mean number of reply tokens of a row: ``response_length`` over all rows, and for each tag."""
+    """The mean number of reply tokens of a valid row: ``response_length`` over all, and for each tag."""
     lengths: dict[str, list[int]] = {}
-    for each in rows:
+    for each in (row for row in rows if is_valid(row.row.rollout)):
         lengths.setdefault(each.row.rollout["tag"], []).append(each.length)
     metrics = {f"{tag}/response_length": sum(sizes) / len(sizes) for tag, sizes in lengths.items()}
-    return metrics | {"response_length": sum(sum(sizes) for sizes in lengths.values()) / len(rows)}
+    return metrics | {"response_length": mean([size for sizes in lengths.values() for size in sizes])}

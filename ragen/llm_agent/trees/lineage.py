@@ -194,30 +194,32 @@ def segment_values(forest: Forest, scores: Mapping[int, float]) -> dict[Segment,
 
     Args:
         forest: The trees.
-        scores: The score of every leaf, by env_id.
+        scores: The score of every valid leaf, by env_id. A segment that leads to no valid leaf has no value.
     """
     starting = {(each.env_id, each.start): each for each in forest.segments}
     values: dict[Segment, float] = {}
     for each in sorted(forest.segments, key=lambda segment: -segment.start):  # children begin later
         going_on = forest.points.get(Point(each.env_id, each.stop), ()) if each.stop > each.start else ()
         parts = [starting[env_id, each.stop] for env_id in going_on]
-        answered = [values[part] for part in parts if part.stop > part.start]  # others have no reply, or were abandoned
-        values[each] = fmean(answered) if answered else scores[each.env_id]
+        # others have no reply, or were abandoned, or failed
+        answered = [values[part] for part in parts if part.stop > part.start and part in values]
+        if answered or each.env_id in scores:
+            values[each] = fmean(answered) if answered else scores[each.env_id]
     return values
 
 
 def segment_advantages(forest: Forest, scores: Mapping[int, float], by_std: bool = True) -> dict[Segment, float]:
-    """The advantage of every nonempty segment; 0 without siblings.
+    """The advantage of every nonempty segment that has a value; 0 without siblings.
 
     Args:
         forest: The trees.
-        scores: The score of every leaf, by env_id: rewards and penalty.
+        scores: The score of every valid leaf, by env_id: rewards and penalty.
         by_std: Whether to divide by the siblings' sample standard deviation.
     """
     values = segment_values(forest, scores)
     siblings: dict[Hashable, list[Segment]] = {}
     for each in forest.segments:
-        if each.stop > each.start:
+        if each.stop > each.start and each in values:
             siblings.setdefault(_beginning(forest, each), []).append(each)
     found: dict[Segment, float] = {}
     for members in siblings.values():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
 from ragen.llm_agent.filtering import BestShare, GroupFilter, LossScaling, read_filter
@@ -49,8 +48,9 @@ class FilterSettings:
 
 
 def has_variance(group: Group) -> bool:
-    """Whether a group's scores differ; true for a group of one (as in DAPO)."""
-    return len(group.members) == 1 or max(group.scores) - min(group.scores) > EPSILON
+    """Whether the scores of a group's learned members differ; true for a group of one (as in DAPO)."""
+    scores = group.scores
+    return bool(scores) and (len(group.members) == 1 or max(scores) - min(scores) > EPSILON)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Sample:
             "filter/groups_played": len(self.played),
             "filter/groups_with_variance": sum(map(has_variance, self.played)),
             "filter/groups_kept": len(self.groups),
-            "filter/in_group_std": fmean(sample_std(group.rewards) for group in self.played),
+            "filter/in_group_std": mean([sample_std(group.rewards) for group in self.played if group.learned]),
             "filter/kept_in_group_std": mean([sample_std(group.rewards) for group in self.groups]),
             **self.chosen,
         }
@@ -95,6 +95,7 @@ def sample_groups(
     """Play batches until there are enough groups with variance, or up to the maximum number of batches.
 
     As many groups as in one batch are enough; surplus groups are not kept for the next step, whose policy differs.
+    Groups in which too few environments worked give no signal, and no filter sees them.
 
     Args:
         play: Plays one batch.
@@ -108,8 +109,10 @@ def sample_groups(
         batch = list(play())
         batches += 1
         played += batch
-        useful += [group for group in batch if has_variance(group)] if settings.enable else batch
-        if len(useful) >= len(batch) or batches == settings.max_batches:
+        taught = [group for group in batch if group.learned]
+        useful += [group for group in taught if has_variance(group)] if settings.enable else taught
+        # without any signal the environments' service is down, and further batches would fail as well
+        if not settings.enable or not taught or len(useful) >= len(batch) or batches == settings.max_batches:
             break
     useful = useful[: len(batch)]
     if settings.groups.needs_entropies:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.closing import Closing
@@ -15,10 +14,13 @@ from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
 from ragen.llm_agent.config import BranchingSettings, ContextSettings
 from ragen.llm_agent.evaluation import PlayedThoughts
+from ragen.llm_agent.rollout.metrics import failure_metrics
 from ragen.llm_agent.trees import forest_of, is_branch
 from ragen.parallel import Gain
 from ragen.settings import setting
+from ragen.statistics import mean
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
+from ragen.validity import ENV_ERROR, is_valid
 
 with needs("train", "`ragen train`"):
     from transformers import PreTrainedModel
@@ -153,13 +155,13 @@ class Player(Closing):
         meta_info = {"validate": val, "compute_collapse": False}
         rollouts = self.proxy.rollout(DataProto(meta_info=meta_info), val=val)
         groups = self._groups(rollouts)
-        split = fmean(len(member.rows) > 1 for member in all_members(groups))
+        split = mean([len(member.rows) > 1 for member in all_members(groups) if member.has_signal])
         metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
         thoughts = self._thoughts(val) if with_thoughts else None
         return Played(groups, metrics, dict(self.proxy.seconds), thoughts)
 
     def _thoughts(self, val: bool) -> PlayedThoughts | None:
-        states = [state for state in self.proxy.rollout_states if not is_branch(state)]
+        states = [state for state in self.proxy.rollout_states if not is_branch(state) and is_valid(state)]
         _, ctx_manager = self.proxy.prepare(val)
         columns = ctx_manager.collapse_columns(states)
         return PlayedThoughts.of_columns(columns, [state["group_id"] for state in states]) if columns else None
@@ -167,12 +169,13 @@ class Player(Closing):
     def _groups(self, rollouts: DataProto) -> list[Group]:
         columns = rollouts.non_tensor_batch
         weights = forest_of(self.proxy.rollout_states).weights
+        own = {state["env_id"]: state["group_id"] for state in self.proxy.rollout_states}
         members: dict[Any, list[Trajectory]] = {}
         for _, places in groupby(range(len(rollouts)), key=columns["episode_ids"].__getitem__):
             found = list(places)
             member = self._trajectory(rollouts, found)
             member = replace(member, weight=weights.get(member.env_id, 1.0))
-            members.setdefault(columns["group_ids"][found[0]], []).append(member)
+            members.setdefault(own.get(member.env_id, columns["group_ids"][found[0]]), []).append(member)
         return [Group(f"{self._rollouts}/{group_id}", found) for group_id, found in members.items()]
 
     def _trajectory(self, rollouts: DataProto, places: list[int]) -> Trajectory:
@@ -180,12 +183,15 @@ class Player(Closing):
         columns = rollouts.non_tensor_batch
         rows = [self._signed(rollouts, place) for place in places]
         counted = len(rows) if self._turn_scores else 1  # otherwise each row has the whole trajectory's score
+        learned = [row for row in rows if any(row.mask)]
         return Trajectory(
             env_id=int(columns["env_ids"][places[0]]),
             tag=columns["tags"][places[0]],
             reward=self.sign * float(rollouts.batch["original_rm_scores"][places[:counted]].sum()),
             score=sum(sum(row.scores) for row in rows[:counted]),
-            rows=[row for row in rows if any(row.mask)],
+            rows=learned,
+            env_error=columns["env_error"][places[0]],
+            has_signal=bool(learned),
         )
 
     def _signed(self, rollouts: DataProto, place: int) -> TokenRow:
@@ -224,20 +230,43 @@ class Player(Closing):
 
 
 def rollout_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, float]:
-    """The metrics of environments, and success over all tags, as means over some rollouts of equal size.
+    """The metrics of environments, and success over all tags, as means over the valid trajectories of some rollouts.
 
     Args:
         played: At least one.
         tags: The tags that were played.
+
+    Returns:
+        The metrics; without a valid trajectory no ``success`` and ``reward``, but :func:`.failure_metrics`.
     """
+    everyone = [member for one in played for member in all_members(one.groups)]
+    valid = [member for member in everyone if member.env_error is None]
     names = dict.fromkeys(name for one in played for name in one.metrics if not name.startswith("tree/"))
-    means = {name: fmean(one.metrics[name] for one in played if name in one.metrics) for name in names}
-    members = [member for one in played for group in one.groups for member in group.members]
-    sizes = {f"{tag}/success": sum(member.weight for member in members if member.tag == tag) for tag in tags}
+    means = {name: _mean_of(name, played, tags) for name in names if "/env_error" not in name}
+    sizes = {tag: sum(member.weight for member in valid if member.tag == tag) for tag in tags}
     total = sum(sizes.values())
-    overall = sum(means[name] * size for name, size in sizes.items()) / total
-    reward = sum(member.weight * member.reward for member in members) / total
-    return {**means, "success": overall, "reward": reward}
+    overall = {}
+    if total:
+        overall["success"] = sum(means[f"{tag}/success"] * size for tag, size in sizes.items() if size) / total
+        overall["reward"] = sum(member.weight * member.reward for member in valid) / total
+    failed = failure_metrics([{"tag": member.tag, ENV_ERROR: member.env_error} for member in everyone])
+    return {**means, **failed, **overall}
+
+
+def _mean_of(name: str, played: Sequence[Played], tags: Sequence[str]) -> float:
+    """A metric's mean over the rollouts that have it, weighted by their valid trajectories of the metric's tag."""
+    tag = name.partition("/")[0]
+    known = [one for one in played if name in one.metrics]
+    sizes = [
+        sum(
+            member.weight
+            for member in all_members(one.groups)
+            if member.env_error is None and (member.tag == tag or tag not in tags)
+        )
+        for one in known
+    ]
+    total = sum(sizes)
+    return sum(one.metrics[name] * size for one, size in zip(known, sizes, strict=True)) / total if total else 0.0
 
 
 def tree_totals(played: Sequence[Played]) -> dict[str, float]:

@@ -25,8 +25,9 @@ from ragen.llm_agent.backends import create_tokenizer
 from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
 from ragen.llm_agent.filtering import EarlyStop
+from ragen.llm_agent.filtering.early_stop import EMPTY
 from ragen.settings import one_line
-from ragen.statistics import sample_std
+from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads
 from ragen.tracking import METRICS_FILE, Loggers, open_loggers
 from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, curve_names, draw_curve
@@ -38,6 +39,7 @@ from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import Group, Trajectory, all_members
 from ragen.training.updates import Learner
 from ragen.training.warm_up import WarmUp, demonstrations
+from ragen.validity import check_share, failures_in_words
 
 with needs("train", "`ragen train`"):
     from transformers import PreTrainedModel
@@ -72,6 +74,7 @@ def train(config: Any, quiet: bool = False) -> Outcome:
 
     Raises:
         ConfigError: The configuration is invalid; nothing was built.
+        EnvsFailedError: More than half of the trajectories failed with their environments.
         RagenError: Training failed; the newest checkpoint is unaffected.
     """
     ignored = unread(config, OF_RAGENS_TRAINER)
@@ -123,6 +126,8 @@ class TinyTrainer(Closing):
         self._early = EarlyStop.read(config)
         self._collapse = CollapseDetector(settings.collapse, settings.seed)
         self._loggers: Loggers | None = None
+        self._errors: list[str | None] = []  # of each trajectory of this process
+        self._in_vain: list[str | None] = []  # of those since something was last learned
 
     def close(self) -> None:
         """Close environments and files; may be called twice."""
@@ -149,6 +154,9 @@ class TinyTrainer(Closing):
             self._say(f"resuming after step {state['step']} of {state['phase']}")
         finished = self._warm_up(state) and self._train(state)
         self._say(self._last_words(finished))
+        if failed := failures_in_words(self._errors):
+            count = sum(error is not None for error in self._errors)
+            self._say(f"{count} of {len(self._errors)} episodes were left out, as their environments failed: {failed}")
         self._say(self.player.gain().describe())
         return Outcome(finished, settings.folder, self._validations, self._early.kind)
 
@@ -213,10 +221,14 @@ class TinyTrainer(Closing):
             metrics = self._train_step(learner)
             if self._validates(self.step):
                 found = self._validate(self.step)
-                self._early.after_validation({tag: found[f"val/{tag}/success"] for tag in self._val_tags})
+                rates = {tag: found.get(f"val/{tag}/success") for tag in self._val_tags}
+                self._early.after_validation({tag: rate for tag, rate in rates.items() if rate is not None})
                 metrics |= found
             metrics |= self._early.metrics
             self._record(TRAIN, self.step, metrics)
+            check_share(self._errors)
+            if self._early.kind == EMPTY:
+                check_share(self._in_vain)
             if self._saves(self.step, settings.steps):
                 self._save(TRAIN, self.step, learner)
         self._export()
@@ -235,7 +247,11 @@ class TinyTrainer(Closing):
         metrics |= tree_totals(batches) | sample.metrics() | collapse
         metrics |= self._update(learner, sample)
         self.step += 1
-        self._early.after_step(fmean(sample_std(group.scores) for group in sample.played), len(sample.groups))
+        spreads = [sample_std(group.scores) for group in sample.played if group.learned]
+        self._early.after_step(mean(spreads), len(sample.groups))
+        errors = [member.env_error for member in all_members(sample.played)]
+        self._errors += errors
+        self._in_vain = [] if sample.groups else self._in_vain + errors
         times = {"rollout": played - start, "update": time.perf_counter() - learning}
         if collapse:
             times["collapse"] = learning - played
@@ -273,12 +289,17 @@ class TinyTrainer(Closing):
 
     def _validate(self, step: int) -> dict[str, float]:
         played = self.player.play(val=True)
+        errors = [member.env_error for member in all_members(played.groups)]
+        self._errors += errors
         metrics = {f"val/{name}": value for name, value in rollout_metrics([played], self._val_tags).items()}
         self._validations[step] = metrics
         rates = {name: metrics[name] for name in curve_names([metrics], "val/")[1:]}
         details = ", ".join(f"{name.split('/')[1]} {rate:.3f}" for name, rate in rates.items())
-        success, reward = metrics["val/success"], metrics["val/reward"]
-        self._say(f"step {step:4d}: success {success:.3f} ({details}), reward {reward:+z.3f}")
+        judged = "no episode could be judged"
+        if "val/success" in metrics:
+            judged = f"success {metrics['val/success']:.3f} ({details}), reward {metrics['val/reward']:+z.3f}"
+        failed = failures_in_words(errors)
+        self._say(f"step {step:4d}: {judged}{f'; environments failed: {failed}' if failed else ''}")
         return metrics
 
     def _validates(self, step: int) -> bool:

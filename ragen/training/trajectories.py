@@ -59,6 +59,8 @@ class Trajectory:
         rows: Its tokens. One row, or several if prompts did not contain earlier replies token by token.
         weight: Its weight in means: 1, or its fraction of its tree.
         entropy: The mean token entropy in nats, averaged over its rows; None if not requested.
+        env_error: Why its environment failed; None if it did not.
+        has_signal: Whether it is learned from; if not, it has no rows. See :mod:`ragen.validity`.
     """
 
     env_id: int
@@ -68,39 +70,46 @@ class Trajectory:
     rows: list[TokenRow] = field(default_factory=list)
     weight: float = 1.0
     entropy: float | None = None
+    env_error: str | None = None
+    has_signal: bool = True
 
 
 @dataclass(frozen=True)
 class Group:
-    """Trajectories with the same initial state.
+    """Trajectories with the same initial state. Its figures are those of the members that are learned from.
 
     Attributes:
         uid: A unique id.
-        members: The trajectories.
+        members: The trajectories, with those that are not learned from.
     """
 
     uid: str
     members: list[Trajectory]
 
     @property
+    def learned(self) -> list[Trajectory]:
+        """The members that are learned from; none or at least two, unless the group has a single member by design."""
+        return [member for member in self.members if member.has_signal]
+
+    @property
     def scores(self) -> list[float]:
-        """The scores of its members."""
-        return [member.score for member in self.members]
+        """Their scores."""
+        return [member.score for member in self.learned]
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards of its members."""
-        return [member.reward for member in self.members]
+        """Their rewards."""
+        return [member.reward for member in self.learned]
 
     @property
     def lengths(self) -> list[int]:
-        """The number of sampled tokens of each member."""
-        return [sum(sum(row.mask) for row in member.rows) for member in self.members]
+        """Their numbers of sampled tokens."""
+        return [sum(sum(row.mask) for row in member.rows) for member in self.learned]
 
     @property
     def entropies(self) -> list[float]:
-        """The entropies of its members, if known."""
-        return [member.entropy for member in self.members if member.entropy is not None]
+        """Their entropies, if known."""
+        return [member.entropy for member in self.learned if member.entropy is not None]
 
 
 def all_members(groups: Iterable[Group]) -> list[Trajectory]:

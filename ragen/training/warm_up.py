@@ -20,6 +20,7 @@ from ragen.training.log_probs import log_probs_and_entropies
 from ragen.training.settings import WarmUpSettings
 from ragen.training.training_batch import batch_of_rows
 from ragen.training.trajectories import TokenRow
+from ragen.validity import check_share, env_error
 
 with needs("train", "`ragen train`"):
     import torch
@@ -35,12 +36,16 @@ def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> lis
         config: The whole configuration.
         tokenizer: The model's.
         settings: Their number and quality.
+
+    Raises:
+        EnvsFailedError: More than half of them failed with their environments.
     """
     from verl import DataProto
 
     config = demonstration_config(config, settings)
     with LLMAgentProxy(config, ScriptedBackend.from_config(config, tokenizer), tokenizer) as proxy:
         rollouts = proxy.rollout(DataProto(meta_info={}))
+    check_share([env_error(state) for state in proxy.rollout_states])
     rows = [TokenRow.formulated(rollouts, place) for place in range(len(rollouts))]
     return [row for row in rows if any(row.mask)]
 

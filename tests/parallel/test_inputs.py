@@ -70,6 +70,7 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager.startup_timeout", float("inf"), "number"),
     ("es_manager.on_env_failure", "ignore", "'fallback', 'truncate', 'raise'"),
     ("es_manager.max_restarts", -1, "at least 0"),
+    ("es_manager.failed_trajectories", "keep", "'mask', 'drop_group'"),
     ("es_manager.start_method", "thread", "'forkserver', 'spawn'"),
     ("es_manager.backend", "thread", "'process', 'executor'"),
     ("es_manager.bakend", "process", "Did you mean 'es_manager.backend'"),

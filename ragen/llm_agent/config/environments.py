@@ -29,6 +29,7 @@ from ragen.parallel.settings import (
     names_own_kind,
 )
 from ragen.settings import choice, count, number, plain, refused, seconds, setting, texts
+from ragen.validity import read_policy
 from ragen.statistics import ALL
 
 log = logging.getLogger(__name__)
@@ -215,6 +216,7 @@ def _check_manager_keys(config: Any) -> None:
         *sorted(settings),
         "use_multiprocessing",
         "format_penalty",
+        "failed_trajectories",
         "crash_report_dir",
         "env_state_hash",
         "train",
@@ -228,6 +230,7 @@ def _check_manager_keys(config: Any) -> None:
         }
     for section, keys in known.items():
         _check_keys(config, section, keys, dict.fromkeys(top, "es_manager"))
+    read_policy(config)
 
 
 def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> None:

@@ -96,7 +96,7 @@ def a_group(name, *entropies):
 def test_groups_are_chosen_by_how_uncertain_the_model_was(metric, kept):
     known = {"a": a_group("a", 0.1, 0.9), "b": a_group("b", 0.8, 0.9), "c": a_group("c", 0.2, 0.3)}
     settings = FilterSettings(groups=GroupFilter(1, "top_k_abs", metric=metric))
-    played = [Group(name, []) for name in known]
+    played = [a_group(name, None, None) for name in known]
     sample = sample_groups(lambda: played, settings, lambda groups: [known[group.uid] for group in groups])
     assert [group.uid for group in sample.groups] == kept
     assert sample.chosen["rollout/in_group_entropy_max"] == pytest.approx((0.9 + 0.9 + 0.3) / 3)

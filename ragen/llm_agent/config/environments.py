@@ -29,8 +29,8 @@ from ragen.parallel.settings import (
     names_own_kind,
 )
 from ragen.settings import choice, count, number, plain, refused, seconds, setting, texts
-from ragen.validity import read_policy
 from ragen.statistics import ALL
+from ragen.validity import read_policy
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module, resources
 from pathlib import Path
@@ -470,13 +470,19 @@ def override_key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
+def load_settings(
+    kind: type[T],
+    path: Path,
+    overrides: Sequence[str] = (),
+    translated: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+) -> T:
     """Settings from a YAML file that holds only them; see :func:`settings_of`.
 
     Args:
         kind: The dataclass.
         path: The file.
         overrides: ``key=value``, keys dotted.
+        translated: Applied to the whole configuration first.
 
     Raises:
         ConfigError: There is no such key, or a value is invalid.
@@ -487,7 +493,8 @@ def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T
         if "=" not in override:
             raise ConfigError(f"{override!r}: expected key=value.")
     merged = OmegaConf.merge(OmegaConf.load(path), OmegaConf.from_dotlist(list(overrides)))
-    return settings_of(kind, OmegaConf.to_container(merged, resolve=True))
+    plain: Any = OmegaConf.to_container(merged, resolve=True)
+    return settings_of(kind, translated(plain))
 
 
 def settings_of(kind: type[T], config: Any, at: str = "") -> T:

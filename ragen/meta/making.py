@@ -63,7 +63,7 @@ def make_env(
     """An environment in which several episodes of one task form a single episode.
 
     Args:
-        env_id: A name that gymnasium knows, such as ``ragen/PointRobot-v0``.
+        env_id: A name that gymnasium knows, such as ``ragen/PointRobot-v0``; ``ragen/`` may be omitted.
         episodes_per_task: Number of inner episodes.
         seed: Seed of its tasks, and of its own generator at the first reset.
         oracle: Whether observations contain the task.
@@ -119,6 +119,8 @@ def make_parallel_env(
 def _maker(
     env_id: str, episodes_per_task: int, seed: int | None, oracle: bool, start: Start, kwargs: Mapping[str, Any]
 ) -> EnvMaker:
+    if env_id not in gym.registry and f"ragen/{env_id}" in gym.registry:
+        env_id = f"ragen/{env_id}"
     try:
         spec = gym.spec(env_id)
     except gym.error.Error as error:

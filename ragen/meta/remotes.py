@@ -6,6 +6,7 @@ first command of each, with one exchange for resets and one for steps, until the
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -55,11 +56,17 @@ class Remote:
 
     def __init__(self, manager: Copies, env_idx: int) -> None:
         """Connect to a copy."""
-        self._manager = manager
+        self._refer = weakref.ref(manager)  # no cycle: `del manager` ends its workers at once
         self._env_idx = env_idx
         self.waiting: deque[Command] = deque()
         self.answers: deque[Command | RagenError] = deque()
         self.closed = False
+
+    @property
+    def _manager(self) -> Copies:
+        if (manager := self._refer()) is None:
+            raise StateError(f"remote {self._env_idx} is closed: its manager was deleted.")
+        return manager
 
     def send(self, message: Command) -> None:
         """Queue a command.
@@ -115,20 +122,23 @@ class FirstEnv:
 
     def __init__(self, manager: Copies) -> None:
         """Create a proxy for a manager's first copy."""
-        self._manager = manager
+        self._refer = weakref.ref(manager)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if (manager := self._refer()) is None:
+            raise StateError("the manager of this environment was deleted.")
         try:
-            return self._manager.get_attr(name)
+            return manager.get_attr(name)
         except RagenError as error:
             if isinstance(error.__cause__, AttributeError):
                 raise AttributeError(f"the environment has no attribute {name!r}") from error
             raise
 
     def __repr__(self) -> str:
-        return f"<env 0 of {self._manager.num_envs}, without its wrappers>"
+        manager = self._refer()
+        return f"<env 0 of {manager.num_envs if manager else 'a deleted manager'}, without its wrappers>"
 
 
 @holds_interrupts

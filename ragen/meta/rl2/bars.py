@@ -89,9 +89,12 @@ def regret(rollouts: Sequence[Rollout]) -> float:
 
 
 def episode_returns(rollouts: Sequence[Rollout], episodes: int) -> list[float]:
-    """Mean return of each inner episode, all of one length."""
-    rewards = np.array([each.rewards for each in rollouts])
-    return [float(part.sum(1).mean()) for part in np.array_split(rewards, episodes, axis=1)]
+    """Mean return of each inner episode, whose end is the last number of observations; 0 where it was not reached."""
+    returns = np.zeros((len(rollouts), episodes))
+    for row, each in zip(returns, rollouts, strict=True):
+        ends = np.array([seen[-1] for seen in each.observations[:-1]]) if episodes > 1 else np.zeros(len(each))
+        np.add.at(row, np.cumsum(ends).astype(int), each.rewards)  # the flag of a step belongs to what follows it
+    return [float(mean) for mean in returns.mean(0)]
 
 
 Measure = Callable[[Sequence[Rollout]], float]

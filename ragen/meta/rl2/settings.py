@@ -162,6 +162,17 @@ class RunSettings:
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
 
 
+VARIBAD_KEYS = {
+    "env.env_name": "env.id",
+    "env.max_rollouts_per_task": "env.episodes_per_task",
+    "env.num_train_tasks": "env.n_tasks",
+    "env.num_eval_tasks": "eval_tasks",
+    "env.num_parallel_workers": "engine.num_envs",
+    "train.num_rollouts_per_iter": "rollouts",
+}
+"""Keys of variBAD's line of code (pomdp-baselines and its forks), with ours; ``env.env_type: meta`` says nothing more."""
+
+
 def config_names() -> list[str]:
     """The names of the available configurations."""
     return sorted(path.stem for path in _folder().glob("*.yaml"))
@@ -175,16 +186,39 @@ def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
     """A configuration by its name.
 
     Args:
-        name: One of :func:`config_names`.
+        name: One of :func:`config_names`, or the path of a YAML file, which may have the keys of :data:`VARIBAD_KEYS`.
         overrides: ``key=value``, keys dotted.
 
     Raises:
         ConfigError: There is no such file or key, or a value is invalid.
     """
-    path = _folder() / f"{name.removesuffix('.yaml')}.yaml"
+    path = Path(name)
+    if path.suffix != ".yaml" or not path.is_file():
+        path = _folder() / f"{name.removesuffix('.yaml')}.yaml"
     if not path.is_file():
         raise ConfigError(f"no configuration {name!r} in {_folder()}; there are: {', '.join(config_names())}.")
-    loaded = settings.load_settings(RunSettings, path, overrides)
+    loaded = settings.load_settings(RunSettings, path, overrides, _translated)
     if loaded.output_dir is None:
         loaded = dataclasses.replace(loaded, output_dir=str(new_folder(f"outputs/meta/{path.stem}")))
     return loaded
+
+
+def _translated(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with our keys in the place of variBAD's."""
+    flat = {
+        f"{section}.{key}" if isinstance(values, dict) else section: value
+        for section, values in config.items()
+        for key, value in (values.items() if isinstance(values, dict) else [("", values)])
+    }
+    if flat.get("env.env_type") == "meta":
+        del flat["env.env_type"]
+    found: dict[str, Any] = {}
+    for key, value in flat.items():
+        *sections, name = VARIBAD_KEYS.get(key, key).split(".")
+        place = found
+        for section in sections:
+            place = place.setdefault(section, {})
+        if name in place:
+            raise ConfigError(f"{key} and {VARIBAD_KEYS.get(key, key)} are the same key; give one of them.")
+        place[name] = value
+    return found

@@ -1,4 +1,4 @@
-"""A YAML file with the keys of variBAD's line of code trains as it is, and `del` ends workers at once."""
+"""A YAML file with the keys of pomdp-baselines trains as it is, and `del` ends workers at once."""
 
 import gc
 
@@ -23,7 +23,7 @@ train:
 """
 
 
-def test_the_keys_of_variBAD_are_read(tmp_path):
+def test_the_keys_of_pomdp_baselines_are_read(tmp_path):
     from ragen.meta.rl2.settings import load_settings
 
     path = tmp_path / "ant.yaml"

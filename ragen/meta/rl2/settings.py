@@ -162,7 +162,7 @@ class RunSettings:
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
 
 
-VARIBAD_KEYS = {
+POMDP_BASELINES_KEYS = {
     "env.env_name": "env.id",
     "env.max_rollouts_per_task": "env.episodes_per_task",
     "env.num_train_tasks": "env.n_tasks",
@@ -170,7 +170,7 @@ VARIBAD_KEYS = {
     "env.num_parallel_workers": "engine.num_envs",
     "train.num_rollouts_per_iter": "rollouts",
 }
-"""Keys of variBAD's line of code (pomdp-baselines and its forks), with ours; ``env.env_type: meta`` says nothing more."""
+"""Keys of pomdp-baselines and its forks, with ours in their place; ``env.env_type: meta`` says nothing more."""
 
 
 def config_names() -> list[str]:
@@ -186,7 +186,7 @@ def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
     """A configuration by its name.
 
     Args:
-        name: One of :func:`config_names`, or the path of a YAML file, which may have the keys of :data:`VARIBAD_KEYS`.
+        name: One of :func:`config_names`, or the path of a YAML file, which may have the keys of :data:`POMDP_BASELINES_KEYS`.
         overrides: ``key=value``, keys dotted.
 
     Raises:
@@ -204,21 +204,23 @@ def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
 
 
 def _translated(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with our keys in the place of variBAD's."""
+    """A configuration with our keys in the place of pomdp-baselines'."""
     flat = {
-        f"{section}.{key}" if isinstance(values, dict) else section: value
+        f"{section}.{name}" if isinstance(values, dict) else section: value
         for section, values in config.items()
-        for key, value in (values.items() if isinstance(values, dict) else [("", values)])
+        for name, value in (values.items() if isinstance(values, dict) else [("", values)])
     }
     if flat.get("env.env_type") == "meta":
         del flat["env.env_type"]
     found: dict[str, Any] = {}
-    for key, value in flat.items():
-        *sections, name = VARIBAD_KEYS.get(key, key).split(".")
+    for given, value in flat.items():
+        *sections, name = POMDP_BASELINES_KEYS.get(given, given).split(".")
         place = found
         for section in sections:
             place = place.setdefault(section, {})
         if name in place:
-            raise ConfigError(f"{key} and {VARIBAD_KEYS.get(key, key)} are the same key; give one of them.")
+            raise ConfigError(
+                f"{given} and {POMDP_BASELINES_KEYS.get(given, given)} are the same key; give one of them."
+            )
         place[name] = value
     return found

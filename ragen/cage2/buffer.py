@@ -9,6 +9,31 @@ import numpy as np
 from ragen.errors import InputError, StateError
 
 
+class ChosenActions(np.ndarray):
+    """Actions ``(n,)`` as an agent chose them, with all that it learns from; arrays derived from it are plain actions.
+
+    Attributes:
+        agent: The agent; None for a derived array, as for the other attributes.
+        states: The states in which they were chosen: ``(n, d)``.
+        log_probs: Their log-probabilities: ``(n,)``.
+        values: The critic's values of the states: ``(n,)``.
+    """
+
+    agent: Any = None
+    states: np.ndarray | None = None
+    log_probs: np.ndarray | None = None
+    values: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls, agent: Any, states: np.ndarray, actions: np.ndarray, log_probs: np.ndarray, values: np.ndarray
+    ) -> ChosenActions:
+        """The actions, with copies of what they were chosen by."""
+        chosen = np.array(actions).view(cls)
+        chosen.agent, chosen.states, chosen.log_probs, chosen.values = agent, np.array(states), log_probs, values
+        return chosen
+
+
 class ParallelTrajectoryBuffer:
     """Steps of n environments. A row holds the state *in which* its action was chosen, not the next one.
 
@@ -30,7 +55,7 @@ class ParallelTrajectoryBuffer:
         states: np.ndarray,
         actions: np.ndarray,
         rewards: np.ndarray,
-        dones: np.ndarray,
+        dones: np.ndarray | None = None,
         log_probs: np.ndarray | None = None,
         values: np.ndarray | None = None,
         *,
@@ -38,11 +63,14 @@ class ParallelTrajectoryBuffer:
     ) -> None:
         """Add a step of every environment; everything is copied.
 
+        Actions that an agent chose bring their states, log-probabilities and values with them, whatever is given for
+        these: in the usual loop, ``observations`` are already the next ones. The agent's update then takes this buffer.
+
         Args:
             states: The states in which the actions were chosen: ``(n, d)``.
             actions: ``(n,)``.
             rewards: ``(n,)``.
-            dones: Whether an episode ended with the step: ``(n,)``.
+            dones: Whether an episode ended with the step: ``(n,)``; None if none did.
             log_probs: Log-probabilities of the actions when they were chosen: ``(n,)``.
             values: The critic's values of the states: ``(n,)``.
             cut_values: The estimated value of the rest of an episode that was truncated; 0 if it terminated, and
@@ -52,7 +80,11 @@ class ParallelTrajectoryBuffer:
             InputError: A shape is wrong, or ``log_probs`` or ``values`` are given only in some steps; nothing was
                 added.
         """
-        given = {"states": states, "actions": actions, "rewards": rewards, "dones": np.asarray(dones, bool)}
+        agent = None
+        if isinstance(actions, ChosenActions) and actions.agent is not None:
+            agent, states, log_probs, values = actions.agent, actions.states, actions.log_probs, actions.values
+        dones = np.zeros(self.n_envs, bool) if dones is None else np.asarray(dones, bool)
+        given = {"states": states, "actions": np.asarray(actions), "rewards": rewards, "dones": dones}
         if log_probs is not None:
             given["log_probs"] = log_probs
         if values is not None:
@@ -67,6 +99,8 @@ class ParallelTrajectoryBuffer:
         if self._steps and self._steps[0].keys() != step.keys():
             raise InputError("log_probs and values: give them in every step of a buffer or in none.")
         self._steps.append(step)
+        if agent is not None:
+            agent.buffer = self
 
     def get_trajectories(self) -> dict[str, Any]:
         """All steps as flat arrays, time-major: row ``t * n_envs + i`` is step t of environment i.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen.cage2.buffer import ParallelTrajectoryBuffer
+from ragen.cage2.buffer import ChosenActions, ParallelTrajectoryBuffer
 from ragen.cage2.layout import N_ACTIONS
 from ragen.cage2.workflow import Compliance, EpisodeCompliance, WorkflowManager
 from ragen.errors import ConfigError, InputError
@@ -126,14 +126,14 @@ class ParallelOrderConditionedPPO:
         self.n_updates = 0
         self.return_mean, self.return_std = 0.0, 1.0
 
-    def get_actions(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def get_actions(self, states: np.ndarray) -> ChosenActions:
         """Choose an action for each environment.
 
         Args:
             states: Observations, ``(n, input_dims)``.
 
         Returns:
-            Actions int64, their log-probabilities float32, and the expected discounted returns float64; ``(n,)`` each.
+            Actions int64 ``(n,)``, which keep the states, their log-probabilities and the expected discounted returns.
 
         Raises:
             InputError: The shape is wrong.
@@ -147,7 +147,8 @@ class ParallelOrderConditionedPPO:
         below = np.cumsum(np.exp(logs.double().numpy()), 1)
         drawn = self._rng.random((self.n_envs, 1)) * below[:, -1:]
         actions = np.minimum((below <= drawn).sum(1), below.shape[1] - 1)
-        return actions, logs.numpy()[np.arange(self.n_envs), actions], self.values_of(states)
+        log_probs = logs.numpy()[np.arange(self.n_envs), actions]
+        return ChosenActions.of(self, states, actions, log_probs, self.values_of(states))
 
     def values_of(self, states: np.ndarray) -> np.ndarray:
         """The critic's expected discounted returns from states, in units of reward: float64, ``(rows,)``."""
@@ -156,25 +157,15 @@ class ParallelOrderConditionedPPO:
         return self.return_mean + self.return_std * standardised
 
     def record(
-        self,
-        states: np.ndarray,
-        actions: np.ndarray,
-        rewards: np.ndarray,
-        dones: np.ndarray,
-        infos: Sequence[Mapping[str, Any]],
-        log_probs: np.ndarray,
-        values: np.ndarray,
+        self, actions: ChosenActions, rewards: np.ndarray, dones: np.ndarray, infos: Sequence[Mapping[str, Any]]
     ) -> list[EpisodeCompliance | None]:
         """Store a step of every environment, with the reward for compliance with the workflow.
 
         Args:
-            states: The observations before the actions, as passed to :meth:`get_actions`.
-            actions: The actions.
+            actions: The result of :meth:`get_actions`.
             rewards: The environments' rewards.
             dones: Whether an episode ended with the step.
             infos: Infos with ``compromised_before``, and at an end ``truncated`` and ``final_observation``.
-            log_probs: The log-probabilities that :meth:`get_actions` returned with the actions.
-            values: The values that it returned.
 
         Returns:
             For each environment whose episode ended, its compliance; None for the others.
@@ -186,7 +177,7 @@ class ParallelOrderConditionedPPO:
         if cut:
             cut_values[cut] = self.values_of(np.stack([infos[env_id]["final_observation"] for env_id in cut]))
         paid = np.asarray(rewards, np.float64) + aligned
-        self.buffer.add(states, actions, paid, dones, log_probs, values, cut_values=cut_values)
+        self.buffer.add(actions.states, actions, paid, dones, cut_values=cut_values)
         return [self.compliance.end(env_id) if done else None for env_id, done in enumerate(dones)]
 
     @property
@@ -194,11 +185,12 @@ class ParallelOrderConditionedPPO:
         """Whether there are enough steps for an update."""
         return len(self.buffer) >= self.update_steps
 
-    def update(self, next_states: np.ndarray) -> dict[str, float]:
+    def update(self, next_states: np.ndarray | None = None) -> dict[str, float]:
         """Update the policy with the buffer's steps, and empty the buffer.
 
         Args:
-            next_states: The current observations, ``(n, input_dims)``, for the values of continuing episodes.
+            next_states: The current observations, ``(n, input_dims)``, for the values of continuing episodes; None
+                takes the states of the last step instead.
 
         Returns:
             Means over the passes: ``policy_loss``, ``value_loss``, ``entropy``.
@@ -207,6 +199,8 @@ class ParallelOrderConditionedPPO:
             StateError: The buffer is empty.
         """
         batch = self.buffer.get_trajectories()
+        if next_states is None:
+            next_states = batch["states"][-self.n_envs :]
         returns = self.buffer.compute_returns(self.gamma, self.values_of(next_states))
         self.return_mean, self.return_std = float(returns.mean()), float(returns.std()) + 1e-7
         targets = torch.from_numpy(((returns - self.return_mean) / self.return_std).astype(np.float32))

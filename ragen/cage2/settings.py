@@ -53,18 +53,18 @@ class SearchSettings:
     max_steps: int = key(100, low=1)
     scenario_path: str | None = None
     red_agent_type: str = "RedMeanderAgent"
-    alignment_alpha: float = key(10.0, low=0)
-    alignment_beta: float = key(10.0, low=0)
+    alignment_alpha: float = key(50.0, low=0)
+    alignment_beta: float = key(50.0, low=0)
     gp_beta: float = key(2.0, low=0)
     checkpoint_dir: str | None = None
     compliance_threshold: float = key(0.95, low=0, high=1)
     min_episodes: int = key(10, low=1)
-    update_every_steps: int = key(100, low=1)
+    update_every_steps: int = key(25, low=1)
     parallel_workflows: int = key(1, low=1)
     compliance_definition: str = key("first_compromised", allowed=DEFINITIONS)
     lr: float = 0.002
     gamma: float = 0.99
-    k_epochs: int = key(4, low=1)
+    k_epochs: int = key(8, low=1)
     eps_clip: float = 0.2
     seed: int = key(0, low=0)
     simulator: str = "auto"

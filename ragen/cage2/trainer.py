@@ -76,7 +76,7 @@ class WorkflowTraining:
         self._returns = np.zeros(settings.n_envs)
         self._since_update: list[Episode] = []
         self._updates: list[dict[str, float | None]] = []
-        self._chosen: tuple[np.ndarray, ...] = ()
+        self._chosen: Any = None  # the agent's last actions
 
     def act(self, states: np.ndarray) -> np.ndarray:
         """Actions for the environments, ``(n,)``; sleep after the training has ended.
@@ -86,9 +86,8 @@ class WorkflowTraining:
         """
         if self.is_done:
             return np.full(self.settings.n_envs, SLEEP)
-        actions, log_probs, values = self.agent.get_actions(states)
-        self._chosen = (np.array(states), actions, log_probs, values)
-        return actions
+        self._chosen = self.agent.get_actions(states)
+        return self._chosen
 
     def learn(
         self, next_states: np.ndarray, rewards: np.ndarray, dones: np.ndarray, infos: Sequence[Mapping[str, Any]]
@@ -103,8 +102,7 @@ class WorkflowTraining:
         """
         if self.is_done:
             return False
-        states, actions, log_probs, values = self._chosen
-        ended = self.agent.record(states, actions, rewards, dones, infos, log_probs, values)
+        ended = self.agent.record(self._chosen, rewards, dones, infos)
         self._returns += rewards
         for env_id, compliance in enumerate(ended):
             if compliance is None:
@@ -230,13 +228,13 @@ class ParallelWorkflowRLTrainer:
         max_steps: int = 100,
         scenario_path: str | None = None,
         red_agent_type: Any = "RedMeanderAgent",
-        alignment_alpha: float = 10.0,
-        alignment_beta: float = 10.0,
+        alignment_alpha: float = 50.0,
+        alignment_beta: float = 50.0,
         gp_beta: float = 2.0,
         checkpoint_dir: str | None = None,
         compliance_threshold: float = 0.95,
         min_episodes: int = 10,
-        update_every_steps: int = 100,
+        update_every_steps: int = 25,
         *,
         make_envs: Callable[..., ParallelEnvWrapper] | None = None,
         **more: Any,

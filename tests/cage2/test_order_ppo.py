@@ -25,9 +25,9 @@ def play(agent, envs, steps, states=None):
     rows = []
     for _ in range(steps):
         chosen = agent.get_actions(states)
-        next_states, rewards, dones, infos = envs.step(chosen[0])
-        ended = agent.record(states, chosen[0], rewards, dones, infos, *chosen[1:])
-        rows.append((states, *chosen, rewards, dones, infos, ended))
+        next_states, rewards, dones, infos = envs.step(chosen)
+        ended = agent.record(chosen, rewards, dones, infos)
+        rows.append((states, np.asarray(chosen), chosen.log_probs, chosen.values, rewards, dones, infos, ended))
         states = next_states
     return rows, states
 
@@ -56,9 +56,9 @@ def test_the_policy_sees_its_workflow_behind_the_observation():
         other.load_state_dict(agent.state_dict())
         code = WorkflowManager().order_to_onehot(order)
         inputs = torch.from_numpy(np.hstack((states, np.tile(code, (4, 1)))))
-        actions, log_probs, _ = other.get_actions(states)
+        actions = other.get_actions(states)
         logs.append(torch.log_softmax(other.policy.actor(inputs), -1).detach().numpy())
-        assert log_probs == pytest.approx(logs[-1][range(4), actions], abs=1e-6)
+        assert actions.log_probs == pytest.approx(logs[-1][range(4), actions], abs=1e-6)
     assert not np.allclose(*logs)
 
 
@@ -67,8 +67,8 @@ def test_actions_are_drawn_with_the_policys_probabilities():
     with torch.no_grad():
         agent.policy.actor[-1].bias[7] = 5.0
     states = np.tile(np.random.default_rng(0).random(52, np.float32), (2000, 1))
-    actions, log_probs, _ = agent.get_actions(states)
-    share = np.exp(log_probs[actions == 7][0])
+    actions = agent.get_actions(states)
+    share = np.exp(actions.log_probs[np.asarray(actions) == 7][0])
     assert 0.2 < share < 0.8
     assert abs((actions == 7).mean() - share) < 4 * math.sqrt(share * (1 - share) / 2000)
     assert len(set(actions.tolist())) > 100
@@ -140,7 +140,7 @@ def test_the_critic_is_read_in_the_scale_that_it_was_trained_for():
     agent.return_mean, agent.return_std = -50.0, 4.0
     said = agent.policy.value(agent._inputs(states)).detach().numpy()
     assert agent.values_of(states) == pytest.approx(-50 + 4 * said)
-    assert agent.get_actions(states)[2] == pytest.approx(-50 + 4 * said)
+    assert agent.get_actions(states).values == pytest.approx(-50 + 4 * said)
 
 
 @pytest.mark.parametrize("truncated", [True, False])
@@ -230,3 +230,23 @@ def test_what_cannot_work_is_refused():
         ppo.ParallelOrderConditionedPPO(workflow_order=ORDER[:3])
     with pytest.raises(InputError, match=r"states of shape \(3, 52\): expected \(4, 52\)"):
         agent_and_envs()[0].get_actions(np.zeros((3, 52)))
+
+
+def test_the_loop_as_it_is_written_down_learns_from_the_states_in_which_actions_were_chosen():
+    from ragen.cage2 import ParallelEnvWrapper, ParallelTrajectoryBuffer
+
+    agent = ppo.ParallelOrderConditionedPPO(n_envs=4)
+    envs, buffer, seen = ParallelEnvWrapper(n_envs=4), ParallelTrajectoryBuffer(n_envs=4), []
+    observations = envs.reset()
+    for _ in range(20):
+        seen.append(observations)
+        actions = agent.get_actions(observations)
+        observations, rewards, dones, _ = envs.step(actions)
+        buffer.add(observations, actions, rewards)
+    batch = buffer.get_trajectories()
+    assert (batch["states"] == np.concatenate(seen)).all() and batch["log_probs"] is not None
+    weights = [each.detach().clone() for each in agent.policy.parameters()]
+    assert set(agent.update()) == {"policy_loss", "value_loss", "entropy"}
+    assert not all(torch.equal(one, other) for one, other in zip(weights, agent.policy.parameters(), strict=True))
+    assert len(buffer) == 0
+    envs.close()

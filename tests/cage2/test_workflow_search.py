@@ -263,12 +263,12 @@ def test_torch_computes_on_as_many_threads_as_before(tmp_path):
     torch.set_num_threads(1)
 
 
-def test_defaults_are_those_that_were_asked_for():
+def test_defaults_are_those_with_which_trainings_comply():
     found = SearchSettings()
     assert (found.n_envs, found.n_workflows, found.train_episodes_per_env, found.max_steps) == (25, 20, 50, 100)
-    assert (found.alignment_alpha, found.alignment_beta, found.gp_beta) == (10, 10, 2)
-    assert (found.compliance_threshold, found.min_episodes, found.update_every_steps) == (0.95, 10, 100)
-    assert (found.k_epochs, found.eps_clip, found.lr, found.gamma) == (4, 0.2, 0.002, 0.99)
+    assert (found.alignment_alpha, found.alignment_beta, found.gp_beta) == (50, 50, 2)
+    assert (found.compliance_threshold, found.min_episodes, found.update_every_steps) == (0.95, 10, 25)
+    assert (found.k_epochs, found.eps_clip, found.lr, found.gamma) == (8, 0.2, 0.002, 0.99)
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
     """A configuration by its name.
 
     Args:
-        name: One of :func:`config_names`, or the path of a YAML file, which may have the keys of :data:`POMDP_BASELINES_KEYS`.
+        name: One of :func:`config_names`, or the path of a YAML file, which may have :data:`POMDP_BASELINES_KEYS`.
         overrides: ``key=value``, keys dotted.
 
     Raises:

@@ -241,7 +241,7 @@ def test_the_loop_as_it_is_written_down_learns_from_the_states_in_which_actions_
     for _ in range(20):
         seen.append(observations)
         actions = agent.get_actions(observations)
-        observations, rewards, dones, _ = envs.step(actions)
+        observations, rewards, _, _ = envs.step(actions)
         buffer.add(observations, actions, rewards)
     batch = buffer.get_trajectories()
     assert (batch["states"] == np.concatenate(seen)).all() and batch["log_probs"] is not None

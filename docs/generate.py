@@ -115,7 +115,6 @@ API = {
         "ragen.llm_agent.evaluation",
         "ragen.llm_agent.filtering",
         "ragen.llm_agent.report",
-        "ragen.llm_agent.trees",
     ),
 }
 """The modules of each page of the reference of Python; of a package, the names in ``__all__`` are shown."""

@@ -14,7 +14,6 @@ PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), ROOT / "examp
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 RUN = {  # pages whose Python needs nothing but this package
-    "branching": 1,
     "cage2": 1,
     "diagnose": 1,
     "evaluation": 1,

@@ -11,7 +11,6 @@ from ragen.agent_loop.filters import check_filters
 from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.session import service_kind
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.branching import refuse_branching
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import read_max_turn
@@ -33,7 +32,6 @@ def check_environments(config: Mapping[str, Any]) -> None:
         _check_learnt,
         _check_method,
         _check_modes,
-        _check_chains,
     )
     for check in checks:
         with noting(refused):
@@ -75,10 +73,6 @@ def _check_method(config: Mapping[str, Any]) -> None:
             f"agent_proxy.reward_normalization.method is {method!r}; verl's trainer compares the trajectories of a "
             "group itself (algorithm.adv_estimator, algorithm.norm_adv_by_std_in_grpo), so it takes 'identity' alone."
         )
-
-
-def _check_chains(config: Mapping[str, Any]) -> None:
-    refuse_branching(config, "an agent loop of verl's")
 
 
 def _check_modes(config: Mapping[str, Any]) -> None:

@@ -11,8 +11,8 @@
     with LLMAgentProxy(config, create_backend(config, tokenizer), tokenizer) as proxy:
         batch = proxy.rollout(DataProto(meta_info={}))  # DataProto, with prompts, replies, loss masks and scores
 
-The packages ``backends``, ``config``, ``evaluation``, ``filtering``, ``report``, ``rollout`` and ``trees`` have public
-names of their own. RAGEN's module names (``agent_proxy``, ``ctx_manager``, ``es_manager``) work too.
+The packages ``backends``, ``config``, ``evaluation``, ``filtering``, ``report`` and ``rollout`` have public names
+of their own. RAGEN's module names (``agent_proxy``, ``ctx_manager``, ``es_manager``) work too.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import InputError
-from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings, custom_env, environment_tags
 from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
@@ -112,10 +111,7 @@ class ContextManager:
             return
         marker = ReplyMarker(self._template, control, tokenizer.eos_token)
         encoder = ChatEncoder(tokenizer, self._template, marker, processor)
-        branching = BranchingSettings.read(config)
-        if branching is not None and mode not in branching.modes:
-            branching = None
-        self._batches = BatchBuilder(self.settings, talks, encoder, opening_tag, tokenizer, processor, branching)
+        self._batches = BatchBuilder(self.settings, talks, encoder, opening_tag, tokenizer, processor)
         self._batches.check_lengths(prompts)
         _warn_about_thoughts(self.settings, marker)
 
@@ -145,10 +141,6 @@ class ContextManager:
             ``non_tensor_batch``: ``env_ids``, ``group_ids``, ``tags``, ``messages_list``, ``correct_answer`` if there
                 is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
                 ``episode_ids``: a row's trajectory, as its index in ``env_outputs``.
-            If rollouts branch, ``loss_mask`` is 1 on every turn in only one row, that of the environment that played
-            it; ``parents`` (-1 for none) and ``shared_turns`` identify the row whose turns are shared, and
-            ``advantages`` (``agent_proxy.branching.advantages: tree``) has each token's advantage relative to its
-            siblings.
             ``meta_info["metrics"]``, for training: means over the environments of each tag.
             Generation 2026 has ids of dtype int64 instead of object, ``original_rm_scores`` equal to ``rm_scores``,
             columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid`` in turn modes, and for

@@ -1,4 +1,4 @@
-"""The environment manager: seeds, the rollout cache, metrics, and branches.
+"""The environment manager: seeds, the rollout cache and metrics.
 
 A drop-in replacement for RAGEN's ``EnvStateManager``. The engine (:mod:`ragen.parallel.engine`) decides where
 environments live and what happens when a worker fails; the manager's results do not depend on it::
@@ -16,7 +16,6 @@ from PIL import Image
 
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.manager.branching import Branches
 from ragen.llm_agent.manager.handle import public_entry
 from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_turns
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
@@ -54,9 +53,8 @@ class EnvStateManager(EnvSet):
         group_size: Environments per group.
         envs: One dict per environment with keys ``tag, group_id, env_id, env, config, status, max_actions_per_traj``;
             ``env`` is a handle that works wherever the environment lives.
-        rollout_cache: One dict per environment with keys ``env_id, group_id, tag, history, penalty``; those of branches
-            come last and also have ``parent`` and ``turn``. None before the first reset.
-        branches: Entry and rollout cache of every current branch, by env_id.
+        rollout_cache: One dict per environment with keys ``env_id, group_id, tag, history, penalty``; None before the
+            first reset.
         max_workers: Maximum number of worker processes.
         sequential_env_types: Types that always stay in the main process.
     """
@@ -95,8 +93,7 @@ class EnvStateManager(EnvSet):
             entry.spec.env_id for entry in self._settings.entries if entry.spec.env_type in self.sequential_env_types
         ]
         self._raise_failures(self._engine.build(stay), at_build=True)
-        self._branches = Branches(self._engine, self.envs, self._settings.format_penalty)
-        self.branches = self._branches.live
+        self._invalid: dict[int, list[int]] = {}  # turns with invalid actions, from 0, by env_id
 
     @property
     def use_multiprocessing(self) -> Mode:
@@ -132,7 +129,7 @@ class EnvStateManager(EnvSet):
         numbers = self._settings.group_numbers
         seeds = group_seeds(first, numbers)
         self.rollout_cache = None
-        self._branches.begin_episode()
+        self._invalid.clear()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
         observations = self._engine.reset(by_id, {"mode": self.mode})
         self._raise_failures(observations, at_build=True)
@@ -186,14 +183,14 @@ class EnvStateManager(EnvSet):
 
     def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
         self._caches()
-        return checked_turns(all_env_inputs, self.envs, self.branches)
+        return checked_turns(all_env_inputs, self.envs)
 
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
         results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
         going_on, envs, caches = [], self.envs, self.rollout_cache or []
         for env_id, (_, env_input) in asked.items():
-            entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]
+            entry, cache = envs[env_id], caches[env_id]
             result = results[env_id]
             if type(result) is EnvFailed:
                 result = failed_turn(result.text, self._engine.records[env_id].observation)
@@ -202,55 +199,19 @@ class EnvStateManager(EnvSet):
         self._raise_failures(results)
         return going_on
 
-    @holds_interrupts
-    def branch(self, env_id: int, copies: int, turn: int | None = None) -> list[int]:
-        """Add copies of an environment in its current state or after one of its turns; see ``docs/branching.md``.
-
-        They are played by their ids, and exist until they are released or until the next reset. Their rollout caches
-        have ``parent``, ``turn``, and the parent's history up to that turn.
-
-        Args:
-            env_id: The environment to copy, which may itself be a branch.
-            copies: Number of copies.
-            turn: The turn after which to copy; 0 is its reset, None its current state.
-
-        Returns:
-            The ids of the copies.
-
-        Raises:
-            InputError: There is no such environment or turn, or its episode is over then.
-            StateError: There was no reset yet, or the environment's own reset failed.
-            ForkError: It can neither be copied nor replayed. No branch was added.
-        """
-        added = self._branches.add(self._caches(), env_id, copies, turn)
-        self._caches().extend(branch.cache for branch in added)
-        return [branch.entry["env_id"] for branch in added]
-
-    @holds_interrupts
-    def release(self, env_ids: Sequence[int]) -> None:
-        """Close branches and discard their rollouts.
-
-        Raises:
-            InputError: One is not a branch, or was already released; nothing was closed.
-        """
-        leaving, caches = self._branches.remove(env_ids), self._caches()
-        caches[:] = [cache for cache in caches if cache["env_id"] not in leaving]
-
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """The rollout caches, each with its ``metrics`` and the environment's ``rollout_info``.
 
         Metrics are ``<tag>/success``, ``<tag>/num_actions``, ``<tag>/<key>`` for every numeric info key (its sum over
         the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, through
         its own code or with its worker, has ``<tag>/env_error`` (1.0), and ``env_error`` in its cache with the reason.
-        ``generation: 2026`` adds more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`. Branches come last,
-        ordered by id: they count from the reset, including what they share with their parents, have no ``pass@k``, and
-        do not affect that of their group.
+        ``generation: 2026`` adds more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
 
         Raises:
             StateError: There was no reset yet.
         """
         self._engine.messages.sum_up(is_end=True)
-        return self.episode_states(sorted(cache["env_id"] for cache in self._caches()))
+        return self.episode_states(range(len(self._caches())))
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
         """:meth:`get_rollout_states` for some environments; ``pass@k`` covers whole groups.
@@ -258,19 +219,18 @@ class EnvStateManager(EnvSet):
         Raises:
             StateError: There was no reset yet.
         """
-        envs, every, generation = self.envs, self._caches(), self._settings.generation
-        caches = [every[each] if each < len(envs) else self.branches[each].cache for each in env_ids]
+        every, generation = self._caches(), self._settings.generation
+        caches = [every[each] for each in env_ids]
         tiles = largest_tiles(caches, self._engine) if self._is_2026 else {}
         for env_id, cache in zip(env_ids, caches, strict=True):
-            entry = envs[env_id] if env_id < len(envs) else self.branches[env_id].entry
-            add_metrics(entry, cache, generation, tiles.get(env_id))
+            add_metrics(self.envs[env_id], cache, generation, tiles.get(env_id))
         add_pass_at_k(caches, self.group_size)
         add_rollout_info(caches, self._engine)
         return caches
 
     def render(self) -> list[Any]:
-        """The current observation of each environment, branches last: text, or a list of ``(H, W, 3)`` uint8 arrays."""
-        return [self._engine.records[each].observation for each in sorted(cache["env_id"] for cache in self._caches())]
+        """The current observation of each environment: text, or a list of ``(H, W, 3)`` uint8 arrays."""
+        return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
 
     def show(self, env_id: int | None = None) -> Any:
         """Rollouts so far, rendered in notebooks; see :func:`ragen.llm_agent.report.notebook.show`."""
@@ -298,7 +258,7 @@ class EnvStateManager(EnvSet):
 
     def invalid_turns(self, env_id: int) -> Sequence[int]:
         """The turns of an episode, from 0, whose reply earned the format penalty: an unknown action, or none."""
-        return tuple(self._branches.invalid.get(env_id, ()))
+        return tuple(self._invalid.get(env_id, ()))
 
     def _log_env_state(
         self, entry: dict[str, Any], cache: dict[str, Any], env_input: Mapping[str, Any], result: TurnResult
@@ -308,7 +268,7 @@ class EnvStateManager(EnvSet):
         status: EnvStatus = entry["status"]
         if malformed:
             cache["penalty"] += self._settings.format_penalty
-            self._branches.invalid.setdefault(entry["env_id"], []).append(len(status.rewards))
+            self._invalid.setdefault(entry["env_id"], []).append(len(status.rewards))
         status.num_actions += len(executed)
         status.rewards.append(reward)
         left = entry["max_actions_per_traj"] - status.num_actions

@@ -12,10 +12,9 @@ from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
-from ragen.llm_agent.config import BranchingSettings, ContextSettings
+from ragen.llm_agent.config import ContextSettings
 from ragen.llm_agent.evaluation import PlayedThoughts
 from ragen.llm_agent.rollout.metrics import failure_metrics
-from ragen.llm_agent.trees import forest_of, is_branch
 from ragen.parallel import Gain
 from ragen.settings import setting
 from ragen.statistics import mean
@@ -41,7 +40,7 @@ class Played:
         metrics: The environments' metrics, as averaged by ``formulate_rollouts``, and ``split_trajectories``, the
             fraction of trajectories with several rows, because a prompt did not contain an earlier reply as sampled.
         seconds: Seconds by activity of the rollout.
-        thoughts: The thoughts of trajectories that share no turns, if requested.
+        thoughts: The thoughts of its trajectories, if requested.
     """
 
     groups: list[Group]
@@ -78,30 +77,6 @@ def check_settings(config: Any) -> None:
         raise ConfigError(
             f"configuration key 'agent_proxy.reward_normalization.method' is {settings.method!r} with "
             "trainer.reward_sign: -1; expected 'identity', since rewards are negated and penalties are not."
-        )
-    _check_branching(config, sign)
-
-
-def _check_branching(config: Any, sign: int) -> None:
-    """Check that the configuration supports training on trees.
-
-    Raises:
-        ConfigError: They cannot.
-    """
-    branching = BranchingSettings.read(config)
-    if branching is None or "train" not in branching.modes:
-        return
-    of_trees = branching.advantages == "tree"
-    estimator = setting(config, "algorithm.adv_estimator", str, "grpo")
-    if estimator == "gae" or (of_trees and estimator != "grpo"):
-        raise ConfigError(
-            f"configuration key 'algorithm.adv_estimator' is {estimator!r} with {branching.SECTION}.advantages: "
-            f"{branching.advantages}; expected 'grpo', since turns that rows share are learned once."
-        )
-    if of_trees and sign == -1:
-        raise ConfigError(
-            f"configuration key 'trainer.reward_sign' is -1 with {branching.SECTION}.advantages: tree, which are made "
-            "of the rewards as they are; expected 1, or advantages: grpo."
         )
 
 
@@ -161,20 +136,18 @@ class Player(Closing):
         return Played(groups, metrics, dict(self.proxy.seconds), thoughts)
 
     def _thoughts(self, val: bool) -> PlayedThoughts | None:
-        states = [state for state in self.proxy.rollout_states if not is_branch(state) and is_valid(state)]
+        states = [state for state in self.proxy.rollout_states if is_valid(state)]
         _, ctx_manager = self.proxy.prepare(val)
         columns = ctx_manager.collapse_columns(states)
         return PlayedThoughts.of_columns(columns, [state["group_id"] for state in states]) if columns else None
 
     def _groups(self, rollouts: DataProto) -> list[Group]:
         columns = rollouts.non_tensor_batch
-        weights = forest_of(self.proxy.rollout_states).weights
         own = {state["env_id"]: state["group_id"] for state in self.proxy.rollout_states}
         members: dict[Any, list[Trajectory]] = {}
         for _, places in groupby(range(len(rollouts)), key=columns["episode_ids"].__getitem__):
             found = list(places)
             member = self._trajectory(rollouts, found)
-            member = replace(member, weight=weights.get(member.env_id, 1.0))
             members.setdefault(own.get(member.env_id, columns["group_ids"][found[0]]), []).append(member)
         return [Group(f"{self._rollouts}/{group_id}", found) for group_id, found in members.items()]
 
@@ -241,14 +214,13 @@ def rollout_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, 
     """
     everyone = [member for one in played for member in all_members(one.groups)]
     valid = [member for member in everyone if member.env_error is None]
-    names = dict.fromkeys(name for one in played for name in one.metrics if not name.startswith("tree/"))
+    names = dict.fromkeys(name for one in played for name in one.metrics)
     means = {name: _mean_of(name, played, tags) for name in names if "/env_error" not in name}
-    sizes = {tag: sum(member.weight for member in valid if member.tag == tag) for tag in tags}
-    total = sum(sizes.values())
+    sizes = {tag: sum(member.tag == tag for member in valid) for tag in tags}
     overall = {}
-    if total:
-        overall["success"] = sum(means[f"{tag}/success"] * size for tag, size in sizes.items() if size) / total
-        overall["reward"] = sum(member.weight * member.reward for member in valid) / total
+    if valid:
+        overall["success"] = sum(means[f"{tag}/success"] * size for tag, size in sizes.items() if size) / len(valid)
+        overall["reward"] = sum(member.reward for member in valid) / len(valid)
     failed = failure_metrics([{"tag": member.tag, ENV_ERROR: member.env_error} for member in everyone])
     return {**means, **failed, **overall}
 
@@ -258,18 +230,8 @@ def _mean_of(name: str, played: Sequence[Played], tags: Sequence[str]) -> float:
     tag = name.partition("/")[0]
     known = [one for one in played if name in one.metrics]
     sizes = [
-        sum(
-            member.weight
-            for member in all_members(one.groups)
-            if member.env_error is None and (member.tag == tag or tag not in tags)
-        )
+        sum(member.env_error is None and (member.tag == tag or tag not in tags) for member in all_members(one.groups))
         for one in known
     ]
     total = sum(sizes)
     return sum(one.metrics[name] * size for one, size in zip(known, sizes, strict=True)) / total if total else 0.0
-
-
-def tree_totals(played: Sequence[Played]) -> dict[str, float]:
-    """Metrics of the trees of rollouts, ``tree/..``; empty if nothing was branched."""
-    names = [name for name in played[0].metrics if name.startswith("tree/")]
-    return {name: sum(one.metrics[name] for one in played) for name in names if all(name in p.metrics for p in played)}

@@ -32,7 +32,7 @@ from ragen.torch_threads import torch_threads
 from ragen.tracking import METRICS_FILE, Loggers, open_loggers
 from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, curve_names, draw_curve
 from ragen.training.filtering import Sample, sample_groups
-from ragen.training.player import Played, Player, rollout_metrics, tree_totals
+from ragen.training.player import Played, Player, rollout_metrics
 from ragen.training.settings import AUTO, OF_RAGENS_TRAINER, TrainerSettings, about_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
@@ -244,7 +244,7 @@ class TinyTrainer(Closing):
         collapse = self._measured(batches[0])
         learning = time.perf_counter()
         metrics = {f"train/{name}": value for name, value in rollout_metrics(batches, self._tags).items()}
-        metrics |= tree_totals(batches) | sample.metrics() | collapse
+        metrics |= sample.metrics() | collapse
         metrics |= self._update(learner, sample)
         self.step += 1
         spreads = [sample_std(group.scores) for group in sample.played if group.learned]

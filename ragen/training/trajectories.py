@@ -57,7 +57,6 @@ class Trajectory:
         reward: The sum of the environment's rewards, with the sign of ``trainer.reward_sign``.
         score: What it is trained on: rewards and penalties, normalized as the configuration says.
         rows: Its tokens. One row, or several if prompts did not contain earlier replies token by token.
-        weight: Its weight in means: 1, or its fraction of its tree.
         entropy: The mean token entropy in nats, averaged over its rows; None if not requested.
         env_error: Why its environment failed; None if it did not.
         has_signal: Whether it is learned from; if not, it has no rows. See :mod:`ragen.validity`.
@@ -68,7 +67,6 @@ class Trajectory:
     reward: float
     score: float
     rows: list[TokenRow] = field(default_factory=list)
-    weight: float = 1.0
     entropy: float | None = None
     env_error: str | None = None
     has_signal: bool = True

@@ -149,8 +149,6 @@ class Learner:
             critic = self.critic
             columns["values"] = without_gradient(lambda part: values(critic, part), batch, self.settings.max_tokens)
         batch = batch.with_columns(**columns)
-        if "advantages" in batch.columns:  # from rollouts of trees
-            return batch
         advantages, returns = advantages_and_returns(batch, self.settings)
         return batch.with_columns(advantages=advantages, returns=returns)
 

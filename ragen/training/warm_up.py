@@ -65,7 +65,6 @@ def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
         f"{section}.group_size": 1,
         "seed.train": settings.seed,
         "agent_proxy.training_tokens": "text",
-        "agent_proxy.branching.when": None,
         "actor.scripted.random": settings.random,
         "actor.scripted.malformed": settings.malformed,
         "actor.scripted.seed": settings.seed,

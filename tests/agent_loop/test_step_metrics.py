@@ -118,7 +118,6 @@ def test_verl_is_given_the_manager_where_its_trainer_takes_one(tmp_path):
     [
         ("agent_proxy.use_turn_scores=true", "agent_proxy.use_turn_scores is True"),
         ("++enable_response_mask=false", "'enable_response_mask' is False"),
-        ("agent_proxy.branching.when=every_turn", "an agent loop of verl's plays only chains"),
     ],
 )
 def test_what_verls_trainer_cannot_do_is_refused(override, told):

@@ -249,10 +249,9 @@ FAILING = (
 )
 
 
-@pytest.mark.parametrize("branching", [(), ("agent_proxy.branching={when: after_turn, turns: [0], modes: [val]}",)])
-def test_a_model_is_not_asked_about_an_environment_that_failed_in_its_reset(branching):
+def test_a_model_is_not_asked_about_an_environment_that_failed_in_its_reset():
     actor, over = Recorder(), []
-    with LLMAgentProxy(small_config(*FAILING, *branching), actor, shipped()) as proxy:
+    with LLMAgentProxy(small_config(*FAILING), actor, shipped()) as proxy:
         states = proxy.play({}, val=True, on_over=over.extend)
     asked = {request.tag for batch, _ in actor.batches for request in batch}
     assert asked == {"Bandit"}

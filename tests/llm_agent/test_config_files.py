@@ -143,8 +143,11 @@ def test_sections_that_are_closed_stay_closed():
 MISSPELT = [
     ("agent_proxy: {max_turns: 6}", "agent_proxy.max_turns", "agent_proxy.max_turn"),
     ("agent_proxy: {max_action_per_turn: 1}", "agent_proxy.max_action_per_turn", "agent_proxy.max_actions_per_turn"),
-    ("agent_proxy: {branchng: {when: null}}", "agent_proxy.branchng", "agent_proxy.branching"),
-    ("agent_proxy: {branching: {widht: 3}}", "agent_proxy.branching.widht", "agent_proxy.branching.width"),
+    (
+        "agent_proxy: {reward_normalization: {methd: mean}}",
+        "agent_proxy.reward_normalization.methd",
+        "agent_proxy.reward_normalization.method",
+    ),
     ("actor: {backnd: 'policy:Fixer'}", "actor.backnd", "actor.backend"),
     ("actor: {scripted: {randm: 1.0}}", "actor.scripted.randm", "actor.scripted.random"),
     ("actor: {openai: {timout: 3, request: {a: 1}}}", "actor.openai.timout", "actor.openai.timeout"),
@@ -240,8 +243,8 @@ def test_keys_with_another_reader_are_neither_refused_nor_named(tmp_path, base, 
 
 
 def test_a_key_that_the_command_line_adds_is_taken_and_named():
-    config = load_config("base", ["+agent_proxy.max_turns=6", "+agent_proxy.branchng.when=1"])
-    assert unread(config) == ["agent_proxy.branchng", "agent_proxy.max_turns"]
+    config = load_config("base", ["+agent_proxy.max_turns=6", "+agent_proxy.tool.when=1"])
+    assert unread(config) == ["agent_proxy.max_turns", "agent_proxy.tool"]
 
 
 def test_a_file_without_our_base_is_checked_too(tmp_path):

@@ -125,14 +125,14 @@ def test_the_time_left_goes_by_the_replies_that_the_tags_have_yet_to_get(monkeyp
     assert "left" not in progress.words()
 
 
-def test_replies_of_an_earlier_run_took_no_time_and_branches_share_turns(monkeypatch):
+def test_replies_of_an_earlier_run_took_no_time(monkeypatch):
     clock, activity = at_100_s(monkeypatch), Activity()
     progress = progress_of(activity, 4)
     replied(activity, 2, is_kept=True)
     clock[0] += 8
     replied(activity, 4)
-    progress.over([*finished(1, turns=4, parent=0, turn=2), *finished(1, turns=4)])
-    assert "2 of 4 trajectories, 0:00:36 left" in progress.words()  # 3 trees of 6 turns, at two seconds each
+    progress.over(finished(2, turns=3))
+    assert "2 of 4 trajectories, 0:00:12 left" in progress.words()  # 6 more replies, at two seconds each
 
 
 def test_a_narrow_terminal_omits_whole_parts_and_keeps_those_that_count_most():

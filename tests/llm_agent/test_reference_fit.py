@@ -23,9 +23,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import ragen.utils
-from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.evaluation.collapse import collapse_metrics
 from ragen.llm_agent.filtering.advantages import SCALINGS, AdvantageWeights
 from ragen.llm_agent.filtering.group_filter import GroupFilter
@@ -198,47 +196,6 @@ def test_its_loop_runs_with_its_defaults_on_our_proxy_and_context_manager(
         assert [f"collapse_{sample}_sample/mi_estimate:" in line for line in lines[1:]] == [True, False, True]
     starts, ends = actor.modes.count("multiturn-start"), actor.modes.count("multiturn-end")
     assert starts == ends == STEPS + 3  # a rollout each: as many validations, before, at step 2 and last
-
-
-class KeepsAll:
-    """A rollout filter for groups of any size; RAGEN's own takes groups of one size alone."""
-
-    def filter(self, batch: verl.DataProto) -> Any:
-        return batch, {}
-
-
-def test_its_loop_learns_from_trees_where_its_filter_is_replaced(
-    upstream: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, agent_trainer = upstream
-    trees = "+agent_proxy.branching={when: every_turn, max_leaves: 3, advantages: grpo}"
-    few = [f"trainer.{key}" for key in ("total_training_steps=1", "val_before_train=false", "test_freq=-1")]
-    others = [f"trainer.default_local_dir={tmp_path / 'checkpoints'}", "algorithm.adv_estimator=grpo"]
-    config = command.composed("base", [*SMALL, *OF_OLDER_VERL, *few, *others, trees], str(folder / "config"))
-    trainer = agent_trainer.RayAgentTrainer(config, load_tokenizer(), {}, None)
-    trainer.init_workers()
-    actor = trainer.actor_rollout_wg
-    with pytest.raises(ConfigError, match=r"rollout filter takes groups of es_manager.train.group_size rows"):
-        trainer.init_agent_proxy()
-    assert actor.modes == []
-
-    def of_groups_of_any_size(config: Any, actor_rollout_wg: Any, tokenizer: Any) -> LLMAgentProxy:
-        return LLMAgentProxy(config, VerlBackend(actor_rollout_wg, tokenizer), tokenizer)
-
-    monkeypatch.setattr(agent_trainer, "LLMAgentProxy", of_groups_of_any_size)
-    trainer.init_agent_proxy()
-    trainer.rollout_filter = KeepsAll()
-    trainer.fit()
-    (batch,) = actor.updates
-    leaves = {leaf["env_id"]: leaf for leaf in trainer.agent_proxy.rollout_states}
-    env_ids = batch.non_tensor_batch["env_ids"]  # a few twice, so that there are enough for its small batches
-    assert set(env_ids) == set(leaves) and len(leaves) > 2 * 12 > len(env_ids) - len(leaves)
-    learnt, advantages = batch.batch["response_mask"], batch.batch["advantages"]
-    for row, env_id in enumerate(env_ids):
-        leaf, marks = leaves[env_id], learnt[row]
-        replies = int((marks[1:] > marks[:-1]).sum() + marks[0])  # each is a stretch of tokens
-        assert replies == len(leaf["history"]) - 1 - leaf.get("turn", 0)
-    assert bool(advantages.any()) and not advantages[learnt == 0].any()
 
 
 # Its parts, on random batches

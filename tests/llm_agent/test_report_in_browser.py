@@ -5,7 +5,6 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from dataclasses import replace
 
 import pytest
 from test_report import EVIL, episode, turn
@@ -118,32 +117,6 @@ def test_trajectories_are_put_in_the_order_of_their_rewards_or_turns(browser, tm
                    "(document.querySelector('select[name=order]'))")  # fmt: skip
         orders.append(page.value("[...document.querySelectorAll('details.row')].map(row => Number(row.id.slice(4)))"))
     assert orders == [[2, 0, 1], [1, 0, 2], [2, 1, 0], [0, 1, 2]]
-    assert complaints == []
-
-
-@with_browser
-def test_a_tree_opens_and_shows_what_was_played_once_and_where_it_parted(browser, tmp_path):
-    page, complaints = browser
-    board = "#P_\n#OX"
-    root = episode(turn(board, "a"), turn(reply="b"), env_id=0, success=1.0)
-    branch = episode(turn(board, "a"), turn(reply="<think>why not</think>c"), env_id=3, success=0.0)
-    shown(page, tmp_path / "r.html", [root, replace(branch, state={**branch.state, "parent": 0, "turn": 1})])
-    tree = "[...document.querySelectorAll('h2')].find(h => h.textContent === 'Trees').nextSibling.nextSibling"
-    assert page.value(f"{tree}.querySelector('summary').textContent").endswith("env 0: 2 leaves, 1 with success")
-    is_seen = f"{tree}.querySelector('li').checkVisibility()"
-    assert page.value(is_seen) is False
-    page.value(f"{tree}.querySelector('summary').click()")
-    page.until(is_seen)
-    lines = page.value(f"[...{tree}.querySelectorAll('li summary, .steps .soft')].map(e => e.textContent)")
-    told = [line.partition(":")[0] for line in lines]
-    first, second = "turn 1, reward 1", "turn 2, reward 1"
-    assert told == ["env 0, then 2 ways", first, "env 0", second, "env 3", second]
-    seen = f"[...{tree}.querySelectorAll('.steps .grid, .steps p')].map(e => e.textContent)"
-    assert page.value(seen) == ["#P_#OX", "b", "why not"]
-    assert page.value(f"getComputedStyle({tree}.querySelector('li')).listStyleType") == "none"
-    page.value(f"{tree}.querySelector('li li:last-child button').click()")
-    page.until("document.querySelector('details.row[open] .turns')")
-    assert "env 3" in page.value("document.querySelector('details.row[open] summary').textContent")
     assert complaints == []
 
 

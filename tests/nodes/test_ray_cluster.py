@@ -22,15 +22,13 @@ import pytest
 from ragen.cli import cluster as command
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.testing.local_cluster import LocalCluster
 from ragen.parallel import EnvSpec, Settings
 from ragen.parallel.kinds.ray_cluster import RayCluster
 from ragen.parallel.settings import RayOptions
 from support.episodes import Holder, config, freeze, play, sequential
 from support.faulty_envs import Walk
-from support.leftovers import is_over, until
-from support.trees import TOKENIZER, Asked, configuration, played
+from support.leftovers import until
 
 ray = pytest.importorskip("ray")
 
@@ -137,25 +135,6 @@ def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(
         assert until(lambda: new[:6] in used(), 30)
         manager.reset(999)
         assert freeze(play(manager, TURNS, seed=1000)) == honest[0]
-
-
-def test_trees_are_those_of_the_main_process_though_a_node_is_lost_while_they_grow(cluster: LocalCluster) -> None:
-    here = freeze(played(configuration()))
-    on_nodes = configuration("es_manager.backend=ray", "es_manager.use_multiprocessing=true")
-    used: list[set[str]] = []
-
-    def lose(turn: int, _: int) -> None:
-        found = lanes(proxy.train_es_manager)
-        used.append(set(found))
-        if turn == 1:
-            node = min(found)
-            agent_of(found[node]).kill()
-            cluster.remove_node(index_of(cluster, node))
-            assert until(lambda: is_over(found[node]))  # or it may play all that is left meanwhile
-
-    with LLMAgentProxy(on_nodes, Asked(on_nodes), TOKENIZER) as proxy:
-        assert freeze(proxy.play({}, on_turn=lose)) == here
-        assert min(used[1]) not in used[-1] and len(proxy.train_es_manager.branches) > 6
 
 
 def test_a_node_that_stops_is_left_when_ray_says_that_it_is_dead(

@@ -77,12 +77,9 @@ def stop_when(monkeypatch, owner, method, times):
     monkeypatch.setattr(owner, method, counted)
 
 
-@pytest.mark.parametrize("when", ["null", pytest.param("every_turn", marks=pytest.mark.slow)], ids=["chains", "trees"])
-def test_ctrl_c_lets_the_step_end_and_saves_and_what_is_resumed_equals_an_uninterrupted_run(
-    when, tmp_path, monkeypatch
-):
+def test_ctrl_c_lets_the_step_end_and_saves_and_what_is_resumed_equals_an_uninterrupted_run(tmp_path, monkeypatch):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    rare = ["trainer.save_freq=0", "trainer.test_freq=0", f"agent_proxy.branching.when={when}"]
+    rare = ["trainer.save_freq=0", "trainer.test_freq=0"]
     training.train(small_config(whole, *rare, steps=3), quiet=True)
     with monkeypatch.context() as patch:
         stop_when(patch, training.TinyTrainer, "_train_step", times=1)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ragen.lazy import attach
 
 if TYPE_CHECKING:
-    from ragen.llm_agent.config.branching import BranchingSettings
     from ragen.llm_agent.config.command_line import add_config_arguments, add_sweep_argument, main_of
     from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
     from ragen.llm_agent.config.generation import Generation, unsupported_keys
@@ -45,7 +44,6 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "BranchingSettings": "branching",
         **dict.fromkeys(("add_config_arguments", "add_sweep_argument", "main_of"), "command_line"),
         **dict.fromkeys(("CollapseSettings", "ContextSettings"), "context"),
         **dict.fromkeys(("Generation", "unsupported_keys"), "generation"),

@@ -485,8 +485,8 @@ def read_max_turn(config: Any) -> int:
 def decisive_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
     """The settings that determine the results of a run, as flat keys and values of JSON.
 
-    Settings that only affect speed are excluded, and so are those of branching if it is off. ``generation`` and
-    ``quirks`` are included unless they have their defaults.
+    Settings that only affect speed are excluded. ``generation`` and ``quirks`` are included unless they have their
+    defaults.
 
     Args:
         config: The whole configuration.
@@ -495,15 +495,13 @@ def decisive_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
     Raises:
         ConfigError: A key cannot be read.
     """
-    from ragen.llm_agent.config.branching import SECTION
     from ragen.llm_agent.config.generation import Generation
 
     flat: dict[str, Any] = {}
     for key in keys:
         flat |= _flat(key, setting(config, key, object, None))
     flat = json.loads(json.dumps(flat, default=str)) | Generation.read(config).about
-    excluded = _ONLY_SPEED if flat.get(f"{SECTION}.when") is not None else (*_ONLY_SPEED, f"{SECTION}.")
-    return {key: value for key, value in flat.items() if not f"{key}.".startswith(excluded)}
+    return {key: value for key, value in flat.items() if not f"{key}.".startswith(_ONLY_SPEED)}
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:

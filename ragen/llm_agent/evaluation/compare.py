@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ragen.commands import CommandParser, command, counted
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-from ragen.llm_agent.evaluation.results import evaluate, independent
+from ragen.llm_agent.evaluation.results import evaluate
 from ragen.llm_agent.evaluation.tables import shown_p, tables_of
 from ragen.llm_agent.rollout.rollout_file import check_output, name_of, read_records, rows_of, unfinished
 from ragen.output import new_console, print_table
@@ -144,7 +144,7 @@ def _by_key(records: Iterable[Record]) -> dict[Key, Record]:
     """Records by tag, seed and place among those of the same tag and seed."""
     places: defaultdict[tuple[str, int | None], int] = defaultdict(int)
     keyed: dict[Key, Record] = {}
-    for record in sorted(independent(records), key=lambda record: record["env_id"]):
+    for record in sorted(records, key=lambda record: record["env_id"]):
         same = (record["tag"], record["seed"])
         keyed[*same, places[same]] = record
         places[same] += 1

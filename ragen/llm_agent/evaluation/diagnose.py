@@ -33,7 +33,6 @@ from ragen.llm_agent.evaluation.collapse import (
     sampled,
 )
 from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of, told_invalid
-from ragen.llm_agent.evaluation.results import independent
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
@@ -136,7 +135,7 @@ def diagnose(
     """What each tag's thoughts are worth, and those of all tags if there are several.
 
     Args:
-        records: Of trajectories, with their chats; branches, which share turns, are left out.
+        records: Of trajectories, with their chats.
         scorer: Says how likely thoughts are; without, only rates are told.
         samples: The most pairs of each sample.
         seed: Decides which.
@@ -146,10 +145,10 @@ def diagnose(
         replies) and, with a scorer, ``samples``, ``first turns`` and ``trajectories`` to what :func:`scored` returns.
     """
     tags: dict[str, list[Record]] = {}
-    for record in independent(records):
+    for record in records:
         tags.setdefault(record["tag"], []).append(record)
     parts = list(tags.items())
-    parts += [(ALL, independent(records))] if len(tags) > 1 else []
+    parts += [(ALL, records)] if len(tags) > 1 else []
     return [_tag(tag, members, scorer, samples, seed) for tag, members in parts]
 
 

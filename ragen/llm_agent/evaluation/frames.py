@@ -1,7 +1,7 @@
 """Runs as tables, a row per trajectory or per turn: ``ragen.frames(...)``, and the command ``ragen frame RUN...``.
 
 Columns of both: ``run`` (as it was named), ``model``, ``env_id``, ``group_id``, ``tag``, ``seed``, ``mode``,
-``outcome`` (``judged``, ``env error`` or ``missing reply``), ``success``, and where there are branches ``parent``.
+``outcome`` (``judged``, ``env error`` or ``missing reply``), ``success``.
 
 A trajectory has besides ``reward`` (the sum of its turns', without ``penalty``), ``penalty``, ``turns``, ``actions``
 (how many were executed), ``invalid_replies`` (how many were penalized, as in the table of results), ``error``,

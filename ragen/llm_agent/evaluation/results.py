@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ragen.files import json_text, write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
 from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
-from ragen.llm_agent.trees.lineage import is_branch
 from ragen.output import print_table
 from ragen.statistics import (
     ALL,
@@ -81,10 +80,8 @@ def evaluate(records: Sequence[Record]) -> list[TagResult]:
     """The result of each tag, in the order in which the tags first occur, and of all if there are several.
 
     Args:
-        records: Of trajectories, see :mod:`~ragen.llm_agent.rollout.trajectories`; branches are left out, since an
-            interval and ``pass@k`` are of episodes that know nothing of each other.
+        records: Of trajectories, see :mod:`~ragen.llm_agent.rollout.trajectories`.
     """
-    records = independent(records)
     tags: dict[str, list[Record]] = {}
     for record in records:
         tags.setdefault(record["tag"], []).append(record)
@@ -134,23 +131,18 @@ def with_pass_at_k(records: Sequence[dict[str, Any]], group_size: int) -> list[d
     """The records with ``pass@k`` of their group among their metrics; without, where too few of it can be judged.
 
     Args:
-        records: Of trajectories. Branches are no members of a group, and have none.
+        records: Of trajectories.
         group_size: The k.
     """
-    judged = (record for record in independent(records) if outcome(record) == JUDGED)
+    judged = (record for record in records if outcome(record) == JUDGED)
     chances = {group: mean_pass_at_k([members], group_size) for group, members in groups_of(judged).items()}
-    return [record if is_branch(record) else _with_chance(record, group_size, chances) for record in records]
+    return [_with_chance(record, group_size, chances) for record in records]
 
 
 def _with_chance(record: dict[str, Any], k: int, chances: Mapping[int, float | None]) -> dict[str, Any]:
     name, chance = f"{record['tag']}/pass@{k}", chances.get(record["group_id"])
     metrics = {key: value for key, value in record["metrics"].items() if key != name}
     return record | {"metrics": metrics if chance is None else metrics | {name: chance}}
-
-
-def independent(records: Iterable[Record]) -> list[Record]:
-    """The records without those of branches: what an evaluation counts, whose episodes must not share turns."""
-    return [record for record in records if not is_branch(record)]
 
 
 def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:

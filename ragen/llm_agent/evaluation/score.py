@@ -264,19 +264,16 @@ def played_again(records: Sequence[Record], config: Any, parse: Parser | None = 
         parse: Reads a reply in the place of the run's own parser.
 
     Raises:
-        ConfigError: The records lack replies, are of other environments than the configuration's, or branch.
+        ConfigError: The records lack replies, are of other environments than the configuration's.
     """
     from ragen.llm_agent.backends.factory import create_tokenizer
     from ragen.llm_agent.config.environments import read_config
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.trees.lineage import is_branch
 
     mode = str(config["mode"])
     if any("raw_replies" not in record for record in records):
         raise ConfigError("the rows have no 'raw_replies' (raw=false, or an earlier version): score with --reward.")
-    if any(map(is_branch, records)):
-        raise ConfigError("some rows are branches, which share turns; score them with --reward.")
     ctx_manager = ContextManager(config, create_tokenizer(config, light=True), mode=mode)
     es_manager = EnvStateManager(config, mode=mode)
     try:

@@ -1,1 +1,1 @@
-"""Parts of the environment manager: inputs, handles to environments, branches, and metrics."""
+"""Parts of the environment manager: inputs, handles to environments, and metrics."""

@@ -14,7 +14,6 @@ from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, kinds_of, outcome
 from ragen.llm_agent.evaluation.scanners import Scan
-from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, describe_run, read_about
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trajectories import names_of_actions, played_turns
@@ -422,7 +421,7 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
     """
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     env_id = state["env_id"]
-    entry = entry_of(es_manager, env_id)
+    entry = es_manager.envs[env_id]
     episode = Episode(
         state=state,
         seed=entry["status"].seed,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen.errors import InputError, StateError
-from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.report.contents import Episode
 from ragen.llm_agent.report.page import STYLE
 from ragen.llm_agent.report.text import shown
@@ -110,7 +109,7 @@ def show(manager: Any, env_id: int | None = None) -> TrajectoryView | RolloutVie
 
 def _episode(manager: Any, cache: Mapping[str, Any]) -> Episode:
     env_id = cache["env_id"]
-    entry = entry_of(manager, env_id)
+    entry = manager.envs[env_id]
     status = entry["status"]
     metrics = {f"{cache['tag']}/success": float(status.terminated and not status.truncated)}
     error = _error(cache)

@@ -22,9 +22,7 @@ from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY,
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.report.trajectories import MOST_IMAGES, TrajectoryWriter, browser_of, chips_of
-from ragen.llm_agent.rollout.trajectories import played_turns, tag_and_reply
-from ragen.llm_agent.trees.lineage import Forest, Point, Segment, is_branch
+from ragen.llm_agent.report.trajectories import browser_of
 from ragen.parallel.stats import gathered
 from ragen.statistics import ALL, effective_episodes, mean, wilson_interval
 
@@ -103,14 +101,13 @@ def parts_of(report: Report) -> dict[str, str]:
     """The parts between the head and the trajectories, by name; some may be empty."""
     return {
         "totals": cards_of(report),
-        "results": _results(_independent(report.episodes)),
+        "results": _results(report.episodes),
         "failures": _failures(report),
         "scanners": _scanners(report),
         "plots": _plots(report.episodes),
         "history": _history(report.history),
         "time": _time(report),
         "lanes": _lanes(report.lanes),
-        "trees": render_trees(report.episodes),
     }
 
 
@@ -157,11 +154,6 @@ def about_of(report: Report) -> str:
         for key, value in about.configuration.items()
     )
     return f'{whole}<details class="config"><summary>configuration</summary><dl>{keys}</dl></details>'
-
-
-def _independent(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes that share no turns with another one, since only these are independent samples."""
-    return [episode for episode in episodes if not is_branch(episode.state)]
 
 
 def _results(episodes: Sequence[Episode]) -> str:
@@ -340,7 +332,7 @@ def cards_of(report: Report) -> str:
 
 def thoughts_of(episodes: Iterable[Episode]) -> str:
     """The number of replies with a thought, and of distinct thoughts; empty if no reply has one."""
-    replies = [str(turn.get("llm_response", "")) for episode in _independent(list(episodes)) for turn in episode.turns]
+    replies = [str(turn.get("llm_response", "")) for episode in episodes for turn in episode.turns]
     from ragen.llm_agent.prompting.replies import thought_of  # here, since it imports numpy, and help comes at once
 
     thoughts = [thought for thought in map(thought_of, replies) if thought]
@@ -399,101 +391,3 @@ def _scanners(report: Report) -> str:
 
 def _said(kind: FailureKind) -> str:
     return f'<br><span class="soft">{shown(kind.said, 300)}</span>' if kind.said else ""
-
-
-# Trees of trajectories
-
-MOST_SEGMENTS = 4000  # segments shown, to keep the page small
-_MOST_DEPTH = 60  # nesting depth
-_MOST_TEXT = 300  # characters of a turn
-_MOST_PICTURES = 6_000_000  # characters of boards and images; further turns have only text
-
-
-def render_trees(episodes: Sequence[Episode]) -> str:
-    """The trees, each collapsed; empty if no trajectory is forked.
-
-    Args:
-        episodes: All trajectories of a page, in the order of its list.
-    """
-    places = {each.state["env_id"]: place for place, each in enumerate(episodes)}
-    known = {each.state["env_id"]: each for each in episodes if isinstance(each.state["env_id"], int)}
-    forest = Forest.of([episode.state for episode in known.values()])
-    if not forest.has_branches:
-        return ""
-    writer = _Writer(forest, known, places)
-    roots = [node.env_id for node in forest.nodes.values() if node.parent is None]
-    trees = "".join(writer.tree(env_id) for env_id in roots)
-    note = "Turns above a fork were played once, and are shared by all branches below it."
-    return f'<h2>Trees</h2><p class="soft">{note}</p>{trees}'
-
-
-class _Writer:
-    """Writes trees within a size limit."""
-
-    def __init__(self, forest: Forest, episodes: dict[int, Episode], places: Mapping[int, int]) -> None:
-        self._forest, self._episodes, self._places = forest, episodes, places
-        self._starting = {(each.env_id, each.start): each for each in forest.segments}
-        self._room, self._picture_room = MOST_SEGMENTS, _MOST_PICTURES
-        self._writer = TrajectoryWriter(MOST_IMAGES // 4)
-
-    def tree(self, root: int) -> str:
-        """A tree: its root's summary, and its first segments."""
-        leaves = [env_id for env_id in self._forest.nodes if self._forest.root(env_id) == root]
-        won = sum(self._episodes[env_id].success for env_id in leaves)
-        tag = shown(self._episodes[root].state["tag"])
-        count = f"{len(leaves)} {'leaf' if len(leaves) == 1 else 'leaves'}"
-        head = f"<b>{tag}</b> env {shown(root)}: {count}, {won} with success"
-        first = self._continuations(Point(root, 0), 1)
-        return f'<details class="tree"><summary>{head}</summary>{first}</details>'
-
-    def _continuations(self, point: Point, depth: int) -> str:
-        """The segments that begin at a point."""
-        members = self._forest.points.get(point, [point.env_id])
-        items = "".join(f"<li>{self._segment(self._starting[each, point.turn], depth)}</li>" for each in members)
-        return f"<ul>{items}</ul>"
-
-    def _segment(self, segment: Segment, depth: int) -> str:
-        self._room -= 1
-        if self._room < 0 or depth > _MOST_DEPTH:
-            return '<span class="soft">omitted to keep the page small</span>'
-        point = Point(segment.env_id, segment.stop)
-        if segment.stop > segment.start and point in self._forest.points:
-            count = len(self._forest.points[point])
-            steps = self._steps(segment, is_leaf=False)
-            below = self._continuations(point, depth + 1)
-            return f"<details open><summary>env {segment.env_id}, then {count} ways</summary>{steps}{below}</details>"
-        episode = self._episodes[segment.env_id]
-        end = '<span class="yes">success</span>' if episode.success else '<span class="no">no success</span>'
-        link = f'<button type="button" data-show="{self._places[segment.env_id]}">trajectory</button>'
-        head = f"env {segment.env_id}: {end}, reward {episode.reward:.4g} {link}"
-        return f"<details open><summary>{head}</summary>{self._steps(segment, is_leaf=True)}</details>"
-
-    def _steps(self, segment: Segment, is_leaf: bool) -> str:
-        """The turns of a segment from left to right: the board or image before each, the actions and the reward.
-
-        Without board or image, the model's thought is shown, or its reply if it has none. A leaf also shows its last
-        state.
-        """
-        from ragen.llm_agent.prompting.replies import thought_of  # here, since it imports numpy, and help comes at once
-
-        episode = self._episodes[segment.env_id]
-        steps = []
-        for number, turn in enumerate(played_turns(episode.state)[segment.start : segment.stop], segment.start + 1):
-            picture = self._picture(turn, episode)
-            said = thought_of(str(turn.get("llm_response", ""))) or tag_and_reply(turn)[1]
-            reply = "" if picture else f"<p>{shown(said, _MOST_TEXT)}</p>"
-            words = f"turn {number}, reward {float(turn['reward']):.4g}"
-            chips = chips_of(turn["actions"], episode.names)
-            done = f'<div class="chips">{chips}</div>' if chips else '<div class="bad">nothing executed</div>'
-            steps.append(f'<div><span class="soft">{words}</span>{picture}{reply}{done}</div>')
-        last = episode.state["history"][-1] if is_leaf and episode.state["history"] else {}
-        if "actions" not in last and (picture := self._picture(last, episode)):
-            steps.append(f'<div><span class="soft">in the end</span>{picture}</div>')
-        return f'<div class="steps">{"".join(steps)}</div>'
-
-    def _picture(self, turn: Mapping[str, Any], episode: Episode) -> str:
-        if self._picture_room <= 0:
-            return ""
-        picture = self._writer.picture(turn, episode.tag)
-        self._picture_room -= len(picture)
-        return picture

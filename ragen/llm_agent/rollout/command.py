@@ -29,7 +29,6 @@ from ragen.errors import (
     shown_path,
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import (
     add_choice_arguments,
     add_config_arguments,
@@ -150,7 +149,6 @@ def run(config: Any) -> int:
     setting(config, "verbose", bool, False)
     limits = Limits.read(config)
     scanners = scanners_of(texts(config, "scanners", ()), "configuration key 'scanners'")
-    _check_trees(config, mode)
     backend_class(setting(config, "actor.backend", str))
     check_extras(read_config(config, mode))  # read again below: cheap checks come before slow imports
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
@@ -213,17 +211,10 @@ def output_folder(config: Any) -> Path:
     return Path(name).absolute()
 
 
-def _check_trees(config: Any, mode: str) -> None:
-    """Print a notice if trees are configured, but not for this mode."""
-    branching = BranchingSettings.read(config)
-    if branching is not None and mode not in branching.modes:
-        print(f"agent_proxy.branching.modes does not include {mode}: chains are played", file=sys.stderr)
-
-
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
     """Play the missing episodes; returns the seconds taken. Replies under way are kept however it ends."""
     file.begin()
-    if file.kept_roots < len(proxy.prepare(val=mode == "val")[0].envs):
+    if len(file.kept) < len(proxy.prepare(val=mode == "val")[0].envs):
         file.add_run(describe_run(proxy.config))
     if isinstance(backend := proxy.actor.backend, StreamingBackend):
         backend.journal = file.open_journal(backend.cost)
@@ -240,7 +231,7 @@ def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: 
 def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     """Print the plan of the run and its output file."""
     es_manager, _ = proxy.prepare(val=mode == "val")
-    count, kept = len(es_manager.envs), file.kept_roots
+    count, kept = len(es_manager.envs), len(file.kept)
     tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
     named = ", ".join([*tags][:_NAMED]) + (", .." if len(tags) > _NAMED else "")
     who = proxy.actor.title or setting(proxy.config, "actor.backend", str)
@@ -288,7 +279,6 @@ def _finish(
     from ragen.llm_agent.evaluation.results import (
         RESULTS,
         evaluate,
-        independent,
         print_results,
         states_of,
         write_results,
@@ -303,8 +293,7 @@ def _finish(
     results, usage = evaluate(records), file.count(usage_of(proxy))
     write_results(results, usage, file.path.with_name(RESULTS))
     console = new_console(is_plain=True)
-    counted_ones = independent(records)
-    tags = summarise(states_of(counted_ones), penalty)
+    tags = summarise(states_of(records), penalty)
     print_results(console, results, usage, tags)
     if file.journal is not None and file.journal.faults:
         causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
@@ -312,12 +301,6 @@ def _finish(
     scanned = scan(records, scanners)
     for line in scanned.lines(shlex.quote(shown_path(file.path.parent))):
         console.print(printable(line), soft_wrap=True)
-    if branches := len(records) - len(counted_ones):
-        console.print(
-            f"{branches} of {counted(len(records), 'trajectory', 'trajectories')} are branches, which share turns; the "
-            "results cover only the others",
-            soft_wrap=True,
-        )
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _report_failures(console, proxy, len(records) - len(file.kept))
@@ -368,7 +351,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
 
     val = mode == "val"
     es_manager, _ = proxy.prepare(val)
-    if file.kept_roots == len(es_manager.envs):
+    if len(file.kept) == len(es_manager.envs):
         return
 
     def used() -> dict[str, float]:
@@ -432,14 +415,13 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> Non
 
 def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Finished episodes as records; see :mod:`~ragen.llm_agent.rollout.trajectories`."""
-    from ragen.llm_agent.manager.branching import entry_of
     from ragen.llm_agent.rollout.trajectories import names_of_actions, trajectory
 
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     raw = setting(proxy.config, "raw", bool, True)
     for state in states:
         env_id = state["env_id"]
-        entry = entry_of(es_manager, env_id)
+        entry = es_manager.envs[env_id]
         facts = proxy.actor.replies.get(env_id, ())
         replies = facts if any(facts) else None
         chat, seed, error = ctx_manager.transcript(state), entry["status"].seed, proxy.failures.get(env_id)

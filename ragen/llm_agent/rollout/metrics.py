@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen.llm_agent.trees.lineage import Forest
 from ragen.validity import env_error, failure_counts, is_valid
 
 
@@ -19,14 +18,11 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
 
     Returns:
         ``<tag>/<metric>``: the sum over all valid trajectories of the tag divided by their number, including those
-        without the metric; ``<tag>/non-zero/<metric>``: the mean of nonzero values, if there are any. With branches,
-        leaves are weighted by :attr:`~ragen.llm_agent.trees.lineage.Forest.weights`, so that means are comparable to
-        those without branches. ``pass@k`` is the mean over those that have it, which excludes branches and groups with
-        a failed member. If environments failed, :func:`failure_metrics`.
+        without the metric; ``<tag>/non-zero/<metric>``: the mean of nonzero values, if there are any. ``pass@k`` is the
+        mean over those that have it, which excludes groups with a failed member. If environments failed,
+        :func:`failure_metrics`.
     """
     valid = [rollout for rollout in rollouts if is_valid(rollout)]
-    if any("parent" in rollout for rollout in rollouts):
-        return _tree_means(valid, Forest.of(rollouts).weights) | failure_metrics(rollouts)
     values = _values(valid)
     sizes = Counter(rollout.get("tag") for rollout in valid)
     failed = Counter(rollout.get("tag") for rollout in rollouts) - sizes
@@ -56,31 +52,6 @@ def failure_metrics(rollouts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         metrics |= {f"{tag}/env_error": sum(counts.values()) / len(found)} if counts else {}
         metrics |= {f"{tag}/env_error/{name}": float(count) for name, count in counts.items()}
     return metrics
-
-
-def _tree_means(rollouts: Sequence[dict[str, Any]], weights: Mapping[int, float]) -> dict[str, float]:
-    """The means of :func:`mean_metrics` over weighted leaves."""
-    sums: dict[str, float] = defaultdict(float)
-    counted: dict[str, float] = defaultdict(float)
-    not_zero: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    sizes: dict[str, float] = defaultdict(float)
-    for rollout in rollouts:
-        weight = weights[rollout["env_id"]]
-        sizes[rollout["tag"]] += weight
-        for name, value in rollout.get("metrics", {}).items():
-            share = 1.0 if "/pass@" in name else weight
-            sums[name] += share * float(value)
-            counted[name] += share
-            not_zero[name] += [(share, float(value))] if value else []
-    means = {
-        name: total / (counted[name] if "/pass@" in name else sizes[name.partition("/")[0]])
-        for name, total in sums.items()
-    }
-    for name, found in not_zero.items():
-        tag, _, metric = name.partition("/")
-        if found:
-            means[f"{tag}/non-zero/{metric}"] = sum(w * v for w, v in found) / sum(w for w, _ in found)
-    return means
 
 
 def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, float]) -> dict[str, float]:

@@ -10,7 +10,7 @@ into actions, and the environments are stepped (:mod:`~ragen.llm_agent.es_manage
 
 ``rollout`` is for training. An evaluation calls ``play``, since it needs no batch of tokens, in which every row is as
 wide as the longest trajectory. A schedule determines the order of the turns of many environments: lockstep or streaming
-(:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.shards` or :mod:`~.trees`. A player has a schedule; a schedule
+(:mod:`~ragen.llm_agent.rollout.schedules`) or :mod:`~.shards`. A player has a schedule; a schedule
 receives the player for each rollout, and does not store it.
 
 Importing this module imports neither torch nor verl, so that ``--help`` and errors about the configuration appear at
@@ -33,7 +33,6 @@ from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
-from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.rollout.actor import (
@@ -45,7 +44,6 @@ from ragen.llm_agent.rollout.actor import (
     name_requests,
 )
 from ragen.llm_agent.rollout.timeline import Timeline
-from ragen.llm_agent.rollout.trees import GrowingTrees
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -73,8 +71,7 @@ class Rollout:
         episodes: The caches of the playing environments, after their reset.
         meta_info: See :meth:`RolloutPlayer.play`.
         on_turn: See :meth:`RolloutPlayer.play`.
-        on_over: See :meth:`RolloutPlayer.play`; called when a whole tree is finished, with its root last.
-        trees: The branching of episodes; None without branching.
+        on_over: See :meth:`RolloutPlayer.play`.
     """
 
     player: RolloutPlayer
@@ -84,7 +81,6 @@ class Rollout:
     meta_info: Mapping[str, Any]
     on_turn: TurnCallback | None = None
     on_over: OverCallback | None = None
-    trees: GrowingTrees | None = None
 
     def report_turn(self, turn: int, active: int) -> None:
         """Call ``on_turn`` with the number of the next turn, and of active environments."""
@@ -102,8 +98,6 @@ class Rollout:
         """The states of the episodes that ended in this turn."""
         going_on = {cache["env_id"] for cache in active}
         over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
-        if self.trees is not None:
-            over = self.trees.whole(over, going_on)
         return self.es_manager.episode_states(over) if over else []
 
 
@@ -149,7 +143,6 @@ class RolloutPlayer(Closing):
         tokenizer: Any,
         schedule: Schedule,
         actor: Actor | None = None,
-        branching: BranchingSettings | None = None,
     ) -> None:
         """Store the parts; the managers of a mode are created on first use.
 
@@ -160,7 +153,6 @@ class RolloutPlayer(Closing):
             tokenizer: The actor's tokenizer.
             schedule: Plays the turns.
             actor: The result of :func:`actor_of` for ``actor_rollout_wg``; None creates it.
-            branching: The settings of branching rollouts; None without branching.
 
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
@@ -168,7 +160,6 @@ class RolloutPlayer(Closing):
         self.config = config
         self.tokenizer = tokenizer
         self.schedule = schedule
-        self._branching = branching
         self.max_turn = read_max_turn(config)
         self.generation = Generation.read(config)
         self.actor_wg = actor_rollout_wg
@@ -288,33 +279,27 @@ class RolloutPlayer(Closing):
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
-        trees = None
-        if self._branching is not None and es_manager.mode in self._branching.modes:
-            trees = GrowingTrees(self._branching, es_manager, self.actor, self.tokenizer, episodes)
-        rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over, trees)
+        rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over)
         self.schedule.play(rollout if self._is_training else _without_failed(rollout))
         return self.keep_states(es_manager, skip)
 
     def prompts(
-        self, rollout: Rollout, alike: Sequence[Sequence[Cache]], meta_info: Mapping[str, Any], tensors: bool = True
+        self, rollout: Rollout, asking: Sequence[Cache], meta_info: Mapping[str, Any], tensors: bool = True
     ) -> AnyBatch:
         """The prompts of trajectories, with a row for each.
 
         Args:
             rollout: The rollout.
-            alike: The caches of the trajectories; trajectories that share a prompt are one sequence.
+            asking: The caches of the trajectories.
             meta_info: Further data for the actor.
             tensors: Whether they may be a ``DataProto``, if the actor or a training batch needs that.
         """
-        first, trees = [caches[0] for caches in alike], rollout.trees
         if tensors and self._needs_tensors:
-            lm_inputs: AnyBatch = rollout.ctx_manager.get_lm_inputs(first)
-        else:  # trees count tokens
-            lm_inputs = rollout.ctx_manager.get_prompts(first, self.actor.needs_tokens or trees is not None)
-        if trees is not None:
-            lm_inputs = trees.repeated(lm_inputs, alike)
+            lm_inputs: AnyBatch = rollout.ctx_manager.get_lm_inputs(asking)
+        else:
+            lm_inputs = rollout.ctx_manager.get_prompts(asking, self.actor.needs_tokens)
         if self.names_requests:
-            name_requests(lm_inputs, [cache for caches in alike for cache in caches])
+            name_requests(lm_inputs, asking)
         lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
         self._last_inputs = lm_inputs
         return lm_inputs

@@ -18,7 +18,6 @@ from typing import Any, TextIO
 from ragen.commands import clock, counted
 from ragen.llm_agent.backends.base import Activity, tokens_of
 from ragen.llm_agent.rollout.trajectories import played_turns
-from ragen.llm_agent.trees.lineage import is_branch
 
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
@@ -72,7 +71,7 @@ class Progress:
         self._start = time.monotonic()
 
     def over(self, states: Collection[Mapping[str, Any]], judged: int = 0, succeeded: int = 0) -> None:
-        """Count finished trajectories; with branching, there may be more than expected.
+        """Count finished trajectories.
 
         Args:
             states: Their rollout caches.
@@ -81,10 +80,9 @@ class Progress:
         """
         self.finished += len(states)
         for state in states:
-            self._turns[state["tag"]] += len(played_turns(state)) - state.get("turn", 0)  # a branch's own
-            self._over[state["tag"]] += not is_branch(state)
+            self._turns[state["tag"]] += len(played_turns(state))
+            self._over[state["tag"]] += 1
         self._judged, self._succeeded = self._judged + judged, self._succeeded + succeeded
-        self._trajectories = max(self._trajectories, self.finished)
 
     def replies(self) -> int:
         """The number of replies."""

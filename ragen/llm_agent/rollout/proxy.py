@@ -7,8 +7,6 @@ each trajectory advances at its own pace; if it answers batches, the turns of al
 :mod:`ragen.llm_agent.collecting`. If these cannot be created, two lines say so, and everything proceeds as with
 ``false``. The default is false: environments run in parallel either way, and false keeps RAGEN's rows, one per
 trajectory, for which its recipes are tuned.
-
-With ``agent_proxy.branching.when``, rollouts are trees; see :mod:`~ragen.llm_agent.rollout.trees`.
 """
 
 from __future__ import annotations
@@ -16,15 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.backends.verl import is_worker_group
-from ragen.llm_agent.config.branching import SECTION, BranchingSettings
-from ragen.llm_agent.rollout.actor import Actor, BackendActor
+from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, actor_of
 from ragen.llm_agent.rollout.schedules import Lockstep, Streaming
 from ragen.llm_agent.rollout.shards import Shards
-from ragen.llm_agent.rollout.trees import check_actor
 from ragen.settings import setting
 
 if TYPE_CHECKING:
@@ -67,8 +61,7 @@ class LLMAgentProxy(RolloutPlayer):
         actor = actor_of(actor_rollout_wg, config, tokenizer)
         streams = isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
         schedule = self.parallel or (Streaming() if streams else Lockstep())
-        branching = _branching(config, actor, actor_rollout_wg)
-        super().__init__(config, actor_rollout_wg, tokenizer, schedule, actor, branching)
+        super().__init__(config, actor_rollout_wg, tokenizer, schedule, actor)
 
     @property
     def parallel_envs(self) -> bool:
@@ -141,24 +134,3 @@ class LLMAgentProxy(RolloutPlayer):
         finally:
             if self._turn_rollouts is not None:
                 self._turn_rollouts.close()
-
-
-def _branching(config: Any, actor: Actor, given: Any) -> BranchingSettings | None:
-    """Where rollouts are trees; None for chains.
-
-    Raises:
-        ConfigError: The actor cannot grow trees, or is a worker group as RAGEN's trainers hand it over, which cannot
-            learn from them.
-    """
-    settings = BranchingSettings.read(config)
-    if settings is None:
-        return None
-    if "train" in settings.modes and is_worker_group(given):
-        raise ConfigError(
-            f"{SECTION}.when is set, and the actor is a worker group, as RAGEN's trainers pass it: their rollout "
-            "filter takes groups of es_manager.train.group_size rows, and trees have as many as they grow. Learn from "
-            "trees with trainer.backend=tiny; a loop of your own that reads 'group_ids' hands over "
-            "ragen.llm_agent.backends.verl.VerlBackend(worker_group, tokenizer)."
-        )
-    check_actor(config, settings, actor)
-    return settings

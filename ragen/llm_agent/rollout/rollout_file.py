@@ -2,10 +2,9 @@
 
 A killed run therefore loses only the episodes in progress, and a resumed one (``resume: true``) repeats no request.
 ``run.json`` beside it describes what was played; a run with a different configuration cannot resume it. ``usage.json``
-has the usage of all runs of the file, including unfinished and failed episodes. A tree of episodes is written when all
-of it is finished, with its root last; an incomplete one is replayed. Episodes that ended because a prompt got no reply
-are played again; if the actor has a journal, ``replies.jsonl``, replies that they and unfinished episodes had received
-are not requested again. A run that starts over moves the files of an earlier one aside.
+has the usage of all runs of the file, including unfinished and failed episodes. Episodes that ended because a prompt
+got no reply are played again; if the actor has a journal, ``replies.jsonl``, replies that they and unfinished episodes
+had received are not requested again. A run that starts over moves the files of an earlier one aside.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from ragen.llm_agent.config.loading import changed_settings, decisive_settings
 from ragen.llm_agent.evaluation.replies import MISSING_REPLY, outcome
 from ragen.llm_agent.evaluation.results import RESULTS, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
-from ragen.llm_agent.trees.lineage import is_branch
 from ragen.output import shown_address, shown_override
 from ragen.settings import one_line, setting
 
@@ -78,7 +76,7 @@ class RolloutFile(Closing):
 
     Attributes:
         path: Of the file.
-        kept: Records of episodes finished by an earlier run, by environment id; only complete trees.
+        kept: Records of episodes finished by an earlier run, by environment id.
         written: Number of episodes in the file that got all their replies.
         journal: The journal of replies, if one was opened.
         set_aside: The folder to which ``begin`` has moved the files of another run, if there were any.
@@ -123,7 +121,7 @@ class RolloutFile(Closing):
         if self._resumes and self.path.exists():
             self._check_about()
             self._used_before = read_usage(self.path.with_name(USAGE))
-            self.kept = {record["env_id"]: record for record in whole_trees(read_records(self.path))}
+            self.kept = {record["env_id"]: record for record in read_records(self.path) if "error" not in record}
         self.written = len(self.kept)
 
     def _check_about(self) -> None:
@@ -145,11 +143,6 @@ class RolloutFile(Closing):
             f"'resume' is true, and {what} was {old} when {shown_path(self.path)} was started and is {new} now;{cure} "
             "use another 'output_dir', or resume=false to start over."
         )
-
-    @property
-    def kept_roots(self) -> int:
-        """The number of kept records that are not branches: the configured environments that are finished."""
-        return sum(not is_branch(record) for record in self.kept.values())
 
     def begin(self) -> None:
         """Make the folder and the files; they are this run's until ``close``.
@@ -312,29 +305,6 @@ def _meant(folder: Path) -> str:
     return did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
 
 
-def whole_trees(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of finished trees; an episode without branches is a tree by itself.
-
-    A tree is finished if its root, which is written last, is present, and none of its episodes lacks a reply.
-
-    Args:
-        records: The records of a file.
-    """
-    parents = {record["env_id"]: record.get("parent") for record in records}
-    trees: dict[Any, list[dict[str, Any]]] = {}
-    for record in records:
-        root = record["env_id"]
-        while isinstance(parent := parents.get(root), int) and parent < root:
-            root = parent
-        trees.setdefault(root, []).append(record)
-    return [
-        record
-        for root, members in trees.items()
-        if root in parents and not any("error" in member for member in members)
-        for record in members
-    ]
-
-
 def locked(folder: Path) -> int | None:
     """Lock a folder until the returned descriptor is closed; None if the system has no such locks.
 
@@ -410,9 +380,9 @@ def unfinished(rows: Path, records: Iterable[Mapping[str, Any]]) -> str:
 
     Args:
         rows: The file of its records. Without a readable ``run.json`` beside it the plan is unknown.
-        records: Its records; branches are not counted.
+        records: Its records.
     """
-    outcomes = [outcome(record) for record in records if not is_branch(record)]
+    outcomes = [outcome(record) for record in records]
     count, missing = len(outcomes), outcomes.count(MISSING_REPLY)
     planned = max(count, _planned(rows))
     if not missing and count == planned:
@@ -425,7 +395,7 @@ def unfinished(rows: Path, records: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _planned(rows: Path) -> int:
-    """How many trajectories a run was to play, without branches; 0 if that is unknown."""
+    """How many trajectories a run was to play; 0 if that is unknown."""
     try:
         about = read_about(rows.with_name(ABOUT))
     except ConfigError:

@@ -12,14 +12,14 @@ independently::
 schedule      a unit is               the actor is asked                           environments are stepped
 ============= ======================= ============================================ ====================================
 ``Lockstep``  all trajectories        in one batch                                 in the main thread
-``Streaming`` a trajectory, or a tree request by request (``submit``)              in the main thread, all that arrived
+``Streaming`` a trajectory            request by request (``submit``)              in the main thread, all that arrived
 ``Shards``    a part of them          request by request; in a batch for each      in a thread for each unit
                                       unit; or in batches of several units
 ============= ======================= ============================================ ====================================
 
 A trajectory depends only on its seed and its replies, so if a reply depends only on its own prompt, all schedules
-produce the same rollouts, bit for bit. Threads only call the actor and step environments: prompts, replies, branches
-and callbacks are handled by the thread that plays the rollout.
+produce the same rollouts, bit for bit. Threads only call the actor and step environments: prompts, replies and
+callbacks are handled by the thread that plays the rollout.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Lockstep(Schedule):
 
 
 class Streaming(Schedule):
-    """Each trajectory, or tree, runs at its own pace; for backends that answer requests one by one."""
+    """Each trajectory runs at its own pace; for backends that answer requests one by one."""
 
     def play(self, rollout: Rollout) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.Schedule`.
@@ -89,7 +89,7 @@ class Unit:
         track: Its track in the timeline.
         active: The caches of its active trajectories.
         turn: The turn that it plays; the first one if there are several.
-        alike: The caches of the trajectories that play the turn; those that share a prompt form one list.
+        playing: The caches of the trajectories that play the turn.
         since: When its prompts were due, on ``time.perf_counter()``.
         missing: Number of missing replies.
         inputs: The received replies, as inputs of environments, by env_id.
@@ -98,15 +98,10 @@ class Unit:
     track: str
     active: Sequence[Cache]
     turn: int = 0
-    alike: Sequence[Sequence[Cache]] = ()
+    playing: Sequence[Cache] = ()
     since: float = 0.0
     missing: int = 0
     inputs: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def playing(self) -> list[Cache]:
-        """The caches of the trajectories that play the turn."""
-        return [cache for alike in self.alike for cache in alike]
 
 
 class _Event(NamedTuple):
@@ -130,7 +125,7 @@ class Gathering(NamedTuple):
     max_wait: float
 
 
-_Piece = tuple[Unit, Sequence[Cache]]  # trajectories of a unit that share a prompt
+_Prompt = tuple[Unit, Cache]  # of a trajectory of a unit
 
 
 class Turns:
@@ -165,7 +160,7 @@ class Turns:
         self._stepping: set[Unit] = set()
         self._asks_in_threads = shards is not None and backend is None and self._player.actor.thread_safe
         self._failed: dict[int, str] = {}
-        self._pieces: list[_Piece] = []  # whose prompts wait for others to share their batch
+        self._prompts: list[_Prompt] = []  # which wait for others to share their batch
         self._unit_of: dict[int, Unit] = {}
         self._at: Counter[int] = Counter()  # turn to how many units are there
         self._active = sum(len(unit.active) for unit in self._ready)
@@ -223,24 +218,18 @@ class Turns:
         most = self._shards.max_batch_size if self._shards is not None else None
         if self._asks_in_threads:
             for unit in begun:
-                for batch in _batches(_pieces(unit, most), most):
+                for batch in _batches(_prompts(unit), most):
                     self._in_thread(_OUTPUTS, [unit], self._request(batch))
             return
         for unit in begun:
-            self._pieces += _pieces(unit, most)
-        if self._pieces and self._patience() <= 0:
-            batch = next(_batches(self._pieces, most))
-            self._pieces = self._pieces[len(batch) :]
+            self._prompts += _prompts(unit)
+        if self._prompts and self._patience() <= 0:
+            batch = next(_batches(self._prompts, most))
+            self._prompts = self._prompts[len(batch) :]
             self._here(_OUTPUTS, list(dict.fromkeys(unit for unit, _ in batch)), self._request(batch))
 
     def _begin_turn(self, unit: Unit) -> None:
-        trees = self._rollout.trees
-        if trees is None:
-            unit.alike = [[cache] for cache in unit.active]
-        else:
-            with self._player.timed("environments"), self._recorded_lanes():
-                unit.alike = trees.begin_turn(unit.active)
-        playing = unit.playing
+        unit.playing = playing = unit.active
         unit.since, unit.missing, unit.inputs = time.perf_counter(), len(playing), {}
         self._unit_of.update((cache["env_id"], unit) for cache in playing)
         self._asked.add(unit)
@@ -248,11 +237,11 @@ class Turns:
     def _submit(self, units: Sequence[Unit]) -> None:
         """Submit requests to the backend one by one."""
         assert self._backend is not None and isinstance(self._player.actor, BackendActor)
-        alike = [each for unit in units for each in unit.alike]
-        if not alike:
+        asking = [cache for unit in units for cache in unit.playing]
+        if not asking:
             return
         with self._player.timed("tokenizing"):
-            requests = requests_of(self._player.prompts(self._rollout, alike, self._rollout.meta_info, tensors=False))
+            requests = requests_of(self._player.prompts(self._rollout, asking, self._rollout.meta_info, tensors=False))
         sampling = self._player.actor.sampling(self._rollout.meta_info)
         for request in requests:
             future = self._backend.submit(request, sampling)
@@ -264,15 +253,15 @@ class Turns:
         units, error = [self._unit_of[request.env_id]], future.exception()
         self._events.put(_Event(_REPLY, units, None if error else (request, future.result()), error))
 
-    def _request(self, batch: Sequence[_Piece]) -> Callable[[], AnyBatch]:
+    def _request(self, batch: Sequence[_Prompt]) -> Callable[[], AnyBatch]:
         """A function that calls the actor with these prompts, which are written now."""
         unit, meta_info = batch[0][0], self._rollout.meta_info
         if self._modes is not None:
             meta_info = self._modes.of_turn(unit.turn)
         with self._player.timed("tokenizing"):
-            prompts = self._player.prompts(self._rollout, [alike for _, alike in batch], meta_info)
+            prompts = self._player.prompts(self._rollout, [cache for _, cache in batch], meta_info)
         tracks = ", ".join(dict.fromkeys(unit.track.removeprefix("shard ") for unit, _ in batch))
-        rows = sum(len(alike) for _, alike in batch)
+        rows = len(batch)
 
         def generate() -> AnyBatch:
             start = time.perf_counter()
@@ -290,14 +279,14 @@ class Turns:
 
     def _patience(self) -> float:
         """Seconds to wait for the next arrival, or for prompts that could share a batch with prompts that are due."""
-        if not self._pieces:
+        if not self._prompts:
             return LOOK_UP_S
         if self._shards is None or not self._stepping:
             return 0.0
         most = self._shards.max_batch_size
-        if most is not None and sum(len(alike) for _, alike in self._pieces) >= most:
+        if most is not None and len(self._prompts) >= most:
             return 0.0
-        return max(0.0, self._pieces[0][0].since + self._shards.max_wait - time.perf_counter())
+        return max(0.0, self._prompts[0][0].since + self._shards.max_wait - time.perf_counter())
 
     # Arrivals
 
@@ -343,7 +332,7 @@ class Turns:
             if unit in self._asked or unit in self._stepping:
                 self._asked.discard(unit)
                 self._stepping.discard(unit)
-                self._pieces = [piece for piece in self._pieces if piece[0] is not unit]
+                self._prompts = [each for each in self._prompts if each[0] is not unit]
                 self.errors[unit] = event.error
                 self._move(unit, unit.turn, is_over=True)
                 self._active -= len(unit.active)
@@ -383,8 +372,6 @@ class Turns:
             self._stepping.add(unit)
             lost = {env_id: self._failed[env_id] for env_id in unit.inputs if env_id in self._failed}
             self._player.failures.update(lost)
-            if self._rollout.trees is not None:
-                self._rollout.trees.answered(unit.inputs.values())
             if self._shards is not None:
                 now = time.perf_counter()
                 self._player.timeline.add(Span(unit.track, "waiting", unit.since, now))
@@ -459,12 +446,12 @@ class Turns:
 
     def _land(self) -> None:
         """Send no more requests; wait, with a limit, for those under way, and play them."""
-        self._is_landing, self._ready, self._pieces = True, [], []
+        self._is_landing, self._ready, self._prompts = True, [], []
         if self._backend is not None:
             self._backend.settle()
         while (self._asks_in_threads and self._asked) or not self._events.empty():
             self._take(self._arrived())
-        landed = [unit for unit in self._asked if unit.inputs and self._rollout.trees is None]
+        landed = [unit for unit in self._asked if unit.inputs]
         self._asked.clear()
         if landed:
             self._step(sorted(landed, key=lambda unit: unit.playing[0]["env_id"]))
@@ -477,24 +464,11 @@ def turn_of(cache: Cache) -> int:
     return len(cache["history"]) - 1
 
 
-def _pieces(unit: Unit, most: int | None) -> list[_Piece]:
-    """A unit's trajectories grouped by shared prompts, with at most ``most`` per piece."""
-    return [
-        (unit, alike[start : start + (most or len(alike))])
-        for alike in unit.alike
-        for start in range(0, len(alike), most or len(alike))
-    ]
+def _prompts(unit: Unit) -> list[_Prompt]:
+    return [(unit, cache) for cache in unit.playing]
 
 
-def _batches(pieces: Sequence[_Piece], most: int | None) -> Iterator[list[_Piece]]:
-    """Pieces in batches of at most ``most`` rows."""
-    batch: list[_Piece] = []
-    rows = 0
-    for piece in pieces:
-        if batch and most is not None and rows + len(piece[1]) > most:
-            yield batch
-            batch, rows = [], 0
-        batch.append(piece)
-        rows += len(piece[1])
-    if batch:
-        yield batch
+def _batches(prompts: Sequence[_Prompt], most: int | None) -> Iterator[Sequence[_Prompt]]:
+    """Prompts in batches of at most ``most``."""
+    size = most or max(1, len(prompts))
+    return (prompts[start : start + size] for start in range(0, len(prompts), size))

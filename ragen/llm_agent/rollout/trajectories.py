@@ -3,8 +3,7 @@
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
 ``rewards``, ``infos``, ``invalid`` (whether the reply earned the format penalty) and ``raw_replies`` (what the model
 wrote; the chat has what the parser made of it), and over the trajectory ``penalty``, ``success`` and ``metrics``.
-``action_names`` has the names of actions by key, as texts, where the environment has such names. A branch has besides
-``parent``, the environment that it goes on from, and ``turn``, how many turns it shares with it. One that ended because
+``action_names`` has the names of actions by key, as texts, where the environment has such names. One that ended because
 a prompt got no reply has ``error``, one whose environment failed ``env_error``. What the environment showed in the end
 is ``last_state``, where that is text. Where the actor knows more of its replies, ``replies`` has a mapping for each,
 see :func:`~ragen.llm_agent.backends.base.reply_facts`.
@@ -67,7 +66,6 @@ def trajectory(
     }
     if names:
         record["action_names"] = {str(key): name for key, name in names.items()}
-    record |= {name: state[name] for name in ("parent", "turn") if name in state}
     last = state["history"][-1] if state["history"] else {}
     if "actions" not in last and isinstance(last.get("state"), str) and not last.get("images"):
         record["last_state"] = last["state"]

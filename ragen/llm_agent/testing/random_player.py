@@ -14,7 +14,6 @@ from ragen.llm_agent.backends.policies import POLICIES, create_policy
 from ragen.llm_agent.backends.prompt import Prompt
 from ragen.llm_agent.backends.scripted import decide
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.manager.branching import entry_of
 from ragen.tools.examples import ODD, TEXTS, Examples
 
 ODD_ACTIONS = (
@@ -89,7 +88,7 @@ class RandomPlayer:
 
     def _actions(self, manager: EnvStateManager, cache: dict[str, Any], turn: int, rng: Random) -> list[str]:
         env_id = cache["env_id"]
-        entry = entry_of(manager, env_id)
+        entry = manager.envs[env_id]
         played = [turn["actions"] for turn in cache["history"] if "actions" in turn]
         env_type = manager.sys_config["custom_envs"][cache["tag"]]["env_type"]
         is_thoughtful = rng.random() < self._thoughtful

@@ -15,7 +15,6 @@ import numpy as np
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.tokens import pad_id
-from ragen.llm_agent.config.branching import TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.conversation import (
@@ -39,7 +38,6 @@ from ragen.llm_agent.tokens.encoding import EncodedChat
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
 from ragen.llm_agent.tokens.training_rows import (
     TrainingRow,
-    advantages_of,
     exchanged_row,
     masks_of,
     reply_lengths,
@@ -48,14 +46,10 @@ from ragen.llm_agent.tokens.training_rows import (
     signal_of,
     written_row,
 )
-from ragen.llm_agent.trees.lineage import Forest, forest_of, tree_metrics
 from ragen.validity import env_error
 
 if TYPE_CHECKING:
     from verl import DataProto
-
-NO_PARENT = -1
-"""The value of the column ``parents`` for a trajectory that is not a branch."""
 
 Encode = Callable[[list[list[Message]]], list[EncodedChat]]
 
@@ -71,7 +65,6 @@ class BatchBuilder:
         opening_tag: The tag at the end of prompts.
         tokenizer: Provides the padding token.
         processor: Processes images; None for text only.
-        branching: The settings of branching; None for chains.
     """
 
     settings: ContextSettings
@@ -80,7 +73,6 @@ class BatchBuilder:
     opening_tag: str
     tokenizer: Any
     processor: Any = None
-    branching: BranchingSettings | None = None
 
     def prompts(self, rollouts: Sequence[dict[str, Any]]) -> DataProto:
         """The batch for generation; see :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`."""
@@ -186,12 +178,10 @@ class BatchBuilder:
         return object_array(values)
 
     def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
-        encoded, forest = [each.encoded for each in rows], forest_of(rollouts)
+        encoded = [each.encoded for each in rows]
         signal = signal_of(rollouts, self.settings)
-        tensors = self._tokens(encoded) | masks_of(rows, self.settings, forest, signal)
+        tensors = self._tokens(encoded) | masks_of(rows, self.settings, signal)
         tensors |= scores_of(rows, rollouts, self.settings)
-        if self.branching is not None and self.branching.advantages == TREE:
-            tensors["advantages"] = advantages_of(rows, rollouts, self.settings, self.branching.by_std)
         log_probs = [each.log_probs for each in rows if each.length]
         if log_probs and None not in log_probs:
             tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
@@ -199,11 +189,6 @@ class BatchBuilder:
         objects["episode_ids"] = self._numbers(each.row.episode for each in rows)
         objects |= self._failures([each.row for each in rows])
         metrics = {**self._metrics(rollouts), **reply_lengths(rows)}
-        if self.branching is not None or forest.has_branches:
-            owners = [each.row.rollout for each in rows]
-            objects["parents"] = self._numbers(each.get("parent", NO_PARENT) for each in owners)
-            objects["shared_turns"] = self._numbers(each.get("turn", 0) for each in owners)
-            metrics |= tree_metrics(Forest.of(rollouts), rollouts)
         return data_proto(tensors, objects, {"metrics": metrics})
 
     @property

@@ -1,4 +1,4 @@
-"""The rows of a training batch, with their masks, scores and advantages.
+"""The rows of a training batch, with their masks and scores.
 
 Rows consist of the tokens of prompts and replies if these are known, and otherwise of tokenized text. Tokenizing a chat
 again may yield other tokens than those sampled: replies are shown cleaned, a template may omit earlier thoughts, and
@@ -15,8 +15,6 @@ If all exchanges of a trajectory are known, its rows are therefore built from th
 
 The loss includes every reply once, after exactly the prompt that it answered. If tokens are unknown, the chat's text is
 tokenized; the loss then excludes an opening tag from the prompt, and the end of a turn that the model did not write.
-
-Rows of trees share turns. The loss on a turn is in the row of the environment that played it; other rows mask it.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from ragen.llm_agent.tokens.dataproto import mask_tensor, score_tensor
 from ragen.llm_agent.tokens.encoding import EncodedChat, Span
 from ragen.llm_agent.tokens.normalization import group_of, normalize
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply, raw_reply
-from ragen.llm_agent.trees.lineage import Forest, segment_advantages
 from ragen.statistics import mean
 from ragen.validity import env_error, is_valid, with_signal
 
@@ -264,69 +261,24 @@ def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], s
     return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
 
 
-def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, forest: Forest, signal: Sequence[bool]) -> Tensors:
-    """``loss_mask``, without turns of which another row has the loss, and ``response_mask``, with them.
-
-    Both are 0 for a trajectory that is not learned from. See :func:`.mask_tensor`.
+def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, signal: Sequence[bool]) -> Tensors:
+    """``loss_mask`` and ``response_mask``, both 0 for a trajectory that is not learned from; see :func:`.mask_tensor`.
 
     Args:
         rows: The rows.
         settings: What the loss includes.
-        forest: The trees of the rollouts.
         signal: Whether each trajectory is learned from.
     """
     encoded = [each.encoded for each in rows]
-    own = [[span for _, span in own_replies(each, forest)] for each in rows]
-    loss_mask = mask_tensor(encoded, own)
+    response_mask = mask_tensor(encoded, [chat.replies for chat in encoded])
     if settings.window_mode == FULL and not settings.enable_response_mask:
-        loss_mask = mask_tensor(encoded, [_own_body(chat, spans) for chat, spans in zip(encoded, own, strict=True)])
-    masks = {"loss_mask": loss_mask, "response_mask": mask_tensor(encoded, [chat.replies for chat in encoded])}
+        loss_mask = mask_tensor(encoded, [[(chat.body, len(chat.ids))] for chat in encoded])
+    else:
+        loss_mask = response_mask.clone()
+    masks = {"loss_mask": loss_mask, "response_mask": response_mask}
     for mask in masks.values():
         mask[[not signal[each.row.episode] for each in rows]] = 0
     return masks
-
-
-def own_replies(row: TrainingRow, forest: Forest) -> list[tuple[int, Span]]:
-    """The row's turns with loss, from 0, and their spans, without turns that another environment played."""
-    replies, env_id = row.encoded.replies, row.row.rollout.get("env_id", -1)
-    numbered = list(enumerate(replies, row.row.stop - len(replies)))
-    return [each for each in numbered if not forest.has_branches or forest.owner(env_id, each[0]) == env_id]
-
-
-def _own_body(chat: EncodedChat, own: Sequence[Span]) -> list[Span]:
-    """The span from a row's first user message on, or from the end of its last shared turn."""
-    if len(own) == len(chat.replies):
-        return [(chat.body, len(chat.ids))]
-    return [(chat.replies[len(chat.replies) - len(own) - 1][1], len(chat.ids))] if own else []
-
-
-def advantages_of(
-    rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings, by_std: bool
-) -> torch.Tensor:
-    """The advantage of each token with loss relative to its segment's siblings; see :mod:`ragen.llm_agent.trees`.
-
-    Args:
-        rows: The rows.
-        rollouts: Their rollout caches.
-        settings: How to normalize scores first.
-        by_std: Whether advantages are divided by the siblings' standard deviation.
-
-    Returns:
-        float32 ``(rows, tokens - 1)``, aligned with ``responses``; 0 elsewhere.
-    """
-    forest = Forest.of(rollouts)
-    totals = zip(rollouts, normalized_totals(rollouts, settings), strict=True)
-    scores = {rollout["env_id"]: score for rollout, score in totals if is_valid(rollout)}
-    found = segment_advantages(forest, scores, by_std)
-    placed = [
-        [
-            (token, found.get(forest.segment_of(each.row.rollout["env_id"], turn), 0.0))
-            for turn, span in own_replies(each, forest)
-            for token in range(*span)
-        ]
-        for each in rows
-    ]
-    return score_tensor([each.encoded for each in rows], placed)
 
 
 def reply_lengths(rows: Sequence[TrainingRow]) -> Mapping[str, float]:

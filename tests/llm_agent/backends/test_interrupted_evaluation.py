@@ -181,24 +181,6 @@ def test_a_run_in_shards_keeps_its_replies_too(whole, tmp_path):
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 
-def test_trees_go_on_too_from_the_replies_that_came(tmp_path):
-    when = ("when=every_turn", "modes=[val]", "max_leaves=3")
-    sampled = "actor_rollout_ref.rollout.val_kwargs={do_sample: true, temperature: 1}"
-    trees = (*(f"agent_proxy.branching.{each}" for each in when), sampled, "actor.openai.grace=1")
-    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path / "whole", *trees) == 0
-        requests = len(server.bodies)
-    with chat_server() as server:
-        given = interrupting(server, 20, lambda: os.kill(os.getpid(), signal.SIGINT))
-        assert run(server, tmp_path / "cut", *trees) == 130
-        asked = len(server.bodies)
-        server.script = lambda prompt, tries: reply_to(prompt)
-        assert run(server, tmp_path / "cut", *trees) == 0
-        assert len(server.bodies) - asked == requests - len(given)
-    assert any("parent" in row for row in rows(tmp_path / "cut"))
-    assert (tmp_path / "cut/rollouts.jsonl").read_bytes() == (tmp_path / "whole/rollouts.jsonl").read_bytes()
-
-
 def test_a_reply_that_arrives_while_a_run_stops_is_kept(tmp_path):
     with chat_server() as server:
 

@@ -264,7 +264,7 @@ def played_again(records: Sequence[Record], config: Any, parse: Parser | None = 
         parse: Reads a reply in the place of the run's own parser.
 
     Raises:
-        ConfigError: The records lack replies, are of other environments than the configuration's.
+        ConfigError: The records lack replies, or are of other environments than the configuration's.
     """
     from ragen.llm_agent.backends.factory import create_tokenizer
     from ragen.llm_agent.config.environments import read_config

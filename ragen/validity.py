@@ -84,6 +84,25 @@ def failure_counts(errors: Iterable[str | None]) -> dict[str, int]:
     return dict(Counter(error_type(error) for error in errors if error).most_common())
 
 
+def failure_metrics(trajectories: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """``<tag>/env_error``, the share of failed trajectories, and ``<tag>/env_error/<type>``, their number by type.
+
+    Tags without failures are left out.
+
+    Args:
+        trajectories: Trajectories with ``tag``.
+    """
+    errors: dict[str, list[str | None]] = {}
+    for trajectory in trajectories:
+        errors.setdefault(trajectory.get("tag", ""), []).append(env_error(trajectory))
+    metrics: dict[str, float] = {}
+    for tag, found in errors.items():
+        counts = failure_counts(found)
+        metrics |= {f"{tag}/{ENV_ERROR}": sum(counts.values()) / len(found)} if counts else {}
+        metrics |= {f"{tag}/{ENV_ERROR}/{name}": float(count) for name, count in counts.items()}
+    return metrics
+
+
 def failures_in_words(errors: Iterable[str | None]) -> str:
     """The counts for a line of a log, such as ``3 ConnectionError, 1 timed out after .. s``; empty without failures."""
     return ", ".join(f"{count} {name}" for name, count in failure_counts(errors).items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,11 @@ from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
 from ragen.llm_agent.config import ContextSettings
 from ragen.llm_agent.evaluation import PlayedThoughts
-from ragen.llm_agent.rollout.metrics import failure_metrics
 from ragen.parallel import Gain
 from ragen.settings import setting
 from ragen.statistics import mean
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
-from ragen.validity import ENV_ERROR, is_valid
+from ragen.validity import ENV_ERROR, env_error, failure_metrics, is_valid
 
 with needs("train", "`ragen train`"):
     from transformers import PreTrainedModel
@@ -40,12 +39,14 @@ class Played:
         metrics: The environments' metrics, as averaged by ``formulate_rollouts``, and ``split_trajectories``, the
             fraction of trajectories with several rows, because a prompt did not contain an earlier reply as sampled.
         seconds: Seconds by activity of the rollout.
+        errors: The tag and, where its environment failed, the ``env_error`` of each trajectory that was played.
         thoughts: The thoughts of its trajectories, if requested.
     """
 
     groups: list[Group]
     metrics: dict[str, float]
     seconds: dict[str, float]
+    errors: Sequence[Mapping[str, Any]]
     thoughts: PlayedThoughts | None = None
 
 
@@ -133,7 +134,10 @@ class Player(Closing):
         split = mean([len(member.rows) > 1 for member in all_members(groups) if member.has_signal])
         metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
         thoughts = self._thoughts(val) if with_thoughts else None
-        return Played(groups, metrics, dict(self.proxy.seconds), thoughts)
+        collector = self.proxy.traj_collector
+        trajectories = self.proxy.rollout_states if collector is None else collector.played
+        errors = [{"tag": each["tag"], ENV_ERROR: env_error(each)} for each in trajectories]
+        return Played(groups, metrics, dict(self.proxy.seconds), errors, thoughts)
 
     def _thoughts(self, val: bool) -> PlayedThoughts | None:
         states = [state for state in self.proxy.rollout_states if is_valid(state)]
@@ -210,10 +214,10 @@ def rollout_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, 
         tags: The tags that were played.
 
     Returns:
-        The metrics; without a valid trajectory no ``success`` and ``reward``, but :func:`.failure_metrics`.
+        The metrics, with those of :func:`~ragen.validity.failure_metrics`. Without a valid trajectory, ``success`` and
+        ``reward`` are missing.
     """
-    everyone = [member for one in played for member in all_members(one.groups)]
-    valid = [member for member in everyone if member.env_error is None]
+    valid = [member for one in played for member in all_members(one.groups) if member.env_error is None]
     names = dict.fromkeys(name for one in played for name in one.metrics)
     means = {name: _mean_of(name, played, tags) for name in names if "/env_error" not in name}
     sizes = {tag: sum(member.tag == tag for member in valid) for tag in tags}
@@ -221,7 +225,7 @@ def rollout_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, 
     if valid:
         overall["success"] = sum(means[f"{tag}/success"] * size for tag, size in sizes.items() if size) / len(valid)
         overall["reward"] = sum(member.reward for member in valid) / len(valid)
-    failed = failure_metrics([{"tag": member.tag, ENV_ERROR: member.env_error} for member in everyone])
+    failed = failure_metrics([each for one in played for each in one.errors])
     return {**means, **failed, **overall}
 
 

@@ -25,7 +25,6 @@ from ragen.llm_agent.backends import create_tokenizer
 from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
 from ragen.llm_agent.filtering import EarlyStop
-from ragen.llm_agent.filtering.early_stop import EMPTY
 from ragen.settings import one_line
 from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads
@@ -39,7 +38,7 @@ from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import Group, Trajectory, all_members
 from ragen.training.updates import Learner
 from ragen.training.warm_up import WarmUp, demonstrations
-from ragen.validity import check_share, failures_in_words
+from ragen.validity import check_share, env_error, failures_in_words
 
 with needs("train", "`ragen train`"):
     from transformers import PreTrainedModel
@@ -227,7 +226,7 @@ class TinyTrainer(Closing):
             metrics |= self._early.metrics
             self._record(TRAIN, self.step, metrics)
             check_share(self._errors)
-            if self._early.kind == EMPTY:
+            if self._early.kind is not None:
                 check_share(self._in_vain)
             if self._saves(self.step, settings.steps):
                 self._save(TRAIN, self.step, learner)
@@ -249,7 +248,7 @@ class TinyTrainer(Closing):
         self.step += 1
         spreads = [sample_std(group.scores) for group in sample.played if group.learned]
         self._early.after_step(mean(spreads), len(sample.groups))
-        errors = [member.env_error for member in all_members(sample.played)]
+        errors = [env_error(each) for played in batches for each in played.errors]
         self._errors += errors
         self._in_vain = [] if sample.groups else self._in_vain + errors
         times = {"rollout": played - start, "update": time.perf_counter() - learning}
@@ -289,7 +288,7 @@ class TinyTrainer(Closing):
 
     def _validate(self, step: int) -> dict[str, float]:
         played = self.player.play(val=True)
-        errors = [member.env_error for member in all_members(played.groups)]
+        errors = [env_error(each) for each in played.errors]
         self._errors += errors
         metrics = {f"val/{name}": value for name, value in rollout_metrics([played], self._val_tags).items()}
         self._validations[step] = metrics

@@ -131,7 +131,9 @@ def test_where_nothing_was_answered_there_is_no_batch():
         collector_of(config()).multi_turn_loop(prompts(), StandInActor(lambda text: None), envs)
 
 
-def test_an_environment_that_fails_counts_as_no_failure_of_the_model():
+@pytest.mark.parametrize(("is_train", "shown"), [(True, [2, 3]), (False, [0, 2, 3])])
+def test_an_environment_that_fails_counts_as_no_failure_of_the_model(is_train, shown):
+    """In training, the other member of its group has nothing to be compared with."""
     with managed() as envs:
         collector = collector_of(config())
         play = envs.envs.step
@@ -143,10 +145,20 @@ def test_an_environment_that_fails_counts_as_no_failure_of_the_model():
             return shown, rewards, dones, infos
 
         envs.envs.step = step  # type: ignore[method-assign]
-        batch = collector.multi_turn_loop(prompts(), StandInActor(), envs)
+        batch = collector.multi_turn_loop(prompts(4), StandInActor(), envs, is_train)
     assert collector.failures == {1: "it broke"}
+    assert [each["env_error"] for each in collector.played] == [None, "it broke", None, None]
+    assert sorted(set(batch.non_tensor_batch["env_ids"])) == shown
     assert set(batch.non_tensor_batch["success_rate"]) == {1.0}
-    assert np.isnan(batch.non_tensor_batch["episode_success"]).sum() == 1
+
+
+@pytest.mark.parametrize(("failed", "kept"), [("0000", [0, 1]), ("0100", []), ("0011", [0, 1]), ("1111", [])])
+def test_a_failed_trajectory_has_no_vote_in_its_groups_filter(failed, kept):
+    rows, *others = some_rewards(1, 2, 0, 0)
+    for each, flag in zip(rows, failed, strict=True):
+        each[0]["has_signal"] = flag == "0"
+    found = collecting.filter_group_data(rows, *others, group_n=2)
+    assert [each[0]["row"] for each in found.batch_list] == kept
 
 
 @pytest.mark.parametrize("truncation", ["left", "right", "middle"])

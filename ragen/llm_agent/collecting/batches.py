@@ -20,6 +20,7 @@ from ragen.llm_agent.prompting.replies import ControlTokens, reply_texts
 from ragen.llm_agent.tokens.dataproto import data_proto, image_objects, object_array, token_tensors
 from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat, ReplyMarker
 from ragen.settings import count, key, read
+from ragen.validity import MASK, POLICIES, POLICY_KEY
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,7 @@ class CollectorSettings:
         max_num_gen_batches: Maximum number of tries, ``algorithm.filter_groups.max_num_gen_batches``; 0 for no limit.
         on_exhausted: After the last try, ``algorithm.filter_groups.on_exhausted``: keep it whole (``keep``), or raise
             an error (``raise``).
+        failed_trajectories: What is not learned from if an environment failed; see :mod:`ragen.validity`.
     """
 
     max_steps: int | None = None
@@ -60,6 +62,7 @@ class CollectorSettings:
     filters_groups: bool = key(False, f"{FILTER}.enable")
     max_num_gen_batches: int = key(10, f"{FILTER}.max_num_gen_batches", low=0)
     on_exhausted: str = key(ON_EXHAUSTED[0], f"{FILTER}.on_exhausted", allowed=ON_EXHAUSTED)
+    failed_trajectories: str = key(MASK, POLICY_KEY, allowed=POLICIES)
 
     @classmethod
     def read(cls, config: Any) -> CollectorSettings:

@@ -5,7 +5,8 @@
     |-------------------- dynamic: again, until enough groups have differing rewards ----------------------------|
 
 The batch is verl-agent's: the rows of a trajectory in the order of its turns, each with the whole trajectory's reward.
-Only environments whose episode goes on are prompted.
+Only environments whose episode goes on are prompted. A trajectory that :mod:`ragen.validity` excludes has no rows in
+it, since a trainer makes its own masks and means of what the batch has.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from ragen.errors import BackendError, CollectError, ConfigError, InputError
 from ragen.llm_agent.collecting.batches import Answers, CollectorSettings, PromptEncoder, ask, read_answers, stacked
 from ragen.llm_agent.tokens.dataproto import data_proto, object_array
+from ragen.validity import ENV_ERROR, check_share, env_error, is_valid, with_signal
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -97,7 +99,7 @@ def filter_group_data(
     group_n: int | None = None,
     keeps: Keeps = rewards_differ,
 ) -> Collected:
-    """Drop the groups that give no learning signal.
+    """Drop the groups that give no learning signal: the rewards of trajectories that failed do not count.
 
     Args:
         batch_list: See :class:`Collected`; members of a group are adjacent.
@@ -120,8 +122,15 @@ def filter_group_data(
     size = group_n if group_n is not None else _group_n(config)
     if len(batch_list) % size:
         raise InputError(f"{len(batch_list)} trajectories are not whole groups of {size}.")
-    starts = [start for start in range(0, len(batch_list), size) if keeps(episode_rewards[start : start + size])]
-    return given.some([row for start in starts for row in range(start, start + size)])
+    groups = [range(start, start + size) for start in range(0, len(batch_list), size)]
+    learned = [[place for place in group if _has_signal(batch_list[place])] for group in groups]
+    kept = [group for group, some in zip(groups, learned, strict=True) if some and keeps(episode_rewards[some])]
+    return given.some([place for group in kept for place in group])
+
+
+def _has_signal(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a trajectory is learned from; one that failed at its reset has no rows."""
+    return bool(rows) and all(row.get("has_signal", True) for row in rows)
 
 
 def _group_n(config: Any) -> int:
@@ -131,6 +140,15 @@ def _group_n(config: Any) -> int:
     if size is None:
         raise InputError("filter_group_data needs group_n, or a configuration with env.rollout.n.")
     return size
+
+
+def _judged(found: Collected, place: int, tag: str, error: str | None) -> dict[str, Any]:
+    """A trajectory as metrics see it."""
+    metrics = {"num_actions": float(found.episode_lengths[place]), "reward": float(found.episode_rewards[place])}
+    success = found.success.get("success_rate")
+    if success is not None and not np.isnan(success[place]):
+        metrics["success"] = float(success[place])
+    return {"tag": tag, ENV_ERROR: error, "metrics": {f"{tag}/{name}": value for name, value in metrics.items()}}
 
 
 TENSORS = ("prompts", "responses", "input_ids", "attention_mask", "position_ids")
@@ -149,6 +167,8 @@ class TrajectoryCollector:
         tokenizer: The actor's tokenizer.
         keeps: Which groups the dynamic loop keeps, by their rewards.
         failures: Why an environment got no reply or could not continue in the last rollout, by index.
+        played: All trajectories of the last call of :meth:`multi_turn_loop`, also those that are not in its batch:
+            mappings with ``tag``, ``env_error`` and ``metrics``, see :mod:`ragen.llm_agent.rollout.metrics`.
     """
 
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None, *, keeps: Keeps = rewards_differ) -> None:
@@ -169,6 +189,7 @@ class TrajectoryCollector:
             raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
         self.keeps = keeps
         self.failures: dict[int, str] = {}
+        self.played: list[dict[str, Any]] = []
         self._encoder = PromptEncoder(self.settings, tokenizer, processor)
 
     def preprocess_batch(
@@ -210,10 +231,14 @@ class TrajectoryCollector:
             BackendError: The actor answered too few prompts.
             CollectError: There is no row, or too few groups had differing rewards.
         """
-        gen_batch = self._repeated(gen_batch, envs, is_train)
+        gen_batch, self.played = self._repeated(gen_batch, envs, is_train), []
         dynamic = is_train and self.settings.filters_groups
         loop = self.dynamic_multi_turn_loop if dynamic else self.vanilla_multi_turn_loop
-        return self.gather_rollout_data(*loop(gen_batch, actor_rollout_wg, envs), meta_info=gen_batch.meta_info)
+        found = loop(gen_batch, actor_rollout_wg, envs)
+        if not is_train:  # a group without a signal can still be judged
+            for row in (row for rows in found.batch_list for row in rows):
+                row["has_signal"] = is_valid(row)
+        return self.gather_rollout_data(*found, meta_info=gen_batch.meta_info)
 
     def vanilla_multi_turn_loop(
         self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any, on_turn: OnTurn | None = None
@@ -241,13 +266,17 @@ class TrajectoryCollector:
             obs, rewards, dones, infos = envs.step(texts)
             play.take(rows, to_list_of_dict(batch), rewards, dones, infos)
         self.failures.update(play.errors)
-        return play.collected(envs)
+        found = play.collected(envs, self.settings.failed_trajectories)
+        tags = list(getattr(envs, "tags", ["default"] * len(found.batch_list)))
+        self.played += [_judged(found, place, tag, play.env_errors.get(place)) for place, tag in enumerate(tags)]
+        return found
 
     def dynamic_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> Collected:
         """Repeat rollouts until enough groups have differing rewards; see :class:`CollectorSettings`.
 
         Raises:
             CollectError: There were too few after the last try, and ``on_exhausted`` is ``raise``.
+            EnvsFailedError: A rollout gave no signal at all, and more than half of all trajectories had failed.
         """
         settings, size = self.settings, self._group_n(envs)
         wanted = (settings.train_groups or len(envs) // size) * size
@@ -256,6 +285,8 @@ class TrajectoryCollector:
         for number in tries:
             last = number == settings.max_num_gen_batches and settings.on_exhausted == "keep"
             played = self.vanilla_multi_turn_loop(gen_batch, actor_rollout_wg, envs)
+            if not any(map(_has_signal, played.batch_list)):  # with a service that is down, this would never end
+                check_share([env_error(each) for each in self.played])
             kept = filter_group_data(*played, last_try=last, group_n=size, keeps=self.keeps)
             found = kept if found is None else found + kept
             if len(found.batch_list) >= wanted or last:
@@ -276,21 +307,21 @@ class TrajectoryCollector:
         tool_callings: np.ndarray,
         meta_info: Mapping[str, Any] | None = None,
     ) -> DataProto:
-        """One row per turn, trajectory after trajectory.
+        """One row per turn, trajectory after trajectory, of those that are learned from.
 
         Returns:
             Tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and
             log-probabilities where the actor has them. Objects: ``uid`` (of the group), ``traj_uid``, ``anchor_obs``,
             ``index``, ``data_source``, ``is_action_valid``, ``rewards`` (of the turn), ``active_masks`` (all True),
             ``episode_rewards``, ``episode_lengths``, ``tool_callings``, ``env_ids``, ``episode_success`` (of the row's
-            own trajectory, NaN where its environment failed); and on every row the mean of each kind of success
-            over the environments that did not fail, and mean, min and max of ``episode_rewards`` and
-            ``episode_lengths``.
+            own trajectory, NaN without a reply); and on every row the mean of each kind of success, and mean, min and
+            max of ``episode_rewards`` and ``episode_lengths``, over the trajectories whose environment did not fail.
 
         Raises:
             CollectError: There is no row at all.
         """
-        rows = [(place, row) for place, each in enumerate(total_batch_list) for row in each if row["active_masks"]]
+        learned = [(place, each) for place, each in enumerate(total_batch_list) if _has_signal(each)]
+        rows = [(place, row) for place, each in learned for row in each if row["active_masks"]]
         if not rows:
             why = next(iter(self.failures.values()), "no environment was played")
             raise CollectError(f"there is no row to train on: {why}.")
@@ -306,6 +337,7 @@ class TrajectoryCollector:
         known = {name: values[~np.isnan(values)] for name, values in success.items()}
         means = {name: values.mean() if len(values) else 0.0 for name, values in known.items()}
         for name, values in (("episode_rewards", episode_rewards), ("episode_lengths", episode_lengths)):
+            values = values[[place for place, each in enumerate(total_batch_list) if each and is_valid(each[0])]]
             means |= {f"{name}_mean": values.mean(), f"{name}_min": values.min(), f"{name}_max": values.max()}
         objects |= {name: np.full(len(rows), value) for name, value in means.items()}
         return data_proto(tensors, objects, dict(meta_info or {}))
@@ -373,6 +405,7 @@ class _Play:
     rows: list[list[dict[str, Any]]]
     infos: list[list[Any]]
     errors: dict[int, str] = field(default_factory=dict)
+    env_errors: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def begun(cls, infos: Sequence[Any], group_n: int) -> _Play:
@@ -413,11 +446,22 @@ class _Play:
 
     def _note_failures(self, infos: Sequence[Any]) -> None:
         for row, info in enumerate(infos):
-            if isinstance(info, Mapping) and "env_error" in info:
-                self.fail(row, str(info["env_error"]))
+            error = env_error(info) if isinstance(info, Mapping) else None
+            if error is not None:
+                self.fail(row, error)
+                self.env_errors[row] = error
 
-    def collected(self, envs: Any) -> Collected:
-        """The collected trajectories; the success of an environment that failed is unknown: NaN."""
+    def collected(self, envs: Any, policy: str) -> Collected:
+        """The collected trajectories; the success of an environment that failed is unknown: NaN.
+
+        Args:
+            envs: The manager.
+            policy: See :func:`ragen.validity.with_signal`.
+        """
+        errors = [self.env_errors.get(place) for place in range(len(self.done))]
+        for rows, error, learned in zip(self.rows, errors, with_signal(self.uid, errors, policy), strict=True):
+            for row in rows:
+                row |= {ENV_ERROR: error, "has_signal": bool(learned)}
         success = envs.success_evaluator(
             total_infos=self.infos,
             total_batch_list=self.rows,

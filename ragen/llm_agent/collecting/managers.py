@@ -26,6 +26,7 @@ from ragen.llm_agent.prompting.conversation import Facts, StepPrompts, history_l
 from ragen.llm_agent.prompting.replies import Projection
 from ragen.llm_agent.prompting.templates import StepTemplates, step_templates
 from ragen.returned import SUCCESS_KEYS, check_success
+from ragen.validity import is_valid
 
 HISTORY_LENGTH = 2
 
@@ -382,7 +383,7 @@ def _last_info(infos: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, A
 
 
 def _is_lost(info: Any) -> bool:
-    return isinstance(info, Mapping) and "env_error" in info
+    return isinstance(info, Mapping) and not is_valid(info)
 
 
 def _images(shown: Sequence[Any]) -> np.ndarray | None:

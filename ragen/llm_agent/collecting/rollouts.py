@@ -6,8 +6,7 @@ which is ``input_ids`` without its first column. The collector's columns are inc
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from ragen.llm_agent.collecting.collector import TrajectoryCollector
 from ragen.llm_agent.collecting.managers import EnvironmentManagerBase
 from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.tokens.dataproto import data_proto, object_array
 from ragen.llm_agent.tokens.training_rows import normalized_totals, total_reward
 from ragen.settings import setting
@@ -44,18 +44,22 @@ class RowPlaces:
         self.groups = [uids.setdefault(uid, len(uids)) for uid in batch.non_tensor_batch["uid"]]
 
 
-def training_batch(config: Any, batch: DataProto, envs: EnvironmentManagerBase) -> DataProto:
+def training_batch(
+    config: Any, batch: DataProto, envs: EnvironmentManagerBase, played: Sequence[dict[str, Any]]
+) -> DataProto:
     """A collected batch in the format of ``ContextManager.formulate_rollouts``.
 
     Args:
         config: The whole configuration, for scores and penalties.
         batch: The batch of a collector.
         envs: The manager from which it was collected.
+        played: The collector's :attr:`~.TrajectoryCollector.played`, for metrics.
 
     Returns:
         ``batch``: ``input_ids``, ``attention_mask``, ``position_ids``, ``responses``, ``loss_mask``, ``response_mask``,
         ``rm_scores``, ``original_rm_scores``, and ``rollout_log_probs`` where known. ``non_tensor_batch``: the
-        collector's columns, ``env_ids``, ``group_ids``, ``tags`` and ``episode_ids``. ``meta_info["metrics"]``.
+        collector's columns, ``env_ids``, ``group_ids``, ``tags``, ``episode_ids`` and ``env_error`` (None: the batch
+        has no failed trajectories). ``meta_info["metrics"]``.
     """
     import torch
 
@@ -81,8 +85,9 @@ def training_batch(config: Any, batch: DataProto, envs: EnvironmentManagerBase) 
         made["rollout_log_probs"] = log_probs[:, 1:] * made["response_mask"]
     columns["group_ids"] = object_array(places.groups)
     columns["episode_ids"] = object_array(places.episodes)
+    columns["env_error"] = object_array(None for _ in places.episodes)
     columns["tags"] = object_array(rollouts[episode]["tag"] for episode in places.episodes)
-    return data_proto(made, columns, {**batch.meta_info, "metrics": _metrics(rollouts, batch, mask)})
+    return data_proto(made, columns, {**batch.meta_info, "metrics": _metrics(batch, mask) | mean_metrics(played)})
 
 
 def _rollouts(config: Any, batch: DataProto, envs: Any, places: RowPlaces) -> list[dict[str, Any]]:
@@ -95,7 +100,6 @@ def _rollouts(config: Any, batch: DataProto, envs: Any, places: RowPlaces) -> li
             "tag": tags[int(columns["env_ids"][start])],
             "group_id": places.groups[start],
             "history": [{"reward": reward, "llm_response": ""} for reward in columns["rewards"][start:end]],
-            "success": float(columns["episode_success"][start]) if "episode_success" in columns else math.nan,
             "penalty": penalty * sum(not valid for valid in columns["is_action_valid"][start:end]),
         }
         for start, end in zip(places.starts, ends, strict=True)
@@ -125,7 +129,7 @@ def _at_ends(mask: torch.Tensor, prompt: int, scores: Sequence[float]) -> torch.
     return found[:, 1:].contiguous()
 
 
-def _metrics(rollouts: Sequence[Mapping[str, Any]], batch: DataProto, mask: torch.Tensor) -> dict[str, float]:
+def _metrics(batch: DataProto, mask: torch.Tensor) -> dict[str, float]:
     columns = batch.non_tensor_batch
     metrics = {"response_length": float(mask.sum(-1).mean())}
     for name in ("rewards", "lengths"):
@@ -133,14 +137,6 @@ def _metrics(rollouts: Sequence[Mapping[str, Any]], batch: DataProto, mask: torc
             metrics[f"episode/{name.removesuffix('s')}/{kind}"] = float(columns[f"episode_{name}_{kind}"][0])
     metrics |= {f"episode/{name}": float(columns[name][0]) for name in columns if name.startswith("success")}
     metrics["episode/valid_action_ratio"] = float(np.mean([bool(valid) for valid in columns["is_action_valid"]]))
-    by_tag: dict[str, list[Mapping[str, Any]]] = {}
-    for rollout in rollouts:
-        by_tag.setdefault(rollout["tag"], []).append(rollout)
-    for tag, mine in by_tag.items():
-        known = [rollout["success"] for rollout in mine if not math.isnan(rollout["success"])]
-        metrics[f"{tag}/success"] = sum(known) / len(mine)
-        metrics[f"{tag}/num_actions"] = sum(len(rollout["history"]) for rollout in mine) / len(mine)
-        metrics[f"{tag}/reward"] = sum(map(total_reward, mine)) / len(mine)  # type: ignore[arg-type]
     return metrics
 
 
@@ -174,9 +170,8 @@ class TurnRollouts:
             val: Whether to play ``es_manager.val``.
         """
         envs = self.val if val else self.train
-        return training_batch(
-            self._config, self.collector.multi_turn_loop(gen_batch, actor, envs, is_train=not val), envs
-        )
+        batch = self.collector.multi_turn_loop(gen_batch, actor, envs, is_train=not val)
+        return training_batch(self._config, batch, envs, self.collector.played)
 
     def close(self) -> None:
         """Close the environments; may be called twice."""

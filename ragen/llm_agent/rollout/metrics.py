@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen.validity import env_error, failure_counts, is_valid
+from ragen.validity import failure_metrics, is_valid
 
 
 def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int] | None = None) -> dict[str, float]:
@@ -19,8 +19,8 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
     Returns:
         ``<tag>/<metric>``: the sum over all valid trajectories of the tag divided by their number, including those
         without the metric; ``<tag>/non-zero/<metric>``: the mean of nonzero values, if there are any. ``pass@k`` is the
-        mean over those that have it, which excludes groups with a failed member. If environments failed,
-        :func:`failure_metrics`.
+        mean over those that have it, which excludes groups with a failed member. If environments failed, also
+        :func:`ragen.validity.failure_metrics`.
     """
     valid = [rollout for rollout in rollouts if is_valid(rollout)]
     values = _values(valid)
@@ -36,22 +36,6 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
         if non_zero := [value for value in found if value != 0]:
             means[f"{tag}/non-zero/{metric}"] = sum(non_zero) / len(non_zero)
     return means | failure_metrics(rollouts)
-
-
-def failure_metrics(rollouts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """``<tag>/env_error``, the share of failed trajectories, and ``<tag>/env_error/<type>``, their number by type.
-
-    Tags without failures are left out.
-    """
-    errors: dict[str, list[str | None]] = defaultdict(list)
-    for rollout in rollouts:
-        errors[rollout.get("tag", "")].append(env_error(rollout))
-    metrics: dict[str, float] = {}
-    for tag, found in errors.items():
-        counts = failure_counts(found)
-        metrics |= {f"{tag}/env_error": sum(counts.values()) / len(found)} if counts else {}
-        metrics |= {f"{tag}/env_error/{name}": float(count) for name, count in counts.items()}
-    return metrics
 
 
 def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, float]) -> dict[str, float]:

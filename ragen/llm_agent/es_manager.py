@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 from PIL import Image
@@ -28,6 +29,7 @@ from ragen.parallel.settings import Mode
 from ragen.parallel.stats import LaneStats
 from ragen.returned import SUCCESS_KEYS, success_of
 from ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
+from ragen.tools.examples import gives_examples
 
 log = logging.getLogger(__name__)
 
@@ -237,6 +239,13 @@ class EnvStateManager(EnvSet):
         from ragen.llm_agent.report.notebook import show  # on demand: it is not needed to play
 
         return show(self, env_id)
+
+    def example_action(self, env_id: int, rng: Random) -> str:
+        """An action that an environment's ``example_action`` proposes now; "" if it has none, or has failed."""
+        if not gives_examples(self._engine.records[env_id].spec.env_class):
+            return ""
+        answer = self._engine.read([env_id], "example_action", rng)[env_id]
+        return answer if isinstance(answer, str) else ""
 
     def lane_stats(self, of_this_thread: bool = False) -> list[LaneStats]:
         """What each process (main first, then workers) hosts and has done since this manager was created.

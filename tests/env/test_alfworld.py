@@ -16,14 +16,13 @@ import pytest
 from ragen.env.alfworld import tasks
 from ragen.env.alfworld.config import AlfWorldEnvConfig
 from ragen.env.alfworld.env import AlfWorldEnv
-from ragen.env.alfworld.player import solve
 from ragen.env.alfworld.tasks import GOAL, TASK_TYPES, generate, grammar
 from ragen.env.textworld.text import admissible_in, with_admissible
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.extras import missing
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
-from support.adventures import building, mostly_sensible
+from support.adventures import admissible_or, building
 from support.episodes import config, kill_workers, play_answers
 
 needs_alfworld = pytest.mark.skipif(bool(missing("alfworld")), reason="ALFWorld is not installed")
@@ -73,36 +72,6 @@ def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
     env_contract.assert_refused(AlfWorldEnvConfig, key, value)
 
 
-def test_the_player_looks_takes_treats_and_places() -> None:
-    task = "Your task is to: put a clean mug in cabinet."
-    gos = ["go to cabinet 1", "go to shelf 1", "go to sinkbasin 1"]
-    first = with_admissible(f"In the room you see a cabinet 1, a shelf 1, and a sinkbasin 1.\n\n{task}", gos)
-    closed = with_admissible("You arrive at cabinet 1. The cabinet 1 is closed.", ["open cabinet 1", *gos[1:]])
-    empty = with_admissible("You open the cabinet 1. In it, you see nothing.", gos[1:])
-    shelf = with_admissible(
-        "You arrive at shelf 1. On the shelf 1, you see a mug 2.", ["take mug 2 from shelf 1", *gos]
-    )
-    taken = with_admissible("You pick up the mug 2 from the shelf 1.", ["move mug 2 to shelf 1", *gos])
-    sink = with_admissible("You arrive at sinkbasin 1.", ["clean mug 2 with sinkbasin 1", *gos])
-    clean = with_admissible("You clean the mug 2 using the sinkbasin 1.", gos)
-    back = with_admissible("You arrive at cabinet 1.", ["move mug 2 to cabinet 1", *gos])
-    shown, said = [first], list[str]()
-    expected = {
-        "go to cabinet 1": closed,
-        "open cabinet 1": empty,
-        "go to shelf 1": shelf,
-        "take mug 2 from shelf 1": taken,
-        "go to sinkbasin 1": sink,
-        "clean mug 2 with sinkbasin 1": clean,
-    }
-    for command, reply in expected.items():
-        assert solve(shown, said) == command
-        said.append(command)
-        shown.append(reply)
-    assert solve(shown, said) == "go to cabinet 1"
-    assert solve([*shown, back], [*said, "go to cabinet 1"]) == "move mug 2 to cabinet 1"
-
-
 # Generated tasks
 
 
@@ -119,24 +88,6 @@ def test_generated_tasks_follow_from_their_number_and_differ_between_splits() ->
     for game in splits["train"]:
         assert game.problem.count("(") == game.problem.count(")")
         assert GOAL in game.grammar and game.task
-
-
-@needs_alfworld
-@pytest.mark.slow
-@pytest.mark.parametrize("number", TASK_TYPES)
-@pytest.mark.parametrize("mode", ["train", "val"])
-def test_the_player_solves_generated_tasks_of_every_kind(
-    number: int, mode: str, make: Callable[..., AlfWorldEnv]
-) -> None:
-    env, won = make(task_types=[number], num_train_games=4, num_eval_games=4), 0.0
-    for seed in range(4):
-        shown, said, done = [env.reset(seed, mode)], list[str](), False
-        while not done:
-            said.append(solve(shown, said) or "look")
-            told, reward, done, _ = env.step(said[-1])
-            shown.append(told)
-        won += reward
-    assert won >= 20.0
 
 
 # Promises of every environment
@@ -241,7 +192,7 @@ def test_an_official_game_is_played_as_it_stands_in_its_file(official: Path, mak
 
 # Behind the manager
 
-answers = mostly_sensible(solve, 0.9, ACTIONS)
+answers = admissible_or(ACTIONS)
 
 
 @needs_alfworld
@@ -261,5 +212,3 @@ def test_rollouts_are_equal_in_workers_and_after_kills() -> None:
         assert killed == expected[1]
     with made("auto") as manager:
         assert play_answers(manager, answers, turns) == expected[0]
-    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
-    assert max(rewards) == 10.0, "something was solved"

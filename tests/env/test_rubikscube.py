@@ -5,7 +5,6 @@ import pytest
 from ragen.env.rubikscube.config import RubiksCubeEnvConfig
 from ragen.env.rubikscube.cube import LEGACY_TURNS, MOVES, SOLVED, TURNS, Turn, is_solved
 from ragen.env.rubikscube.env import RubiksCubeEnv
-from ragen.env.rubikscube.solver import read_stickers, solve
 from support import env_contract
 
 CORNERS = [(0, 4, 17), (1, 16, 13), (2, 5, 8), (3, 9, 12), (20, 7, 10), (21, 11, 14), (22, 6, 19), (23, 15, 18)]
@@ -63,25 +62,6 @@ def test_the_steps_run_out() -> None:
     text, reward, done, info = env.step(5)
     assert (reward, done, info["success"]) == (0.0, True, False)
     assert text.endswith("=== Game Over: Max steps reached. ===")
-
-
-@pytest.mark.parametrize(("depth", "legacy"), [(1, False), (3, False), (6, False), (1, True), (2, True)])
-def test_the_solver_solves_what_the_text_shows(depth: int, legacy: bool) -> None:
-    env = RubiksCubeEnv(RubiksCubeEnvConfig(scramble_depth=depth, legacy_b_move=legacy))
-    for seed in range(8):
-        turns = solve(env.reset(seed), legacy_b_move=legacy)
-        assert turns is not None
-        assert len(turns) <= max(depth, 2)
-        results = [env.step(MOVES.index(name) + 1) for name in turns]
-        assert [done for _, _, done, _ in results] == [False] * (len(turns) - 1) + [True]
-        assert results[-1][3]["success"]
-
-
-def test_the_solver_gives_up_where_it_cannot_help() -> None:
-    env = RubiksCubeEnv(RubiksCubeEnvConfig(scramble_depth=30))
-    assert solve("no cube here") is None
-    assert solve(env.reset(0), max_moves=2) is None
-    assert read_stickers(env.render()) == env.stickers
 
 
 @pytest.mark.parametrize(

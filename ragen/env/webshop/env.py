@@ -7,6 +7,7 @@ goal and the actions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.goals import Goal
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.reward import score_purchase
+from ragen.env.webshop.solver import plan_actions
 from ragen.errors import InputError
 
 _TYPE = "webshop"
@@ -156,6 +158,10 @@ class WebShopEnv(BaseLanguageBasedEnv):
         actions = ", ".join(self._page.available())
         hints = _HINT_TEXT[self.config.compat]
         return f"{self.observation}.{hints}\n You must choose from these actions:{actions}."
+
+    def example_action(self, rng: Random) -> str:
+        """A step of the scripted shopper, or any that it can take from here."""
+        return rng.choice(plan_actions(self.render()) or ["click[back to search]", "search[red shoes]"])
 
     def get_available_actions(self) -> list[str]:
         """The actions of the page, such as ``click[buy now]``; ``search[<content>]`` represents any search."""

@@ -214,12 +214,10 @@ class Backend(Protocol):
     Attributes:
         thread_safe: Whether ``generate`` may be called from several threads at a time.
         takes_tokens: Whether it takes a prompt's tokens, from the model's own tokenizer, instead of its chat.
-        samples: Whether replies are sampled according to ``Sampling``, unlike those of a script.
     """
 
     thread_safe: ClassVar[bool] = False
     takes_tokens: ClassVar[bool] = False
-    samples: ClassVar[bool] = True
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
@@ -252,9 +250,4 @@ class Backend(Protocol):
     @property
     def title(self) -> str:
         """A display name of the backend and its model; empty for the backend's name in the configuration."""
-        return ""
-
-    @property
-    def lacks_log_probs(self) -> str:
-        """Why replies have no log-probabilities, and what to set; empty if they have them."""
         return ""

@@ -127,13 +127,6 @@ class OpenAIBackend(StreamingBackend):
         """The model and its server, for display."""
         return self.shown(f"{self.settings.model} at {self.settings.base_url}")
 
-    @property
-    def lacks_log_probs(self) -> str:
-        """See :class:`~ragen.llm_agent.backends.base.Backend`."""
-        if self.settings.request.get("return_token_ids") and self.settings.request.get("logprobs"):
-            return ""
-        return "servers send them where actor.openai.request has {return_token_ids: true, logprobs: true}"
-
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; :mod:`~ragen.llm_agent.backends.openai_settings` has the keys.

@@ -1,21 +1,24 @@
-"""The backend without a model: a scripted policy per environment reads the prompt and writes a reply.
+"""The backend without a model, for demonstrations: it solves a few games, and elsewhere plays examples of actions.
+
+:data:`~ragen.llm_agent.backends.policies.POLICIES` has the games that it solves from their prompts. Other environments
+are asked for an ``example_action``; without one, it chooses among the actions or examples that the prompt names.
 
 A configured fraction of replies is malformed, another is well-formed but random, so that parsing and penalties see the
-same kinds of replies as with a model. Each reply depends only on the prompt, the environment's id, the turn and
-``actor.scripted.seed``, not on the order or size of batches.
+same kinds of replies as with a model. Each reply depends only on the prompt, the environment's id and state, the turn
+and ``actor.scripted.seed``, not on the order or size of batches.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from random import Random
 from typing import Any, ClassVar, Self
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
-from ragen.llm_agent.backends.policies import Plan, Policy, UnreadableError, create_policy
+from ragen.llm_agent.backends.policies import POLICIES, Plan, Policy, UnreadableError, create_policy
 from ragen.llm_agent.backends.prompt import Prompt, read_prompt, text_of
 from ragen.settings import number, setting
 
@@ -25,14 +28,11 @@ class ScriptedBackend(Backend):
 
     Attributes:
         thread_safe: True: a reply changes no state.
-        samples: False: a script ignores the sampling parameters.
-        lacks_log_probs: A script has no log-probabilities.
+        example: Asks an environment for an ``example_action``, by its id; "" for none. Players set it.
     """
 
     thread_safe: ClassVar[bool] = True
-    samples: ClassVar[bool] = False
     title = "scripted policies"
-    lacks_log_probs = "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class ScriptedBackend(Backend):
         self.max_actions_per_turn = max_actions_per_turn
         self.action_sep = action_sep
         self.enable_think = enable_think
+        self.example: Callable[[int, Random], str] = lambda env_id, rng: ""
         self._policies = cache(create_policy)
 
     @classmethod
@@ -94,11 +95,15 @@ class ScriptedBackend(Backend):
         """The reply to one request."""
         rng = self._rng(request)
         prompt = read_prompt(request.messages, self.max_actions_per_turn)
-        policy = self._policies(self.env_types.get(request.tag, ""))
+        env_type = self.env_types.get(request.tag, "")
+        policy = self._policies(env_type)
         kind = rng.random()
         if kind < self.malformed:
             return self._malformed(decide(policy, prompt, rng, thoughtful=False), rng)
-        return self.write(decide(policy, prompt, rng, thoughtful=kind >= self.malformed + self.random))
+        is_thoughtful = kind >= self.malformed + self.random
+        if is_thoughtful and env_type not in POLICIES and (action := self.example(request.env_id, rng)):
+            return self.write(Plan("This may lead on.", (action,)))
+        return self.write(decide(policy, prompt, rng, is_thoughtful))
 
     def write(self, plan: Plan) -> str:
         """A plan as a well-formed reply."""

@@ -59,11 +59,6 @@ class VllmBackend(Backend):
         self.max_model_len = max_model_len
         self.log_probs = log_probs
 
-    @property
-    def lacks_log_probs(self) -> str:
-        """See :class:`~ragen.llm_agent.backends.base.Backend`."""
-        return "" if self.log_probs else "actor_rollout_ref.rollout.calculate_log_probs is false; expected true"
-
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; see the module for the keys."""

@@ -32,6 +32,7 @@ from ragen.closing import Closing
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend
+from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import read_max_turn
@@ -279,6 +280,8 @@ class RolloutPlayer(Closing):
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
+        if isinstance(self.actor.backend, ScriptedBackend):
+            self.actor.backend.example = es_manager.example_action
         rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over)
         self.schedule.play(rollout if self._is_training else _without_failed(rollout))
         return self.keep_states(es_manager, skip)

@@ -356,16 +356,6 @@ def test_closing_ends_the_thread_and_may_be_done_twice():
         assert not any(thread.name == "ragen-openai" for thread in threading.enumerate())
 
 
-def test_a_server_gives_log_probabilities_only_where_it_is_asked_for_tokens_too():
-    for request, lacks in (
-        ({}, True),
-        ({"logprobs": True}, True),
-        ({"logprobs": True, "return_token_ids": True}, False),
-    ):
-        backend = openai.OpenAIBackend(ApiSettings("tiny", "http://127.0.0.1:9/v1", request=request))
-        assert bool(backend.lacks_log_probs) is lacks
-
-
 # The key
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from random import Random
 from typing import ClassVar
 
@@ -13,12 +12,12 @@ from ragen.env.bandit.config import NAME_PAIRS
 from ragen.env.countdown.solver import solve
 from ragen.env.frozen_lake import solver as frozen_lake
 from ragen.env.frozen_lake.config import SHOWN_TILES, FrozenLakeEnvConfig
-from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP, Board, move
-from ragen.env.rubikscube import solver as cube
+from ragen.env.search.world import solve as next_lookup
 from ragen.env.sokoban import solver as sokoban
 from ragen.env.sokoban.config import SokobanEnvConfig
 from ragen.env.sokoban.level import TILE_NAMES
-from ragen.env.sudoku import solver as sudoku
+from ragen.env.textworld.player import solve as adventure
+from ragen.env.textworld.text import admissible_in
 from ragen.llm_agent.backends.policies.base import Plan, Policy, UnreadableError
 from ragen.llm_agent.backends.prompt import Prompt
 
@@ -124,118 +123,6 @@ def move_names(actions: Sequence[str], moves: Mapping[int, str]) -> Mapping[int,
     return dict(zip(moves, actions, strict=True))
 
 
-# 2048
-
-
-_ROW = re.compile(r"^Row \d+: \[([\d, ]+)\]$", re.M)
-_NAMES = {UP: "Up", RIGHT: "Right", DOWN: "Down", LEFT: "Left"}
-_DEPTH = 3
-_MOVES_PER_REPLY = 3  # new tiles appear meanwhile, so a longer plan would be about another board
-
-
-class TilePolicy(Policy):
-    """Plans a few moves as if no new tile appeared."""
-
-    def plan(self, prompt: Prompt, rng: Random) -> Plan:
-        """See :meth:`Policy.plan`."""
-        board = read_board(prompt.state)
-        names = []
-        for _ in range(min(_MOVES_PER_REPLY, prompt.limit)):
-            direction = best_move(board)
-            if direction is None:
-                break
-            board, _gained = move(board, direction)
-            names.append(_NAMES[direction])
-        if not names:
-            raise UnreadableError("no tile can move")
-        return Plan(f"{names[0]} merges well and keeps large tiles at the edge.", tuple(names))
-
-
-def read_board(state: str) -> Board:
-    """The board that a state shows.
-
-    Raises:
-        UnreadableError: It shows none.
-    """
-    board = tuple(tuple(int(tile) for tile in row.split(",")) for row in _ROW.findall(state))
-    if not board or any(len(row) != len(board) for row in board):
-        raise UnreadableError("no 2048 board in the state")
-    return board
-
-
-def best_move(board: Board) -> int | None:
-    """The direction whose best continuation is worth most; None if nothing can move."""
-    worth = {direction: _worth(board, direction, _DEPTH) for direction in (LEFT, DOWN, UP, RIGHT)}
-    open_ones = {direction: value for direction, value in worth.items() if value is not None}
-    return max(open_ones, key=open_ones.__getitem__) if open_ones else None
-
-
-def _worth(board: Board, direction: int, depth: int) -> float | None:
-    moved, gained = move(board, direction)
-    if moved == board:
-        return None
-    if depth == 1:
-        return gained + _order(moved)
-    later = [value for after in _NAMES if (value := _worth(moved, after, depth - 1)) is not None]
-    return gained + max(later, default=-1e9)
-
-
-def _order(board: Board) -> float:
-    """A score for empty cells, and for tiles sorted towards one side."""
-    empty = sum(not tile for row in board for tile in row)
-    rises = sum(a >= b for line in (*board, *zip(*board, strict=True)) for a, b in pairwise(line))
-    return 4.0 * empty + 2.0 * rises
-
-
-# Sudoku and the cube
-
-
-_MAX_TURNS = 6
-
-
-class SudokuPolicy(Policy):
-    """Places the numbers of a solution, row by row."""
-
-    def plan(self, prompt: Prompt, rng: Random) -> Plan:
-        """See :meth:`Policy.plan`."""
-        moves = sudoku.solve(prompt.state)
-        if not moves:
-            raise UnreadableError("no board with a solution in the state")
-        row, column, number = moves[0]
-        thought = f"In row {row}, column {column} only {number} goes with the rest."
-        return Plan(thought, tuple(_placement(*move) for move in moves[: prompt.limit]))
-
-    def guess(self, prompt: Prompt, rng: Random) -> Plan:
-        """See :meth:`Policy.guess`."""
-        board = sudoku.read_board(prompt.state)
-        if board is None:
-            raise UnreadableError("no board in the state")
-        size = round(len(board[0]) ** 0.5)
-        numbers = (rng.randint(1, size) for _ in range(3))
-        return Plan("I try a number.", (_placement(*numbers),))
-
-
-def _placement(row: int, column: int, number: int) -> str:
-    return f"place {number} at row {row} col {column}"
-
-
-class CubePolicy(Policy):
-    """Solves a cube that is a few turns from solved, by the shortest sequence."""
-
-    def plan(self, prompt: Prompt, rng: Random) -> Plan:
-        """See :meth:`Policy.plan`."""
-        turns = cube.solve(prompt.state, _MAX_TURNS)
-        if not turns:
-            raise UnreadableError("no cube in the state, or none that a few turns solve")
-        return Plan(f"{len(turns)} turns bring the colours together.", tuple(turns[: prompt.limit]))
-
-    def guess(self, prompt: Prompt, rng: Random) -> Plan:
-        """See :meth:`Policy.guess`."""
-        if prompt.actions:
-            return super().guess(prompt, rng)
-        return Plan("I turn a face.", (rng.choice(cube.MOVES),))
-
-
 # Countdown and word problems
 
 
@@ -321,3 +208,45 @@ def word_problem_answer(question: str) -> str | None:
                 continue
             return str(int(value)) if value == int(value) else f"{value:g}"
     return None
+
+
+# Search and TextWorld
+
+
+class SearchPolicy(Policy):
+    """Looks up one name after the other; answers other than generated questions with a name that it found."""
+
+    def plan(self, prompt: Prompt, rng: Random) -> Plan:
+        """See :meth:`Policy.plan`."""
+        action = next_lookup(prompt.chat or prompt.state)
+        if action is None or action in prompt.said:
+            return self.guess(prompt, rng)
+        return Plan("The question leads me there.", (_as_asked(action, prompt),))
+
+    def guess(self, prompt: Prompt, rng: Random) -> Plan:
+        """See :meth:`Policy.guess`."""
+        names = re.findall(r"\b[A-Z]\w{2,}(?: [A-Z]\w+)*", prompt.state) or ["nothing"]
+        verb = "answer" if prompt.said and rng.random() < 0.5 else "search"
+        return Plan("It may be this.", (_as_asked(f"{verb}[{rng.choice(names)}]", prompt),))
+
+
+def _as_asked(action: str, prompt: Prompt) -> str:
+    """The action in RAGEN's syntax if the environment uses it."""
+    return action.replace("answer[", "finish[", 1) if "finish[<answer>]" in prompt.state else action
+
+
+class TextWorldPolicy(Policy):
+    """Explores all rooms, follows recipes, and takes the requested items."""
+
+    def plan(self, prompt: Prompt, rng: Random) -> Plan:
+        """See :meth:`Policy.plan`."""
+        states = _TURN.split(prompt.chat)[1:] or [prompt.state]  # those that the chat still contains
+        action = adventure(states, prompt.said)
+        return self.guess(prompt, rng) if action is None else Plan("This leads on.", (action,))
+
+    def guess(self, prompt: Prompt, rng: Random) -> Plan:
+        """See :meth:`Policy.guess`."""
+        return Plan("I try something.", (rng.choice(admissible_in(prompt.state) or ["look"]),))
+
+
+_TURN = re.compile(r"(?:^|\n)Turn \d+:\nState:\n")

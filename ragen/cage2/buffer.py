@@ -90,6 +90,7 @@ class ParallelTrajectoryBuffer:
         if values is not None:
             given["values"] = values
         given["cut_values"] = np.zeros(self.n_envs) if cut_values is None else cut_values
+        given["valid"] = np.ones(self.n_envs, bool)
         step = {name: np.array(array) for name, array in given.items()}
         for name, array in step.items():
             dims = 2 if name == "states" else 1
@@ -102,18 +103,30 @@ class ParallelTrajectoryBuffer:
         if agent is not None:
             agent.buffer = self
 
+    def forget_episode(self, env_id: int) -> None:
+        """Mark the steps of an environment's last episode as not valid, since the environment failed in it.
+
+        Args:
+            env_id: The environment.
+        """
+        for number, step in enumerate(reversed(self._steps)):
+            if number and step["dones"][env_id]:
+                return
+            step["valid"][env_id] = False
+
     def get_trajectories(self) -> dict[str, Any]:
         """All steps as flat arrays, time-major: row ``t * n_envs + i`` is step t of environment i.
 
         Returns:
             ``states (T * n, d)``, ``actions``, ``rewards``, ``dones``, ``log_probs`` and ``values`` ``(T * n,)``, the
-            last two None if they were not given, and ``n_envs`` and ``n_steps``.
+            last two None if they were not given, ``valid`` (False for steps that must not be learned from), and
+            ``n_envs`` and ``n_steps``.
 
         Raises:
             StateError: The buffer is empty.
         """
         self._check_filled()
-        names = ("states", "actions", "rewards", "dones", "log_probs", "values")
+        names = ("states", "actions", "rewards", "dones", "log_probs", "values", "valid")
         flat = {name: self._flat(name) if name in self._steps[0] else None for name in names}
         return {**flat, "n_envs": self.n_envs, "n_steps": len(self._steps)}
 

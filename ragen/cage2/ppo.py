@@ -23,6 +23,7 @@ from ragen.cage2.layout import N_ACTIONS
 from ragen.cage2.workflow import Compliance, EpisodeCompliance, WorkflowManager
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
+from ragen.validity import is_valid
 
 with needs("cage2", "the policy of a workflow search"):
     import torch
@@ -161,11 +162,14 @@ class ParallelOrderConditionedPPO:
     ) -> list[EpisodeCompliance | None]:
         """Store a step of every environment, with the reward for compliance with the workflow.
 
+        The steps of an episode whose environment failed are not learned from.
+
         Args:
             actions: The result of :meth:`get_actions`.
             rewards: The environments' rewards.
             dones: Whether an episode ended with the step.
-            infos: Infos with ``compromised_before``, and at an end ``truncated`` and ``final_observation``.
+            infos: Infos with ``compromised_before``, and at an end ``truncated`` and ``final_observation``; with
+                ``env_error`` if the environment failed.
 
         Returns:
             For each environment whose episode ended, its compliance; None for the others.
@@ -178,6 +182,9 @@ class ParallelOrderConditionedPPO:
             cut_values[cut] = self.values_of(np.stack([infos[env_id]["final_observation"] for env_id in cut]))
         paid = np.asarray(rewards, np.float64) + aligned
         self.buffer.add(actions.states, actions, paid, dones, cut_values=cut_values)
+        for env_id, done in enumerate(dones):
+            if done and not is_valid(infos[env_id]):
+                self.buffer.forget_episode(env_id)
         return [self.compliance.end(env_id) if done else None for env_id, done in enumerate(dones)]
 
     @property
@@ -193,7 +200,7 @@ class ParallelOrderConditionedPPO:
                 takes the states of the last step instead.
 
         Returns:
-            Means over the passes: ``policy_loss``, ``value_loss``, ``entropy``.
+            Means over the passes: ``policy_loss``, ``value_loss``, ``entropy``. Empty if there is no valid step.
 
         Raises:
             StateError: The buffer is empty.
@@ -201,11 +208,15 @@ class ParallelOrderConditionedPPO:
         batch = self.buffer.get_trajectories()
         if next_states is None:
             next_states = batch["states"][-self.n_envs :]
-        returns = self.buffer.compute_returns(self.gamma, self.values_of(next_states))
+        valid = batch["valid"]
+        if not valid.any():
+            self.buffer.reset()
+            return {}
+        returns = self.buffer.compute_returns(self.gamma, self.values_of(next_states))[valid]
         self.return_mean, self.return_std = float(returns.mean()), float(returns.std()) + 1e-7
         targets = torch.from_numpy(((returns - self.return_mean) / self.return_std).astype(np.float32))
-        inputs, actions = self._inputs(batch["states"]), torch.from_numpy(batch["actions"])
-        logs_before = torch.from_numpy(batch["log_probs"])
+        inputs, actions = self._inputs(batch["states"][valid]), torch.from_numpy(batch["actions"][valid])
+        logs_before = torch.from_numpy(batch["log_probs"][valid])
         passes = [self._pass(inputs, actions, logs_before, targets) for _ in range(self._epochs)]
         self.buffer.reset()
         self.n_updates += 1

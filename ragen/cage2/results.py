@@ -55,6 +55,7 @@ class WorkflowResult:
         avg_episodes_trained: Mean over environments of episodes played.
         stopped_early: Whether it ended because it complied.
         failed_episodes: Episodes ended by an error of the environment, which are counted nowhere else.
+        failures: Their number by type of error.
         n_envs: Number of environments.
         simulator: "embedded" or "cage2".
         updates: Means over the steps between updates, one entry each.
@@ -71,6 +72,7 @@ class WorkflowResult:
     failed_episodes: int
     n_envs: int
     simulator: str
+    failures: dict[str, int] = field(default_factory=dict)
     updates: list[dict[str, float | None]] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:

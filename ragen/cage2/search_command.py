@@ -78,6 +78,10 @@ def _search(trainer: ParallelWorkflowRLTrainer, stop: StopRequest, quiet: bool) 
             print(
                 f"believed best of all 120: {order_text(orders[top])}: {belief.mean[top]:.1f} ± {belief.std[top]:.1f}"
             )
+        for result in trainer.results:
+            if result.failed_episodes:
+                by_type = ", ".join(f"{count} {name}" for name, count in result.failures.items())
+                print(f"#{result.iteration}: environments failed in {result.failed_episodes} episodes: {by_type}")
         print(f"written to {trainer.draw().parent}: results.json, returns_by_order.png, policies/")
     if not trainer.is_done:
         print(f"stopped; to resume: the same command with checkpoint_dir={trainer.folder}")

@@ -25,6 +25,7 @@ from ragen.errors import CheckpointError, EnvError
 from ragen.files import new_folder
 from ragen.torch_threads import torch_threads
 from ragen.tracking import Loggers, open_loggers
+from ragen.validity import check_share, env_error, failure_counts, failures_in_words
 
 if TYPE_CHECKING:
     from ragen.cage2.wrapper import ParallelEnvWrapper
@@ -70,8 +71,8 @@ class WorkflowTraining:
         self.episodes: list[list[Episode]] = [[] for _ in range(settings.n_envs)]
         self.is_done = False
         self._stopped_early = False
-        self._fixes = self._failed = 0
-        self._last_error: Any = None
+        self._fixes = 0
+        self._errors: list[str | None] = []  # of each finished episode
         self._ended = np.zeros(settings.n_envs, np.int64)
         self._returns = np.zeros(settings.n_envs)
         self._since_update: list[Episode] = []
@@ -99,6 +100,9 @@ class WorkflowTraining:
             rewards: The rewards, ``(n,)``.
             dones: Whether an episode ended, ``(n,)``.
             infos: The environments' infos.
+
+        Raises:
+            EnvsFailedError: More than half of the episodes so far failed with their environments.
         """
         if self.is_done:
             return False
@@ -108,10 +112,8 @@ class WorkflowTraining:
             if compliance is None:
                 continue
             self._ended[env_id] += 1
-            if infos[env_id].get("env_error"):
-                self._failed += 1
-                self._last_error = infos[env_id]["env_error"]
-            else:
+            self._errors.append(env_error(infos[env_id]))
+            if self._errors[-1] is None:
                 episode = Episode(float(self._returns[env_id]), compliance)
                 self.episodes[env_id].append(episode)
                 self._since_update.append(episode)
@@ -119,6 +121,7 @@ class WorkflowTraining:
             self._returns[env_id] = 0.0
         if not self.agent.should_update:
             return False
+        check_share(self._errors)
         self._note(self.agent.update(next_states))
         self._stopped_early = self.complies()
         self.is_done = self._stopped_early or self.played >= self.settings.train_episodes_per_env
@@ -154,11 +157,12 @@ class WorkflowTraining:
         Raises:
             EnvError: Too many episodes failed for a result.
         """
-        last = over_last(self.episodes)
+        last, failures = over_last(self.episodes), failure_counts(self._errors)
         if not math.isfinite(last["noise"]):
             raise EnvError(
-                f"of workflow {order_text(self.agent.workflow_order)}, {self._failed} episodes failed, and fewer than "
-                f"two environments have one that did not: there is no result. The last one: {self._last_error}"
+                f"of workflow {order_text(self.agent.workflow_order)}, {sum(failures.values())} episodes failed "
+                f"({failures_in_words(self._errors)}), and fewer than two environments have one that did not: there is "
+                "no result."
             )
         return WorkflowResult(
             iteration=self.iteration,
@@ -169,7 +173,8 @@ class WorkflowTraining:
             coverage=last["coverage"],
             avg_episodes_trained=float(np.mean([len(each) for each in self.episodes])),
             stopped_early=self._stopped_early,
-            failed_episodes=self._failed,
+            failed_episodes=sum(failures.values()),
+            failures=failures,
             n_envs=self.settings.n_envs,
             simulator=simulator,
             updates=self._updates,

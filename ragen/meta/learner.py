@@ -20,6 +20,7 @@ from ragen.meta.game import Transition
 from ragen.meta.manager import ParallelEnvManager
 from ragen.meta.rollouts import Draws, EpisodeBuffer, Rollout, StepBuffer, flat
 from ragen.meta.task_set import TaskSet
+from ragen.validity import env_error
 
 
 class Learner:
@@ -101,7 +102,7 @@ class Learner:
             parallel_env: The environments; None for one after the other, in ``train_env``.
 
         Returns:
-            Their total number of steps.
+            Their total number of steps. Those whose environment failed are in ``last_rollouts`` alone.
 
         Raises:
             InputError: ``num_rollouts`` is invalid, or a rollout has a single step, which buffers of episodes refuse.
@@ -178,7 +179,7 @@ class Learner:
     def _add(self, rollout: Rollout, action: np.ndarray, step: Transition) -> bool:
         """Add a step to its rollout; returns whether the rollout is over."""
         done = step.terminated or step.truncated
-        rollout.error = str(step.info.get("env_error", ""))
+        rollout.error = env_error(step.info)
         if "is_goal_state" in step.info:
             terminal = bool(step.info["is_goal_state"])
             rollout.successes += terminal
@@ -190,9 +191,9 @@ class Learner:
         return done or rollout.is_full
 
     def _keep(self, rollouts: list[Rollout]) -> int:
-        """Store rollouts in order, except those cut to a single step by a failure; returns the number of steps."""
+        """Store rollouts in order, except those whose environment failed; returns the number of steps."""
         is_markov = self.agent_arch == AGENT_ARCHS.Markov
-        stored = [rollout for rollout in rollouts if is_markov or not (rollout.error and len(rollout) < 2)]
+        stored = [rollout for rollout in rollouts if rollout.error is None]
         if not is_markov and any(len(rollout) < 2 for rollout in stored):
             raise InputError("a rollout has a single step: an agent with a memory takes those of at least two.")
         for rollout in stored:
@@ -207,7 +208,7 @@ class Learner:
         self._n_env_steps_total += steps
         self._n_rollouts_total += len(rollouts)
         self._successes_in_buffer += sum(rollout.successes > 0 for rollout in stored)
-        self._failures_total += sum(bool(rollout.error) for rollout in rollouts)
+        self._failures_total += len(rollouts) - len(stored)
         self.last_rollouts = rollouts
         return steps
 

@@ -119,7 +119,7 @@ class Rollout:
         rewards: One per step.
         terminals: Whether the step was the last by the rules.
         successes: Number of steps in a goal state.
-        error: Why the environment failed, if it did.
+        error: Why the environment failed; None if it did not.
     """
 
     index: int
@@ -131,7 +131,7 @@ class Rollout:
     rewards: list[float] = field(default_factory=list)
     terminals: list[bool] = field(default_factory=list)
     successes: int = 0
-    error: str = ""
+    error: str | None = None
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -250,3 +250,30 @@ def test_the_loop_as_it_is_written_down_learns_from_the_states_in_which_actions_
     assert not all(torch.equal(one, other) for one, other in zip(weights, agent.policy.parameters(), strict=True))
     assert len(buffer) == 0
     envs.close()
+
+
+def test_steps_of_an_episode_whose_environment_failed_are_not_learned_from():
+    """The policy is bit for bit that of a buffer without them."""
+    rng = np.random.default_rng(1)
+    states, rewards = rng.random((6, 3, 52), np.float32), rng.random((6, 3))
+    before, cut = (False,) * 5, {"truncated": True, "final_observation": np.zeros(52)}
+
+    def trained(envs, error):
+        agent = ppo.ParallelOrderConditionedPPO(n_envs=len(envs), update_steps=6, seed=2)
+        actions = np.arange(18).reshape(6, 3)[:, envs]
+        for step in range(6):
+            observed = states[step, envs]
+            chosen = agent.get_actions(observed)
+            chosen[:] = actions[step]
+            chosen.log_probs = np.full(len(envs), -5.0, np.float32)  # those that were drawn depend on the others
+            ends = step in (1, 5)
+            infos = [{"compromised_before": before, **(cut if ends else {})} for _ in envs]
+            if ends and error is not None:
+                infos[1]["env_error"] = error
+            agent.record(chosen, rewards[step, envs], [ends] * len(envs), infos)
+        agent.update()
+        return agent.policy.state_dict(), agent.return_mean, agent.return_std
+
+    (one, *scale), (other, *expected) = trained([0, 1, 2], "gone"), trained([0, 2], None)
+    assert scale == expected
+    assert all(torch.equal(one[name], other[name]) for name in one)

@@ -100,7 +100,7 @@ class PPO:
         rng = np.random.default_rng(seed)
         metrics: dict[str, list[float]] = {}
         for _ in range(settings.epochs):
-            for part in np.array_split(rng.permutation(len(episodes)), settings.minibatches):
+            for part in np.array_split(rng.permutation(len(episodes)), min(settings.minibatches, len(episodes))):
                 chosen = torch.from_numpy(part)
                 logged = self._pass(
                     batch.rows(chosen), logs_before[:, chosen], advantages[:, chosen], returns[:, chosen], entropy_coef

@@ -15,6 +15,7 @@ from typing import Any
 from ragen.errors import CheckpointError, shown_path
 from ragen.extras import needs
 from ragen.files import json_text, replacing, write_whole
+from ragen.meta.acting import Actor
 from ragen.meta.agents import MemoryAgent
 from ragen.meta.learner import Learner
 from ragen.meta.making import make_env, make_parallel_env
@@ -24,6 +25,7 @@ from ragen.meta.rl2.settings import RunSettings
 from ragen.parallel import Gain
 from ragen.torch_threads import torch_threads
 from ragen.tracking import METRICS_FILE, Loggers, open_loggers
+from ragen.validity import check_share, failure_counts
 
 with needs("meta", "an agent of meta-RL"):
     import torch
@@ -99,6 +101,7 @@ class Trainer:
         self.bars: dict[str, float] = {}
         self._checkpoints = CheckpointFolder(self.folder / "checkpoints", [PHASE], settings.keep)
         self._loggers = Loggers([])
+        self._errors: list[str | None] = []  # of each training rollout of this process
         with ExitStack() as opened:
             opened.enter_context(torch_threads(settings.threads))
             self._build(settings, opened)
@@ -143,6 +146,9 @@ class Trainer:
 
         Returns:
             Whether the end was reached.
+
+        Raises:
+            EnvsFailedError: More than half of the rollouts failed with their environments.
         """
         self._write_bars()
         while self.iteration < self.settings.iterations:
@@ -164,8 +170,14 @@ class Trainer:
 
     def evaluate(self) -> float:
         """The agent's score on the evaluation's tasks."""
+        return self._score(None)
+
+    def _score(self, player: Actor | None) -> float:
+        """The score of the agent or another player, over the rollouts whose environment did not fail."""
         seed = self.settings.seed + EVALUATION_SEED
-        return self._measure(self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env))
+        rollouts = self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env, actor=player)
+        check_share([each.error for each in rollouts])
+        return self._measure([each for each in rollouts if each.error is None])
 
     def gain(self) -> Gain:
         """The time that workers have saved in training and evaluation."""
@@ -185,7 +197,10 @@ class Trainer:
         self._learner.policy_storage.clear()
         steps = self._learner.collect_rollouts_parallel(self.settings.rollouts, parallel_env=self._parallel_env)
         collected = perf_counter()
-        played = [each for each in self._learner.last_rollouts if not each.error]
+        errors = [each.error for each in self._learner.last_rollouts]
+        self._errors += errors
+        played = [each for each in self._learner.last_rollouts if each.error is None]
+        check_share(self._errors if played else errors)
         logged = self._ppo.update(
             [each.arrays() for each in played],
             self.iteration / self.settings.iterations,
@@ -197,7 +212,8 @@ class Trainer:
             "env_steps": self._learner._n_env_steps_total,
             "train": self._measure(played),
             **logged,
-            "failed": len(self._learner.last_rollouts) - len(played),
+            "failed": len(errors) - len(played),
+            **{f"failed/{name}": count for name, count in failure_counts(errors).items()},
             "collect_s": collected - begun,
             "update_s": perf_counter() - collected,
             "cpu_s": process_time() - computed,
@@ -208,8 +224,7 @@ class Trainer:
         if not self.bars:
             seed = self.settings.seed + EVALUATION_SEED
             for name, player in bars_of(self.settings.env.id, self._env, seed).items():
-                rollouts = self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env, actor=player)
-                self.bars[name] = self._measure(rollouts)
+                self.bars[name] = self._score(player)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "bars.json").write_text(json_text({"measure": self._name, **self.bars}, indent=1) + "\n")
 

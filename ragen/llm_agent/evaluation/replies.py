@@ -12,6 +12,7 @@ from typing import Any
 
 from ragen.commands import counted
 from ragen.llm_agent.backends.base import LEFT_OUT
+from ragen.validity import is_valid
 
 JUDGED, ENV_ERROR, MISSING_REPLY = "judged", "env error", "missing reply"
 KINDS = ("cut_off", "filtered", "refused", "empty", "tool_calls")
@@ -20,7 +21,7 @@ KINDS = ("cut_off", "filtered", "refused", "empty", "tool_calls")
 
 def outcome(record: Mapping[str, Any]) -> str:
     """``JUDGED``, ``ENV_ERROR`` or ``MISSING_REPLY``."""
-    if "env_error" in record:
+    if not is_valid(record):
         return ENV_ERROR
     return MISSING_REPLY if "error" in record else JUDGED
 

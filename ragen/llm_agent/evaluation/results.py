@@ -25,6 +25,7 @@ from ragen.statistics import (
     mean_pass_hat_k,
     wilson_interval,
 )
+from ragen.validity import env_error, failure_counts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +46,7 @@ class TagResult:
         judged: How many of them say something of the model: neither of the two kinds of errors.
         failures: How many of those that are judged did not succeed.
         env_errors: How many episodes ended because the environment failed.
+        env_error_types: Their number by type of error, see :func:`ragen.validity.failure_counts`.
         missing_replies: How many ended because a prompt got no reply.
         success: The share of those that are judged that succeeded; None where none is.
         low: Where the 95 % interval of that share begins.
@@ -61,6 +63,7 @@ class TagResult:
     judged: int
     failures: int
     env_errors: int
+    env_error_types: dict[str, int]
     missing_replies: int
     success: float | None
     low: float
@@ -102,6 +105,7 @@ def _evaluate(tag: str, records: Sequence[Record]) -> TagResult:
         judged=len(judged),
         failures=sum(not record["success"] for record in judged),
         env_errors=counts[ENV_ERROR],
+        env_error_types=failure_counts(map(env_error, records)),
         missing_replies=counts[MISSING_REPLY],
         success=share if judged else None,
         low=low,
@@ -177,6 +181,9 @@ def print_results(
     names = [result.tag for result in results]
     for table in tables_of("Results", names, result_columns(results, tags), console.width):
         print_table(console, table)
+    if types := results[-1].env_error_types if results else {}:
+        by_type = ", ".join(f"{count} {name}" for name, count in types.items())
+        console.print(f"environments failed: {by_type}", soft_wrap=True)
     if counts := results[-1].replies if results else {}:
         console.print(replies_line(counts), soft_wrap=True)
     if usage:

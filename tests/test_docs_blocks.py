@@ -15,14 +15,11 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 RUN = {  # pages whose Python needs nothing but this package
     "cage2": 1,
-    "diagnose": 1,
-    "evaluation": 1,
     "parallel_env_processing": 1,
     "scaling": 1,
     "vector": 1,
 }
-"""How many blocks of a page are run; ``only`` says which, where that is not the first."""
-ONLY = {"diagnose": 1}
+"""How many blocks of a page are run, from the first."""
 
 COMPOSED = ("rollout", "eval")
 
@@ -35,8 +32,7 @@ def python_of(page):
 @pytest.mark.parametrize("name", RUN)
 def test_a_block_of_python_runs_as_it_is_pasted(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first = ONLY.get(name, 0)
-    blocks = python_of(ROOT / "docs" / f"{name}.md")[first : first + RUN[name]]
+    blocks = python_of(ROOT / "docs" / f"{name}.md")[: RUN[name]]
     assert len(blocks) == RUN[name]
     names = {"__name__": "pasted"}
     for block in blocks:

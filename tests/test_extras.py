@@ -68,8 +68,6 @@ def test_a_module_that_no_extra_brings_is_missed_as_ever():
         ("import ragen.vector.sb3", "sb3"),
         ("import ragen.llm_agent.backends.hf", "hf"),
         ("from ragen.llm_agent.tokenizer import load_tokenizer; load_tokenizer()", "hf"),
-        ("from ragen.llm_agent.evaluation.frames import table_of; table_of({})", "frames"),
-        ("from ragen.llm_agent.evaluation.push import _hub; _hub('me/runs')", "hub"),
         ("from ragen.llm_agent.tokens.dataproto import data_proto; data_proto({'a': [1]}, {}, {})", "verl"),
     ],
 )

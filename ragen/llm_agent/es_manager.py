@@ -234,12 +234,6 @@ class EnvStateManager(EnvSet):
         """The current observation of each environment: text, or a list of ``(H, W, 3)`` uint8 arrays."""
         return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
 
-    def show(self, env_id: int | None = None) -> Any:
-        """Rollouts so far, rendered in notebooks; see :func:`ragen.llm_agent.report.notebook.show`."""
-        from ragen.llm_agent.report.notebook import show  # on demand: it is not needed to play
-
-        return show(self, env_id)
-
     def example_action(self, env_id: int, rng: Random) -> str:
         """An action that an environment's ``example_action`` proposes now; "" if it has none, or has failed."""
         if not gives_examples(self._engine.records[env_id].spec.env_class):

@@ -23,7 +23,7 @@ from ragen.extras import needs
 from ragen.files import why_no_folder
 from ragen.llm_agent.backends import create_tokenizer
 from ragen.llm_agent.config import changed_settings, tell_ignored, unread
-from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
+from ragen.llm_agent.evaluation import CollapseDetector
 from ragen.llm_agent.filtering import EarlyStop
 from ragen.settings import one_line
 from ragen.statistics import mean, sample_std
@@ -32,6 +32,7 @@ from ragen.tracking import METRICS_FILE, Loggers, open_loggers
 from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, curve_names, draw_curve
 from ragen.training.filtering import Sample, sample_groups
 from ragen.training.player import Played, Player, rollout_metrics
+from ragen.training.scorer import HfScorer
 from ragen.training.settings import AUTO, OF_RAGENS_TRAINER, TrainerSettings, about_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
@@ -264,7 +265,7 @@ class TinyTrainer(Closing):
         """Collapse metrics, if this step is measured: before groups are filtered, and before the update."""
         if played.thoughts is None:
             return {}
-        scorer = HfScorer(self.model, self._tokenizer, "the policy", self._settings.updates.temperature)
+        scorer = HfScorer(self.model, self._settings.updates.temperature)
         return self._collapse.measure(played.thoughts, scorer.log_probs, self.step + 1, scorer.context)
 
     def _update(self, learner: Learner, sample: Sample) -> dict[str, float]:

@@ -196,7 +196,7 @@ def test_a_report_is_written_from_the_rows_of_a_run(capsys, tmp_path):
     (data,) = re.findall(r'class="pack" data-first="0">([^<]*)<', page)
     bodies = unpacked(data)
     assert "<h1>a-model (val)</h1>" in page and len(bodies) == 2
-    assert 'class="grid"' in bodies[0] and "no reply &lt;script&gt;" in bodies[1] and "no reply &lt;script&gt;" in page
+    assert 'class="grid"' in bodies[0] and "no reply &lt;script&gt;" in bodies[1] and "<script>" not in bodies[1]
 
 
 @pytest.mark.parametrize("content", [None, "", '{"a": 1}\n', json.dumps(row(messages=3)) + "\n"])
@@ -215,25 +215,8 @@ def test_two_runs_are_compared_by_their_folders_or_their_rows(capsys, tmp_path):
         (tmp_path / name / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b/rollouts.jsonl"), "--seeds")
     assert code == 0 and "Lake, A better: 0, 1, 2, 3" in out
-    assert not list(tmp_path.rglob("*.html"))
-    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "report=true")
-    page = (tmp_path / "b" / "compared_with_a.html").read_text("utf-8")
-    assert code == 0 and "compared_with_a.html" in out
-    assert page.count('class="better-a" title="seed') == 4 and "only A succeeds" in page and "-100.0%" in page
     code, _, err = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "repotr=true")
-    assert code == 2 and "'repotr=true' is not understood" in err
-
-
-def test_seeds_that_differ_stand_in_the_order_of_the_configuration(capsys, tmp_path):
-    tags = ["Zebra", "Ant", "Lake"]
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        rows = [row(env_id=i, tag=tag, seed=9 - i, success=name == "b") for i, tag in enumerate(tags)]
-        (tmp_path / name / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    assert run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "report=true")[0] == 0
-    page = (tmp_path / "b" / "compared_with_a.html").read_text("utf-8")
-    squares = page.partition("Difference on each seed")[2]
-    assert re.findall(r'class="track"><span>(\w+)</span>', squares) == tags
+    assert code == 2 and "repotr=true" in err
 
 
 def test_a_rollout_that_nobody_reads_is_played_to_its_end(tmp_path):

@@ -436,7 +436,7 @@ def test_an_error_in_mid_rollout_names_what_is_finished_and_what_examines_it(tmp
     told = capsys.readouterr().err.splitlines()
     written = len((tmp_path / "rollouts.jsonl").read_text().splitlines())
     are = "trajectory is" if written == 1 else "trajectories are"
-    kept = f"{written} finished {are} in {tmp_path}; ragen diagnose {tmp_path} examines them"
+    kept = f"{written} finished {are} in {tmp_path}; ragen report {tmp_path} shows them"
     assert written and kept in told
     assert (told[-1] == "error: env 0: a prompt is too long.") == isinstance(error, InputError)
 

@@ -14,7 +14,6 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.evaluation.replies import replies_line
 from ragen.llm_agent.evaluation.results import evaluate, usage_line
-from ragen.llm_agent.evaluation.scanners import Finding
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records, read_usage
 from ragen.llm_agent.tokens.batches import BatchBuilder
@@ -54,10 +53,6 @@ def lines(folder):
 # What it comes to
 
 
-def failing(records):
-    raise KeyError("a scanner's own bug")
-
-
 def test_actions_that_a_reset_names_have_their_names_in_rows(tmp_path):
     overrides = ["es_manager.val.env_configs.tags=[Bandit]", "es_manager.val.env_configs.n_groups=[2]"]
     assert run(tmp_path, *overrides, "es_manager.val.env_groups=2") == 0
@@ -65,28 +60,6 @@ def test_actions_that_a_reset_names_have_their_names_in_rows(tmp_path):
     for row in rows:
         arms = re.search(r"named (\w+) and (\w+)", row["messages"][1]["content"]).groups()
         assert row["action_names"] == {"1": arms[0], "2": arms[1]}
-
-
-def first_one(records):
-    yield Finding(records[0]["env_id"], "the first of <all>")
-
-
-def test_scanners_of_the_user_run_after_a_rollout_and_one_that_fails_changes_no_exit_code(tmp_path, capsys):
-    wanted = ["test_evaluation:failing", "test_evaluation:first_one"]
-    overrides = ["es_manager.val.env_configs.tags=[Bandit]", "es_manager.val.env_configs.n_groups=[1]"]
-    code = run(tmp_path, *overrides, "es_manager.val.env_groups=1", f"scanners={wanted}", "report=true")
-    told = capsys.readouterr().out
-    assert code == 0 and (tmp_path / "results.json").exists()
-    assert "test_evaluation:first_one in 1 trajectory;" in told
-    assert "scanner 'test_evaluation:failing' failed, so its findings are missing: KeyError" in told
-    page = (tmp_path / "report.html").read_text("utf-8")
-    assert "Worth a look" in page and "the first of &lt;all&gt;" in page and "test_evaluation:failing" in page
-
-
-def test_a_scanner_that_is_not_there_is_refused_before_anything_is_played(tmp_path, capsys):
-    assert run(tmp_path / "run", "scanners=[nowhere:at_all]") == 2
-    assert "configuration key 'scanners' is 'nowhere:at_all'" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_tag_has_its_success_with_an_interval_and_pass_at_k():

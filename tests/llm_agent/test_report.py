@@ -10,8 +10,7 @@ from PIL import Image
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
-from ragen.llm_agent.config import wants_live, wants_report
-from ragen.llm_agent.evaluation.failures import failures_of
+from ragen.llm_agent.config import wants_report
 from ragen.llm_agent.report import (
     About,
     Episode,
@@ -24,7 +23,7 @@ from ragen.llm_agent.report import (
 )
 from ragen.llm_agent.report.command import main as report_main
 from ragen.llm_agent.report.command import report_of_rows
-from ragen.llm_agent.report.page import SCRIPT, STYLE, failure_rows, policy
+from ragen.llm_agent.report.page import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
@@ -126,7 +125,6 @@ def test_what_models_and_environments_write_is_text_wherever_it_is_shown(evil):
         lanes=[lane],
         facts={evil: evil},
         seconds={evil: 1.0},
-        history=[{f"{evil}/success": 0.5}],
         notes=[evil],
         about=About({evil: evil}, evil, {evil: evil}),
         usage={"cost": 1.0},
@@ -135,7 +133,7 @@ def test_what_models_and_environments_write_is_text_wherever_it_is_shown(evil):
     plain = page_of(harmless, episode(turn(), turn(), chat=chat[:0], error="E", success=0.0, tag="T"), **told)
     types = [value for tag, name, value in page.attributes if tag == "script" and name == "type"]
     assert page.tags.count("script") == 3 and types == ["application/json", "text/plain"]
-    assert set(page.tags) <= {*plain.tags, "img", "polyline", "code", "span", "i", "button", "figure", "figcaption"}
+    assert set(page.tags) <= {*plain.tags, "img", "br", "code", "span", "i", "button", "figure", "figcaption"}
     assert not any(name.startswith("on") for _, name, _ in page.attributes)
     assert all(value.startswith("data:image/png;base64,") for _, name, value in page.attributes if name == "src")
     assert not {name for _, name, _ in page.attributes} & {"href", "action", "formaction", "srcdoc", "autofocus"}
@@ -171,10 +169,8 @@ def test_a_policy_lets_the_page_s_own_script_run_and_nothing_else():
     assert html.index("Content-Security-Policy") < html.index("<style>")
     assert "://" not in html and "@import" not in STYLE and "url(" not in STYLE
     assert all(word not in SCRIPT for word in ("document.write", "insertAdjacent", "outerHTML", "eval(", "Function("))
-    assert (
-        SCRIPT.count("innerHTML") == 2 == SCRIPT.count("made.innerHTML = body") + SCRIPT.count("part.innerHTML = html")
-    )
-    assert "connect-src" not in policy() and "connect-src 'self'" in policy(is_live=True)
+    assert SCRIPT.count("innerHTML") == 1 == SCRIPT.count("made.innerHTML = body")
+    assert "connect-src" not in policy() and "fetch(" not in SCRIPT
 
 
 # What is shown
@@ -310,104 +306,10 @@ def test_it_says_what_the_run_is_of_and_what_it_used():
     assert "3requests" in counted.text and "7,000prompt tokens" in counted.text
 
 
-def test_failures_are_grouped_by_kind_with_an_example_of_each():
-    crashes = [episode(turn(), env_id=n, success=0.0) for n in range(3)]
-    for number, crash in enumerate(crashes):
-        crash.state["env_error"] = f"RuntimeError: boom {number}\nat line 1"
-    others = [
-        episode(turn(), env_id=3, success=1.0),
-        episode(turn(), env_id=4, success=0.0, error="503"),
-        episode(turn(), env_id=5, success=0.0, replies=[{"cut_off": True}], tag="B"),
-    ]
-    html = render(Report("r", episodes=[*crashes, *others]))
-    table = re.search(r'aria-label="Failures by kind">(.*?)</table>', html)[1]
-    rows = [Page(row).text for row in table.split("<tr>")[2:]]
-    assert rows[0] == "the environment failed exampleRuntimeError: boom 03Maze"
-    assert sorted(rows[1:]) == ["a prompt has no reply example5031Maze", "its last reply was cut off example1B"]
-    assert re.findall(r'data-show="(\d)"', table) == ["0", "4", "5"]
-    assert "Invalid replies" not in html
-
-
-def test_what_was_wrong_with_invalid_replies_is_told_below_the_failures():
-    mute = turn() | {"actions": []}
-    unknown = turn(action_is_valid=False)
-    cut = episode(mute, unknown, env_id=1, success=0.0, replies=[{"cut_off": True}, {}])
-    told = Page(render(Report("r", episodes=[episode(turn(), success=1.0), cut]))).text
-    assert "Invalid replies, in all turns: 1; 1 cut off. actor_rollout_ref.rollout.response_length sets" in told
-    assert "In 1 of 2 turns with an action, the environment called the last one invalid (action_is_valid)" in told
-
-
-def test_failures_are_told_by_what_ended_the_episode_with_the_number_of_each_tag():
-    lost, won = {"success": 0.0}, {"success": 1.0}
-    recovered = [episode(turn(actions=[]), turn(), env_id=at, tag=tag, **lost) for at, tag in enumerate("ABB")]
-    others = [
-        episode(turn(), turn(actions=[]), env_id=3, tag="A", **lost),
-        episode(turn(actions=[]), turn(actions=[]), env_id=4, tag="A", **lost),
-        episode(turn(), turn(), env_id=5, tag="A", replies=[{"empty": True}, {}], **lost),
-        episode(turn(), env_id=6, tag="A", **won),
-    ]
-    found = {kind.what: dict(kind.tags) for kind in failures_of([*recovered, *others])}
-    assert found == {
-        "it did not reach the goal": {"A": 2, "B": 2},
-        "its last reply could not be parsed": {"A": 1},
-        "no reply had a valid action; the last one could not be parsed": {"A": 1},
-    }
-    assert "A 2, B 2" in failure_rows(failures_of([*recovered, *others]))
-
-
-@pytest.mark.parametrize(
-    ("turns", "actions", "what"),
-    [
-        (3, 9, "its environment ended the episode without success"),
-        (2, 9, "it used all its turns without reaching the goal"),
-        (3, 2, "it used all its actions without reaching the goal"),
-        (2, 2, "it used all its actions without reaching the goal"),
-        (2, None, "it used all its turns without reaching the goal"),
-        (None, None, "it did not reach the goal"),
-    ],
-)
-def test_what_ended_a_failed_episode_is_told(turns, actions, what):
-    limits = {"agent_proxy.max_turn": turns, "custom_envs.Maze.max_actions_per_traj": actions}
-    (kind,) = failures_of([episode(turn(), turn(), success=0.0)], limits)
-    assert kind.what == what
-
-
-@pytest.mark.parametrize(
-    ("reply", "thinks", "fault"),
-    [
-        ("<think><answer>Up</answer>", True, "lacked </think>"),
-        ("<think>hm</think> so <answer>Up</answer>", True, "lacked <answer> right after </think>"),
-        ("<think>hm</think><answer>Up", True, "lacked </answer>"),
-        ("Up", False, "lacked <answer>"),
-        ("<answer>Up", False, "lacked </answer>"),
-        ("<answer>Jump</answer>", False, "named no action of the environment"),
-        ("<think>hm</think><answer>Jump</answer>", True, "named no action of the environment"),
-        ("<think>hm</think>", None, "could not be parsed"),
-        (None, True, "could not be parsed"),
-    ],
-)
-def test_what_a_reply_lacked_is_told(reply, thinks, fault):
-    form = {"agent_proxy.enable_think": thinks}
-    (kind,) = failures_of([episode(turn(), turn(reply=reply, actions=[]), success=0.0)], form)
-    assert kind.what == f"its last reply {fault}"
-    (kind,) = failures_of([episode(turn(reply=reply, actions=[]), success=0.0)], form)
-    assert kind.what == f"no reply had a valid action; the last one {fault}"
-
-
 def test_the_turn_in_which_an_environment_fails_is_no_invalid_reply():
     failing, mute = (episode(turn(), turn(actions=[]), success=0.0) for _ in range(2))
     failing.state["env_error"] = "ValueError: boom"
     assert (failing.invalid, mute.invalid) == (False, True)
-
-
-def test_failures_that_differ_in_what_was_seen_alone_are_one_row_as_on_the_terminal():
-    returned = "ReturnError: Corridor.step() returned 3 values, ({!r}, 0.0, True); expected 4 values"
-    crashes = [episode(turn(), env_id=n, success=0.0) for n in range(4)]
-    for crash, seen in zip(crashes, ("P_D\n", "PD'", "_PD" * 80), strict=False):
-        crash.state["env_error"] = returned.format(seen)
-    crashes[3].state["env_error"] = "ReturnError: Corridor.reset() returned None; expected a text"
-    table = re.search(r'aria-label="Failures by kind">(.*?)</table>', render(Report("r", episodes=crashes)))[1]
-    assert re.findall(r'data-show="(\d)"', table) == ["0", "3"]
 
 
 def test_images_are_part_of_the_page_and_bounded(monkeypatch):
@@ -462,13 +364,6 @@ def test_trajectories_carry_what_they_are_filtered_by():
 def test_success_is_counted_per_tag_with_an_interval():
     page = page_of(*(episode(turn(), env_id=n, success=float(n < 3)) for n in range(4)), episode(turn(), tag="Other"))
     assert "Maze4475.0%" in page.text and "Other11100.0%" in page.text
-
-
-def test_training_metrics_become_curves_per_tag():
-    history = [{"step": 10 * n, "A/success": n / 4, "B/success": 0.5, "A/non-zero/success": 1.0} for n in range(1, 4)]
-    page = page_of(history=history)
-    assert page.tags.count("polyline") == 2
-    assert all(f">{step}</span>" in html_of(history=history) for step in (10, 20, 30)) and "A: 0.75" in page.text
 
 
 @pytest.mark.parametrize("low, high", [(0, 1), (0.5, 0.5001), (-3, 1e6), (7, 7), (0, 64)])
@@ -577,20 +472,6 @@ def test_a_report_of_rows_keeps_the_one_that_the_run_wrote(tmp_path, capsys):
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("raw", ["true", "false"])
-def test_the_run_and_its_rows_have_the_same_kinds_of_failures(raw, tmp_path):
-    short = ["custom_envs.SimpleSokoban.max_actions_per_traj=1", "actor.scripted.malformed=0.3", f"raw={raw}"]
-    options = ["--config-name", "_2_sokoban", "--limit", "2", "report=true", f"output_dir={tmp_path}", *short]
-    assert command.main(options) == 0
-    written = (tmp_path / "report.html").read_text("utf-8")
-    kinds = [
-        re.findall(r'<td class="name">([\w ]+) <button', html)
-        for html in (written, render(report_of_rows(tmp_path / "rollouts.jsonl")))
-    ]
-    assert kinds[0] == kinds[1] and "it used all its actions without reaching the goal" in kinds[0]
-
-
-@pytest.mark.models
 def test_prompts_without_their_oldest_turns_are_shown_as_they_were_asked(tmp_path, monkeypatch):
     asked, reports, generate = [], [], ScriptedBackend.generate
 
@@ -608,7 +489,7 @@ def test_prompts_without_their_oldest_turns_are_shown_as_they_were_asked(tmp_pat
     small = ["actor_rollout_ref.rollout.max_model_len=1000", "actor.scripted.malformed=0.9", "agent_proxy.max_turn=8"]
     assert command.main([*options, *small]) == 0
     rows = report_of_rows(tmp_path / "rollouts.jsonl")
-    assert len(rows.scanned.found["shortened prompts"]) == 2 < sum(request.turns_left_out > 0 for request in asked)
+    assert sum(request.turns_left_out > 0 for request in asked) > 2
     for request in asked:
         here = [e for report in (reports[0], rows) for e in report.episodes if e.state["env_id"] == request.env_id]
         of_run, of_rows = (list(episode.prompt(request.turn)) for episode in here)
@@ -643,9 +524,9 @@ def test_a_report_is_asked_for_by_either_key(config):
 
 
 def test_other_values_are_refused():
-    with pytest.raises(ConfigError, match=r"'report' is 'yes please'; expected true, false or 'live'"):
-        wants_report({"report": "yes please"})
-    assert wants_live({"report": "live"}) and not wants_live({"report": True})
+    for value in ("yes please", "live"):
+        with pytest.raises(ConfigError, match="'report'"):
+            wants_report({"report": value})
 
 
 def test_a_report_is_replaced_as_a_whole(tmp_path):

@@ -1,17 +1,11 @@
 """The report in a real browser: it is there at once, it opens, filters and searches, and no text in it runs."""
 
 import base64
-import json
-import threading
-import urllib.error
-import urllib.request
 
 import pytest
 from test_report import EVIL, episode, turn
 
 from ragen.llm_agent.report import About, Report, render
-from ragen.llm_agent.report import live as live_report
-from ragen.llm_agent.report.live import LiveReport
 from support import chromium
 
 with_browser = pytest.mark.skipif(chromium.path() is None, reason=f"none of {', '.join(chromium.NAMES)} is installed")
@@ -50,7 +44,7 @@ def test_thousands_of_trajectories_are_there_at_once_and_open(browser, many, wid
     page.open(many)
     assert rows(page) == 100 and page.value("document.querySelector('.count').textContent").startswith("3000 of 3000")
     assert page.value("document.documentElement.scrollWidth") <= width
-    page.value("document.querySelector('[data-show]').click()")
+    page.value("document.querySelector('details.row').open = true")
     page.until("document.querySelector('details.row .grid')")
     page.value("document.querySelector('details.row button.prompt').click()")
     assert page.value("document.querySelector('.prompts').textContent") == "the whole prompt"
@@ -59,17 +53,6 @@ def test_thousands_of_trajectories_are_there_at_once_and_open(browser, many, wid
     page.until("document.querySelector('details.row').textContent.includes('env 2999')")
     assert page.value("document.querySelector('.count').textContent").startswith("1 of 3000")
     assert complaints == []
-
-
-@with_browser
-def test_on_a_phone_the_table_of_failures_fits(browser, tmp_path):
-    page, _ = browser
-    page.look(400)
-    shown(page, tmp_path / "r.html", [episode(turn(), tag=f"SimpleSokoban{n}", success=0.0) for n in range(3)])
-    (fits,) = page.value(
-        "[...document.querySelectorAll('[aria-label=\"Failures by kind\"]')].map(e => e.scrollWidth <= e.clientWidth)"
-    )
-    assert fits
 
 
 @with_browser
@@ -92,17 +75,6 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_long_values_stand_below
         "(d => d[0].offsetTop === d[1].offsetTop)(document.querySelectorAll('.config dl > div:last-child > *'))"
     )
     assert complaints == []
-
-
-@with_browser
-def test_an_example_is_opened_at_the_top_of_the_window(browser, tmp_path):
-    page, _ = browser
-    page.look(1200)
-    failed = [episode(*[turn() for _ in range(40)], env_id=n, success=0.0) for n in range(3)]
-    shown(page, tmp_path / "r.html", failed)
-    page.value("document.querySelector('[data-show]').click()")
-    page.until("document.querySelectorAll('details.row .turn').length > 30")
-    page.until("Math.abs(document.querySelector('form').getBoundingClientRect().top) < 50")
 
 
 @with_browser
@@ -137,80 +109,6 @@ def test_nothing_that_was_written_runs_or_becomes_an_element(browser, tmp_path):
     assert page.value("window.ran === undefined")
     assert page.value("document.querySelectorAll('main script:not([type]), iframe, base, img, main style').length") == 0
     assert [text for text in complaints if "Content Security" in text] == [] == complaints
-
-
-@with_browser
-def test_a_run_under_way_shows_trajectories_as_they_end_and_says_when_it_is_over(browser):
-    page, complaints = browser
-    replies = [0]
-    with LiveReport(Report("A run"), lambda: f"{replies[0]} replies", lambda: replies[0]) as live:
-        page.open(live.address)
-        page.until("document.getElementById('status').textContent.startsWith('0 replies, 0.0 replies/s')")
-        assert rows(page) == 0
-        live.add([episode(turn(), env_id=n, success=0.0) for n in range(3)])
-        replies[0] = 3
-        page.until("document.querySelectorAll('details.row').length === 3")
-        page.value("document.querySelector('details.row').open = true")
-        page.until("document.querySelector('details.row .turns')")
-        page.until("document.getElementById('failures').textContent.includes('did not reach the goal')")
-        live.add([episode(turn(), env_id=3)])
-    page.until("document.getElementById('status').textContent.includes('finished')")
-    assert rows(page) == 4 and complaints == []
-
-
-@with_browser
-def test_a_page_is_loaded_again_when_another_report_takes_its_place(browser):
-    page, complaints = browser
-    history = [{"step": step, "all turns/mi_estimate": 0.1 * step} for step in (1, 2, 3)]
-    with LiveReport(Report("A training"), lambda: "step 1 of 3") as live:
-        page.open(live.address)
-        page.until("document.getElementById('status').textContent === 'step 1 of 3'")
-        live.show(Report("A training", history=history, episodes=[episode(turn())]))
-        page.until("document.querySelectorAll('details.row').length === 1")
-        page.until("document.querySelector('#history svg')")
-        live.show(Report("A training", history=history, episodes=[episode(turn(), env_id=n) for n in range(2)]))
-        page.until("document.querySelectorAll('details.row').length === 2")
-    assert complaints == []
-
-
-def asked(address):
-    try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as refusal:
-        return refusal.code, ""
-
-
-def test_a_live_report_is_for_who_has_its_token_and_ends_with_the_run():
-    evil = "</script><script>alert(1)</script>"
-    with LiveReport(Report(evil), lambda: "1 reply", lambda: 1) as live:
-        live.add([episode(turn(evil), tag=evil)])
-        place, _, token = live.address.partition("?token=")
-        assert place.startswith("http://127.0.0.1:") and len(token) >= 32
-        for path in ("", "news", "body/0", "nowhere"):
-            assert [asked(f"{place}{path}{shows}")[0] for shows in ("", "?token=", f"?token={token}x")] == [403] * 3
-        status, page = asked(live.address)
-        assert status == 200 and page.count("<script") == 2 and "connect-src 'self'" in page
-        status, news = asked(f"{place}news?since=0&token={token}")
-        told = json.loads(news)
-        assert len(told["rows"]) == 1 and told["status"].startswith("1 reply, ") and not told["is_over"]
-        assert "<script" not in told["parts"]["results"]
-        assert asked(f"{place}news?since=x&token={token}")[0] == 400
-        status, body = asked(f"{place}body/0?token={token}")
-        assert status == 200 and "&lt;script&gt;" in body and "<script" not in body
-        assert asked(f"{place}body/7?token={token}")[0] == 404
-    with pytest.raises(OSError):
-        asked(live.address)
-
-
-def test_an_interrupted_run_ends_its_live_report_without_waiting_for_a_browser(monkeypatch):
-    monkeypatch.setattr(live_report, "_LAST_NEWS_S", 3600.0)  # what a browser is given at an ordinary end
-    with pytest.raises(KeyboardInterrupt), LiveReport(Report("r"), str, lambda: 0) as live:
-        assert asked(live.address)[0] == 200
-        raise KeyboardInterrupt
-    assert not any(thread.name == "ragen-live-report" for thread in threading.enumerate())
-    with pytest.raises(OSError):
-        asked(live.address)
 
 
 @with_browser

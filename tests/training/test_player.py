@@ -1,15 +1,11 @@
 """What the tiny model really plays, and what of it is trained on."""
 
-from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply
-from ragen.llm_agent.evaluation import CollapseDetector, HfScorer
-from ragen.llm_agent.evaluation.diagnose import diagnose
-from ragen.llm_agent.rollout.command import records_of
 from ragen.training.settings import TrainerSettings
 from ragen.training.trajectories import all_members
 from support.later import shipped, torch, training
@@ -110,28 +106,6 @@ def test_a_trajectory_that_got_no_reply_is_a_member_of_its_group_without_rows(tm
         result = player.play()
     assert [bool(member.rows) for member in all_members(result.groups)] == [True, False, True, True]
     assert {len(group.members) for group in result.groups} == {2}
-
-
-def test_a_training_measures_of_its_thoughts_what_diagnose_does_of_their_rows(tmp_path):
-    on = [f"collapse_detection.{sample}_turn_enabled=true" for sample in ("first", "multi")]
-    config = small_config(tmp_path, *on, "collapse_detection.num_samples=all")
-    said = cycle(f"{way}, I think.</think><answer>{way}</answer><|im_end|>" for way in ("Left", "Dragon", "Up"))
-
-    def thinks(requests, sampling):
-        ids = [shipped()(next(said), add_special_tokens=False)["input_ids"] for _ in requests]
-        return [Reply(shipped().decode(each[:-1]), each) for each in ids]
-
-    with player_of(config) as player:
-        player.backend.generate = thinks
-        thoughts = player.play(with_thoughts=True).thoughts
-        records = list(records_of(player.proxy, "train", player.proxy.rollout_states))
-        scorer = HfScorer(player.backend.model, shipped(), "the policy")
-        told = CollapseDetector(TrainerSettings.read(config).collapse).measure(thoughts, scorer.log_probs, 1)
-    found = diagnose(records, scorer, samples=1000)[-1]
-    assert found["valid_thinking_rate"] == told["collapse/valid_thinking_rate"] == 1
-    first = {name: value for name, value in found["samples"]["first turns"].items() if name.startswith("collapse/")}
-    logged = {name.replace("/", "_first_turn_sample/", 1): value for name, value in first.items()}
-    assert len(logged) == 25 and logged == pytest.approx({name: told[name] for name in logged}, abs=1e-6)
 
 
 @pytest.mark.parametrize(

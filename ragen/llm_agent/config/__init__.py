@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         tell_ignored,
         unread,
     )
-    from ragen.llm_agent.config.report import wants_live, wants_report
+    from ragen.llm_agent.config.report import wants_report
 
 __all__ = [
     "BranchingSettings",
@@ -37,7 +37,6 @@ __all__ = [
     "tell_ignored",
     "unread",
     "unsupported_keys",
-    "wants_live",
     "wants_report",
 ]
 
@@ -59,6 +58,6 @@ __getattr__, __dir__ = attach(
             ),
             "loading",
         ),
-        **dict.fromkeys(("wants_live", "wants_report"), "report"),
+        "wants_report": "report",
     },
 )

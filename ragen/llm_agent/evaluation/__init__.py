@@ -8,18 +8,13 @@ from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.llm_agent.evaluation.collapse import CollapseDetector, PlayedThoughts
-    from ragen.llm_agent.evaluation.scorers import HfScorer
 
 __all__ = [
     "CollapseDetector",
-    "HfScorer",
     "PlayedThoughts",
 ]
 
 __getattr__, __dir__ = attach(
     __name__,
-    {
-        **dict.fromkeys(("CollapseDetector", "PlayedThoughts"), "collapse"),
-        "HfScorer": "scorers",
-    },
+    dict.fromkeys(("CollapseDetector", "PlayedThoughts"), "collapse"),
 )

@@ -21,7 +21,7 @@ trajectories
     The requested number of pairs: a trajectory drawn uniformly, and one of its turns drawn uniformly. Each pair has its
     own prompt; trajectories without a thought are skipped.
 
-:class:`CollapseDetector` measures every n steps of a training; ``ragen diagnose`` measures a run from its files.
+:class:`CollapseDetector` measures every n steps of a training.
 """
 
 from __future__ import annotations
@@ -44,16 +44,10 @@ FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
 PREFIXES = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
 """The prefix of a training's metrics for each sample, as in RAGEN."""
 VALID_THINKING = "collapse/valid_thinking_rate"
-_CURVES = {
-    "first turns/mi_estimate": f"{PREFIXES[FIRST_TURNS]}/mi_estimate",
-    "all turns/mi_estimate": f"{PREFIXES[TRAJECTORIES]}/mi_estimate",
-    "all turns/valid_thinking_rate": VALID_THINKING,
-}  # of a training's report, and their metrics
-
 Floats = NDArray[np.float64]
 Ids = Sequence[int]
 Score = Callable[[Sequence[Ids], Sequence[Ids]], ArrayLike]
-"""Summed log-probabilities ``(thoughts, prompts)`` of prompts and thoughts; see ``scorers.Scorer.log_probs``."""
+"""Summed log-probabilities ``(thoughts, prompts)`` of prompts and thoughts; see ``ragen.training.scorer``."""
 
 
 def collapse_metrics(
@@ -346,11 +340,6 @@ class CollapseDetector:
             found["collapse/first_turn_valid_rate"] = valid / total if total else 0.0
             found |= self._sample(FIRST_TURNS, played, score, step, context)
         return found
-
-    @staticmethod
-    def curves(metrics: Mapping[str, float]) -> dict[str, float]:
-        """The metrics of a step that a training's report shows, as ``<sample>/<measure>``."""
-        return {name: metrics[metric] for name, metric in _CURVES.items() if metric in metrics}
 
     def _sample(
         self, how: str, played: PlayedThoughts, score: Score, step: int, context: int | None

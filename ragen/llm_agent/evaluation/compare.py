@@ -25,7 +25,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import evaluate
 from ragen.llm_agent.evaluation.tables import shown_p, tables_of
-from ragen.llm_agent.rollout.rollout_file import check_output, name_of, read_records, rows_of, unfinished
+from ragen.llm_agent.rollout.rollout_file import name_of, read_records, rows_of, unfinished
 from ragen.output import new_console, print_table
 from ragen.statistics import ALL, holm, mean, paired_interval, sign_test
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PROG = "python -m ragen.llm_agent.evaluation.compare"
-CLEAR_P = 0.05
 
 Record: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = tuple[str, int | None, int]
@@ -87,11 +86,6 @@ class Comparison:
     only_b: int
     p: float
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether both the interval, an approximation, and the sign test, which is exact, show a difference."""
-        return self.p < CLEAR_P and not self.low <= 0 <= self.high
-
 
 class LeftOut(NamedTuple):
     """How many episodes are not compared.
@@ -132,12 +126,6 @@ def line_up(runs: Sequence[Iterable[Record]]) -> tuple[list[list[Record]], LeftO
     common = [key for key in played if all(outcome(run[key]) == JUDGED for run in keyed)]
     left_out = LeftOut(len(every) - len(played), len(played) - len(common))
     return [[run[key] for key in common] for run in keyed], left_out
-
-
-def matched(a: Iterable[Record], b: Iterable[Record]) -> list[tuple[Record, Record]]:
-    """The records of all episodes that both played, also where one of them cannot be judged."""
-    first, second = _by_key(a), _by_key(b)
-    return [(first[key], second[key]) for key in first if key in second]
 
 
 def _by_key(records: Iterable[Record]) -> dict[Key, Record]:
@@ -267,19 +255,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Compare models on the episodes that all of them played, seed by seed. The interval is of the "
         "difference in success; p is the probability of at least as uneven a split of seeds if both are equally good.",
-        examples=(f"{prog} outputs/evaluate/A outputs/evaluate/B --seeds", f"{prog} A B report=true", f"{prog} A B C"),
+        examples=(f"{prog} outputs/evaluate/A outputs/evaluate/B --seeds", f"{prog} A B C"),
     )
     top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
     top.add_argument("b", type=Path, metavar="B", help="that of the second")
-    top.add_argument(
-        "more",
-        nargs="*",
-        default=[],
-        metavar="C ... | report=true",
-        help="further runs; or, of two, a page with both side by side, into the folder of B",
-    )
-    top.settings = lambda: {"report": False}
-    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to write that page; implies report=true")
+    top.add_argument("more", nargs="*", type=Path, default=[], metavar="C", help="further runs")
     top.add_argument("--seeds", action="store_true", help="list the seeds on which A and B differ")
     return top
 
@@ -289,13 +269,9 @@ def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
 
     Returns:
-        The exit code: 0, or 2 where there is nothing to compare, or nowhere to write.
+        The exit code: 0, or 2 where there is nothing to compare.
     """
-    check_output(options.output)
-    wants_page, more = _more(options.more)
-    paths = [options.a, options.b, *more]
-    if (wants_page or options.output is not None) and more:
-        raise ConfigError(f"a page shows two runs side by side, and {len(paths)} are named; name two, or no page.")
+    paths = [options.a, options.b, *options.more]
     records = [read_records(rows_of(path)) for path in paths]
     runs, left_out = line_up(records)
     if not runs[0]:
@@ -313,46 +289,8 @@ def main(options: argparse.Namespace, prog: str) -> int:
     notes += [left_out.describe()] if any(left_out) else []
     equal = [f"{a} and {b}" for (a, of_a), (b, of_b) in combinations(zip(names, runs, strict=True), 2) if of_a == of_b]
     notes += [f"All trajectories of {both} are equal." for both in equal if not same]
-    page = None
-    if wants_page or options.output is not None:
-        page = _write_page(options, pairs, matched(*records), notes)
     _print(names, runs, pairs, notes, options.seeds)
-    if page is not None:
-        print(f"report in {page}")
     return 0
-
-
-def _more(words: Sequence[str]) -> tuple[bool, list[Path]]:
-    """Whether a page is wanted, and the runs after the first two."""
-    values = {"report=true": True, "report=false": False}
-    for word in words:
-        if "=" in word and word not in values and not Path(word).exists():
-            raise ConfigError(f"{word!r} is not understood; a page about both runs is written with report=true.")
-    return any(values.get(word, False) for word in words), [Path(word) for word in words if word not in values]
-
-
-def _write_page(
-    arguments: argparse.Namespace, pairs: Sequence[Pair], both: Iterable[tuple[Record, Record]], notes: Sequence[str]
-) -> Path:
-    """Write the page of both runs; where it is.
-
-    Raises:
-        ConfigError: It cannot be written, or a row is not of a rollout of this package.
-    """
-    from ragen.llm_agent.report.command import report_of_rows
-    from ragen.llm_agent.report.comparison import ComparedRuns, PairShown, render_compared
-    from ragen.llm_agent.report.page import write_page
-
-    one, other = (report_of_rows(rows_of(path), name_of(path)) for path in (arguments.a, arguments.b))
-    episodes = [{episode.state["env_id"]: episode for episode in run.episodes} for run in (one, other)]
-    judged = {(pair.a["env_id"], pair.b["env_id"]): pair.difference for pair in pairs}
-    shown = [
-        PairShown(episodes[0][a["env_id"]], episodes[1][b["env_id"]], judged.get((a["env_id"], b["env_id"])))
-        for a, b in both
-    ]
-    runs = ComparedRuns(one, other, compare(pairs), seed_differences(pairs), shown, notes)
-    page = arguments.output or rows_of(arguments.b).with_name(f"compared_with_{name_of(arguments.a)}.html")
-    return write_page(render_compared(runs), page)
 
 
 def _print(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError, steady_text
 from ragen.llm_agent.config.generation import DEFAULTS, Generation
@@ -55,6 +53,8 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
 
 def total(numbers: Sequence[float]) -> float:
     """The sum as RAGEN computes it: numpy adds from eight numbers on in another order than Python does."""
+    import numpy as np  # late, so that help comes at once
+
     return float(np.sum(numbers))
 
 

@@ -89,7 +89,6 @@ def report_of_rows(path: Path, title: str = "") -> Report:
     Raises:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
     """
-    from ragen.llm_agent.evaluation.scanners import scan
     from ragen.llm_agent.report import Report
     from ragen.llm_agent.report.contents import About
     from ragen.llm_agent.rollout.rollout_file import USAGE, read_usage, unfinished
@@ -105,7 +104,6 @@ def report_of_rows(path: Path, title: str = "") -> Report:
         notes=notes,
         about=about,
         unfinished=unfinished(path, records),
-        scanned=scan(records),
         usage=read_usage(path.with_name(USAGE)),
     )
 

@@ -13,7 +13,6 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, kinds_of, outcome
-from ragen.llm_agent.evaluation.scanners import Scan
 from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, describe_run, read_about
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trajectories import names_of_actions, played_turns
@@ -237,11 +236,9 @@ class Report:
         lanes: The manager's ``LaneStats``.
         seconds: Seconds by activity; activities may overlap.
         earlier: How many of the episodes an earlier start of the run played; timeline and seconds are without them.
-        history: The metrics of each training step, ``<tag>/<metric>``.
         notes: Further sentences.
         about: Facts about the run.
         unfinished: Says that the run lacks trajectories or replies; empty if it has all.
-        scanned: Findings of scanners.
         usage: ``requests``, ``retries``, ``prompt_tokens``, ``completion_tokens`` and ``cost`` (dollars).
     """
 
@@ -252,11 +249,9 @@ class Report:
     lanes: Sequence[Any] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     earlier: int = 0
-    history: Sequence[Mapping[str, float]] = ()
     notes: Sequence[str] = ()
     about: About = field(default_factory=About)
     unfinished: str = ""
-    scanned: Scan = field(default_factory=lambda: Scan({}))
     usage: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -376,7 +371,6 @@ def report_of(
     mode: str,
     title: str = "",
     facts: Mapping[str, Any] | None = None,
-    history: Sequence[Mapping[str, float]] = (),
     notes: Sequence[str] = (),
     earlier: Iterable[Mapping[str, Any]] = (),
 ) -> Report:
@@ -387,7 +381,6 @@ def report_of(
         mode: Which of its managers played: ``"train"`` or ``"val"``.
         title: The page's title.
         facts: Further facts about the run.
-        history: The metrics of each training step, as ``meta_info["metrics"]`` has them; a key ``step`` numbers it.
         notes: Further sentences.
         earlier: Records of trajectories of an earlier run; see :mod:`~ragen.llm_agent.rollout.trajectories`.
     """
@@ -404,7 +397,6 @@ def report_of(
         lanes=es_manager.lane_stats(),
         seconds=proxy.seconds,
         earlier=len(before),
-        history=history,
         notes=notes,
         about=about,
         usage=proxy.actor.usage,

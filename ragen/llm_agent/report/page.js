@@ -3,14 +3,13 @@
   const AT_ONCE = 100;
   const holder = document.getElementById("list");
   const data = document.getElementById("index");
-  const live = document.body.dataset.live;
   if (!holder || !data) return;
 
   const index = JSON.parse(data.textContent);
   const rows = index.rows;
   const packs = Array.from(document.querySelectorAll("script.pack"));
   const opened = new Map(); // the packs that were looked at last
-  let matching = [], drawn = 0, only = null, asking = 0;
+  let matching = [], drawn = 0, asking = 0;
 
   function element(name, kind, words) {
     const made = document.createElement(name);
@@ -38,7 +37,6 @@
   }
 
   async function bodyOf(number) {
-    if (live) return (await fetch("body/" + number + "?token=" + encodeURIComponent(live))).text();
     const pack = packOf(number);
     return pack && (await unpacked(pack))[number - Number(pack.dataset.first)];
   }
@@ -98,7 +96,6 @@
   }
 
   function fits(number, wanted) {
-    if (only !== null) return number === only;
     return wanted.every((value, at) => {
       const has = rows[number][0][at];
       return !value || (Array.isArray(has) ? has.includes(value) : has === value);
@@ -113,7 +110,7 @@
     const found = [];
     for (const number of numbers) {
       let text = headOf(number);
-      if (!text.includes(words) && !live) text = ((await bodyOf(number)) || "").replace(/<[^>]*>/g, " ");
+      if (!text.includes(words)) text = ((await bodyOf(number)) || "").replace(/<[^>]*>/g, " ");
       if (mine !== asking) return null;
       const plain = text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&quot;/g, '"').replace(/&#x27;/g, "'").replace(/&amp;/g, "&");
       if (plain.toLowerCase().includes(words)) found.push(number);
@@ -144,7 +141,7 @@
     const wanted = selects.map((select) => select.value);
     let numbers = rows.map((_, number) => number).filter((number) => fits(number, wanted));
     const words = search.value.trim().toLowerCase();
-    if (words && only === null) {
+    if (words) {
       count.textContent = "searching ..";
       numbers = await withWords(numbers, words, mine);
       if (numbers === null) return;
@@ -158,24 +155,13 @@
 
   function tell() {
     count.textContent = matching.length + " of " + rows.length + " " + index.noun;
-    all.hidden = only === null;
-  }
-
-  async function show(number) {
-    only = number;
-    for (const field of [...selects, search]) field.value = "";
-    apply();
-    const row = document.getElementById("row-" + number);
-    row.open = true;
-    await fill(row, number); // before that, the page may be too short to scroll this far
-    form.scrollIntoView();
   }
 
   // Filters
 
   const form = element("form", "filters"), count = element("span", "soft count"), list = element("div");
-  const more = element("button", "more"), all = element("button", "", "show all again");
-  more.type = all.type = "button";
+  const more = element("button", "more");
+  more.type = "button";
   const selects = index.filters.map(([name, label]) => {
     const select = document.createElement("select");
     select.name = name;
@@ -191,7 +177,7 @@
   order.name = "order";
   for (const [value, words] of Object.entries(ORDERS)) order.append(new Option(words, value));
   if (index.noun === "trajectories") labelled("Order", order);
-  form.append(all, count);
+  form.append(count);
   holder.replaceChildren(form, list, more);
 
   function labelled(words, field) {
@@ -219,59 +205,13 @@
   let pause = 0;
   form.addEventListener("input", (event) => {
     clearTimeout(pause);
-    only = null;
     pause = setTimeout(apply, event.target === search ? 300 : 0);
   });
   form.addEventListener("submit", (event) => event.preventDefault());
   more.addEventListener("click", drawMore);
-  all.addEventListener("click", () => { only = null; apply(); });
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button");
-    if (!button) return;
-    if (button.classList.contains("prompt")) prompt(button);
-    if (button.dataset.show !== undefined) show(Number(button.dataset.show));
+    const button = event.target.closest("button.prompt");
+    if (button) prompt(button);
   });
   apply();
-
-  // A run that still goes on
-
-  let edition = null; // of the page
-
-  async function news() {
-    let told = null;
-    try {
-      const answer = await fetch("news?since=" + rows.length + "&token=" + encodeURIComponent(live));
-      told = answer.ok ? await answer.json() : null;
-    } catch (error) { told = null; }
-    const status = document.getElementById("status");
-    if (told === null) {
-      status.textContent = "The run has ended, or cannot be reached any more; what is here is as it was last.";
-      return;
-    }
-    edition ??= told.edition;
-    if (told.edition !== edition) return location.reload();
-    for (const row of told.rows) { rows.push(row); learn(row); }
-    status.textContent = told.status;
-    for (const [name, html] of Object.entries(told.parts)) {
-      const part = document.createElement("template");
-      part.innerHTML = html; // as above
-      document.getElementById(name).replaceChildren(part.content);
-    }
-    if (told.rows.length) added(told.rows.length);
-    if (!told.is_over) setTimeout(news, told.has_more ? 0 : 1000);
-  }
-
-  function added(many) {
-    const wanted = selects.map((select) => select.value);
-    if (search.value.trim() || only !== null) return tell();
-    for (let number = rows.length - many; number < rows.length; number++) if (fits(number, wanted)) matching.push(number);
-    if (drawn < AT_ONCE) {
-      const until = Math.min(matching.length, AT_ONCE);
-      for (; drawn < until; drawn++) list.append(drawRow(matching[drawn]));
-    }
-    tellMore();
-    tell();
-  }
-
-  if (live) news();
 })();

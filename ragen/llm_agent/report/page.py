@@ -17,10 +17,9 @@ from typing import Any
 from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.base import TOKENS
-from ragen.llm_agent.evaluation.failures import FailureKind, described, failures_of, faults_of, told_invalid
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.report.contents import Episode, Report
-from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
+from ragen.llm_agent.report.plots import COLOURS, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import browser_of
 from ragen.parallel.stats import gathered
@@ -31,16 +30,11 @@ STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")
 SCRIPT = _FOLDER.joinpath("page.js").read_text("utf-8")
 
 
-def policy(is_live: bool = False) -> str:
-    """The content security policy: allows this script, these styles, embedded images, and nothing else.
-
-    Args:
-        is_live: Whether the script may send requests to the page's own server.
-    """
+def policy() -> str:
+    """The content security policy: allows this script, these styles, embedded images, and nothing else."""
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    connect = "connect-src 'self'; " if is_live else ""
     return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; {connect}"
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -79,15 +73,6 @@ def write_report(report: Report, path: Path) -> None:
 
 # The page and its parts
 
-HISTORY_PLOTS = {
-    "success": "Success per step",
-    "reward": "Reward per step",
-    "num_actions": "Actions per step",
-    "response_length": "Reply tokens",
-    "mi_estimate": "Mutual information of prompts and thoughts, nats a token",
-    "valid_thinking_rate": "Replies with a thought",
-}
-
 
 def render(report: Report) -> str:
     """A report as HTML, one self-contained page."""
@@ -102,31 +87,26 @@ def parts_of(report: Report) -> dict[str, str]:
     return {
         "totals": cards_of(report),
         "results": _results(report.episodes),
-        "failures": _failures(report),
-        "scanners": _scanners(report),
         "plots": _plots(report.episodes),
-        "history": _history(report.history),
         "time": _time(report),
         "lanes": _lanes(report.lanes),
     }
 
 
-def framed(title: str, body: str, live: str = "") -> str:
+def framed(title: str, body: str) -> str:
     """A whole page.
 
     Args:
         title: The page's title.
         body: Its HTML.
-        live: The token for the page's server; empty for a page without a server.
     """
-    asks = f' data-live="{attribute(live)}"' if live else ""
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(bool(live))}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
         f"<title>{attribute(title[:200])}</title><style>{STYLE}</style></head>"
-        f"<body{asks}><main>{body}</main><script>{SCRIPT}</script></body></html>\n"
+        f"<body><main>{body}</main><script>{SCRIPT}</script></body></html>\n"
     )
 
 
@@ -220,20 +200,6 @@ def _tag_plots(tag: str, episodes: Sequence[Episode], index: int) -> str:
     rewards = [episode.reward for episode in episodes if episode.outcome == JUDGED]
     turns = [float(len(episode.turns)) for episode in episodes]
     return histogram(f"{tag}: reward", rewards, colour) + histogram(f"{tag}: turns", turns, colour)
-
-
-def _history(history: Sequence[Mapping[str, float]]) -> str:
-    plots = []
-    for metric, title in HISTORY_PLOTS.items():
-        series: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for step, metrics in enumerate(history, 1):
-            for name, value in metrics.items():
-                tag, _, last = name.rpartition("/")
-                if last == metric and "/" not in tag:
-                    series[tag or ALL].append((float(metrics.get("step", step)), float(value)))
-        if series:
-            plots.append(curves(title, series))
-    return f'<h2>Training</h2><div class="plots">{"".join(plots)}</div>' if plots else ""
 
 
 def _time(report: Report) -> str:
@@ -342,52 +308,3 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
         f"{len(thoughts):,} of {len(replies):,} replies contain a thought; distinct thoughts: {len(set(thoughts)):,}."
     )
     return f'<p class="soft">{told}</p>'
-
-
-# Failures by kind
-
-
-def _failures(report: Report) -> str:
-    """What ended the episodes that failed, and what was wrong with invalid replies and actions."""
-    of = report.episodes, report.about.configuration
-    told = filter(None, (described(faults_of(*of)), told_invalid(report.episodes)))
-    return table_of("Failures by kind", failure_rows(failures_of(*of))) + "".join(
-        f'<p class="soft">{shown(each, 1000)}</p>' for each in told
-    )
-
-
-def failure_rows(kinds: Sequence[FailureKind]) -> str:
-    """The rows of a table of kinds, starting with its header; each has a button that shows an example."""
-    if not kinds:
-        return ""
-    rows = "".join(
-        f'<tr><td class="name">{shown(kind.what, 200)} '
-        f'<button type="button" data-show="{kind.numbers[0]}">example</button>{_said(kind)}</td>'
-        f'<td class="number">{len(kind.numbers)}</td><td class="name">{shown(kind.named, 300)}</td></tr>'
-        for kind in kinds
-    )
-    return f'<tr><th>what failed</th><th class="number">episodes</th><th>tags</th></tr>{rows}'
-
-
-def _scanners(report: Report) -> str:
-    """The scanners' findings: a row for each scanner with findings, with a button that opens the first trajectory."""
-    places = {episode.state["env_id"]: place for place, episode in enumerate(report.episodes)}
-    rows = ""
-    for name, findings in report.scanned.found.items():
-        known = [each for each in findings if each.env_id in places]
-        if known:
-            first = known[0]
-            turn = "" if first.turn is None else f", turn {first.turn}"
-            said = shown(f"env {first.env_id}{turn}: {first.why}", 300)
-            rows += (
-                f'<tr><td class="name">{shown(name, 200)} <button type="button" data-show="{places[first.env_id]}">'
-                f'example</button><br><span class="soft">{said}</span></td>'
-                f'<td class="number">{len({each.env_id for each in known})}</td></tr>'
-            )
-    heads = '<tr><th>found by a scanner</th><th class="number">episodes</th></tr>' if rows else ""
-    failed = "".join(f'<p class="bad">{shown(each, 1000)}</p>' for each in report.scanned.failed)
-    return table_of("Worth a look", heads + rows) + failed
-
-
-def _said(kind: FailureKind) -> str:
-    return f'<br><span class="soft">{shown(kind.said, 300)}</span>' if kind.said else ""

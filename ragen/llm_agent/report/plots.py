@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
@@ -24,33 +24,6 @@ def share_bar(share: float, low: float, high: float) -> str:
         f'<rect width="{share * WIDTH:.1f}" height="18" rx="3" fill="var(--good)" opacity=".75"/>',
         f'<path d="M{low * WIDTH:.1f} {middle}H{high * WIDTH:.1f}" {line("var(--ink)")}/>',
         *(f'<path d="M{at * WIDTH:.1f} 4V14" {line("var(--ink)")}/>' for at in (low, high)),
-    )
-
-
-def two_bars(one: float, other: float) -> str:
-    """Two fractions from 0 to 1 as bars, one below the other."""
-    shapes = [
-        f'<rect y="{y}" width="{WIDTH:g}" height="8" fill="var(--line)"/>'
-        f'<rect class="{kind}" y="{y}" width="{share * WIDTH:.1f}" height="8"/>'
-        for y, share, kind in ((0, one, "better-a"), (10, other, "better-b"))
-    ]
-    return svg(18, *shapes)
-
-
-def difference_bar(low: float, middle: float, high: float, words: str, is_clear: bool) -> str:
-    """A difference of fractions, from -1 to 1, with its interval, also in words; 0 is in the middle.
-
-    Only one that ``is_clear`` has a color.
-    """
-    at = [(value + 1) / 2 * WIDTH for value in (low, middle, high)]
-    colour = "var(--soft)" if not is_clear else "var(--good)" if middle > 0 else "var(--bad)"
-    return svg(
-        18,
-        f'<rect width="{WIDTH:g}" height="18" rx="3" fill="var(--line)"/>',
-        f'<path d="M{WIDTH / 2:g} 0V18" {line("var(--soft)", 1)}/>',
-        f'<path d="M{at[0]:.1f} 9H{at[2]:.1f}" {line(colour, 2)}/>',
-        f'<rect x="{at[1] - 5:.1f}" y="2" width="10" height="14" rx="2" fill="{colour}"/>',
-        f"<title>{words}</title>",
     )
 
 
@@ -84,31 +57,6 @@ def histogram(title: str, values: Sequence[float], colour: str) -> str:
     else:
         names = [(f"{low + (high - low) * share:.3g}", share) for share in (0.0, 0.5, 1.0)]
     return _figure(title, _HEIGHT, bars, ticks, names, "episodes")
-
-
-def curves(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Lines over steps.
-
-    Args:
-        title: The plot's title.
-        series: Points ``(step, value)`` of each line.
-    """
-    points = [point for each in series.values() for point in each]
-    (left, right), (low, high) = (_range([point[axis] for point in points]) for axis in (0, 1))
-    ticks = ticks_of(low, high)
-    low, high = ticks[0], ticks[-1]
-    lines, names = [], []
-    for index, (name, each) in enumerate(series.items()):
-        colour = COLOURS[index % len(COLOURS)]
-        path = " ".join(
-            f"{(x - left) / (right - left) * WIDTH:.1f},{220 * (1 - (y - low) / (high - low)):.1f}" for x, y in each
-        )
-        lines.append(f'<polyline points="{path}" fill="none" {line(colour, 2)}/>')
-        names.append(f'<span><i style="background:{colour}"></i>{shown(name)}: {each[-1][1]:.3g}</span>')
-    steps = [tick for tick in ticks_of(left, right) if left <= tick <= right]
-    below = [(f"{tick:g}", (tick - left) / (right - left)) for tick in steps]
-    key = f'<div class="key">{"".join(names)}</div>'
-    return _figure(title, 220, lines, ticks, below, "", "step", key, "curve")
 
 
 def _figure(

@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +44,12 @@ from ragen.llm_agent.config.loading import (
     tell_of_other_mode,
     unread,
 )
-from ragen.llm_agent.config.report import wants_live, wants_report
+from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.actor import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.llm_agent.rollout.reporting import live_report, write_report_of
+from ragen.llm_agent.rollout.reporting import write_report_of
 from ragen.llm_agent.rollout.rollout_file import describe_run, unfinished
 from ragen.llm_agent.rollout.stopping import (
     Limits,
@@ -59,14 +59,13 @@ from ragen.llm_agent.rollout.stopping import (
     wait_for_replies,
 )
 from ragen.output import new_console, printable
-from ragen.settings import choice, setting, texts
+from ragen.settings import choice, setting
 from ragen.validity import is_valid
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ragen.llm_agent.evaluation.results import TagResult
-    from ragen.llm_agent.evaluation.scanners import Scan, Scanner
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 PROG = "python -m ragen.llm_agent.agent_proxy"
@@ -135,7 +134,6 @@ def run(config: Any) -> int:
     from ragen.llm_agent.backends.factory import backend_class, create_backend, create_tokenizer
     from ragen.llm_agent.config.context import ContextSettings
     from ragen.llm_agent.config.environments import check_extras, read_config
-    from ragen.llm_agent.evaluation.scanners import scanners_of
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
     ignored = unread(config)
@@ -145,11 +143,10 @@ def run(config: Any) -> int:
     read_sampling(config, mode == "val")
     ContextSettings.read(config)
     read_max_turn(config)
-    wants_live(config)
+    wants_report(config)
     setting(config, "raw", bool, True)
     setting(config, "verbose", bool, False)
     limits = Limits.read(config)
-    scanners = scanners_of(texts(config, "scanners", ()), "configuration key 'scanners'")
     backend_class(setting(config, "actor.backend", str))
     check_extras(read_config(config, mode))  # read again below: cheap checks come before slow imports
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
@@ -171,11 +168,11 @@ def run(config: Any) -> int:
                     if file.written:
                         finished = counted(file.written, "finished trajectory is", "finished trajectories are")
                         folder = shlex.quote(shown_path(file.path.parent))
-                        print(f"{finished} in {folder}; {typed('diagnose')} {folder} examines them", file=sys.stderr)
+                        print(f"{finished} in {folder}; {typed('report')} {folder} shows them", file=sys.stderr)
                     raise
-                code, scanned, told = _finish(proxy, mode, file, played_in, scanners)
+                code, told = _finish(proxy, mode, file, played_in)
                 if wants_report(config):
-                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned, told)
+                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)), told)
                 last_words = _last_words(proxy, mode)
         for line in last_words:  # after closing the environments, which may log counted failures
             print(line)
@@ -273,10 +270,8 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
         print(f"to resume{further}: {command}", file=sys.stderr)
 
 
-def _finish(
-    proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float, scanners: Mapping[str, Scanner]
-) -> tuple[int, Scan, str]:
-    """Sort the file, and print the results; returns the exit code, the scanners' findings, and what is unfinished."""
+def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> tuple[int, str]:
+    """Sort the file, and print the results; returns the exit code, and what is unfinished."""
     from ragen.llm_agent.evaluation.results import (
         RESULTS,
         evaluate,
@@ -284,7 +279,6 @@ def _finish(
         states_of,
         write_results,
     )
-    from ragen.llm_agent.evaluation.scanners import scan
     from ragen.llm_agent.evaluation.tables import print_summary, summarise
 
     es_manager, _ = proxy.prepare(val=mode == "val")
@@ -299,9 +293,6 @@ def _finish(
     if file.journal is not None and file.journal.faults:
         causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
         console.print(printable(f"failed attempts: {causes}"), soft_wrap=True)
-    scanned = scan(records, scanners)
-    for line in scanned.lines(shlex.quote(shown_path(file.path.parent))):
-        console.print(printable(line), soft_wrap=True)
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _report_failures(console, proxy, len(records) - len(file.kept))
@@ -310,7 +301,7 @@ def _finish(
     if proxy.rollout_states and setting(proxy.config, "verbose", bool, False):
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
-    return _exit_code(results), scanned, told
+    return _exit_code(results), told
 
 
 def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
@@ -374,16 +365,14 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
             judged = [each for each in states if is_valid(each) and each["env_id"] not in proxy.failures]
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
             progress.over(states, len(judged), succeeded)
-            live.over(states)
 
     def on_turn(_: int, active: int) -> None:
         if active:  # else all are finished
             check()
             if outage := proxy.actor.activity.outage:
                 raise ServerLostError(f"{outage}: stopped")
-        live.beat()
 
-    with progress.shown(), live_report(proxy, mode, file, progress) as live:
+    with progress.shown():
         # no training batch, since it would not be used
         proxy.play({"validate": val}, val, on_turn, on_over, file.kept)
 

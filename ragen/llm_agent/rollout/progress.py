@@ -84,10 +84,6 @@ class Progress:
             self._over[state["tag"]] += 1
         self._judged, self._succeeded = self._judged + judged, self._succeeded + succeeded
 
-    def replies(self) -> int:
-        """The number of replies."""
-        return self._activity.replies
-
     def words(self, width: int | None = None) -> str:
         """The progress in one line.
 

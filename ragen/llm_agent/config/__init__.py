@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ragen.llm_agent.config.report import wants_report
 
 __all__ = [
-    "BranchingSettings",
     "CollapseSettings",
     "ContextSettings",
     "Generation",

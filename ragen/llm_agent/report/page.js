@@ -154,7 +154,7 @@
   }
 
   function tell() {
-    count.textContent = matching.length + " of " + rows.length + " " + index.noun;
+    count.textContent = matching.length + " of " + rows.length + " trajectories";
   }
 
   // Filters
@@ -176,7 +176,7 @@
   const order = document.createElement("select");
   order.name = "order";
   for (const [value, words] of Object.entries(ORDERS)) order.append(new Option(words, value));
-  if (index.noun === "trajectories") labelled("Order", order);
+  labelled("Order", order);
   form.append(count);
   holder.replaceChildren(form, list, more);
 

@@ -96,11 +96,6 @@ def ticks_of(low: float, high: float, whole: bool = False) -> list[float]:
     return [float(f"{number * step:.12g}") for number in range(first, max(last, first + 1) + 1)]
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
-
-
 def line(colour: str, width: float = 1.5) -> str:
     """The attributes of a line whose width in pixels is independent of the plot's scale."""
     return f'stroke="{colour}" stroke-width="{width:g}" vector-effect="non-scaling-stroke"'

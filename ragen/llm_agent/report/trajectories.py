@@ -14,7 +14,6 @@ import json
 import unicodedata
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ragen.files import json_text
@@ -242,59 +241,56 @@ def _facts(facts: Mapping[str, Any]) -> str:
 MOST_PACKED = 24_000_000  # characters of packed bodies; further bodies are omitted
 PACK = 1_000_000  # approximate characters of bodies that are packed together
 _LONGEST = 300  # characters of a text in the index
+FILTERS: dict[str, tuple[str, dict[str, str]]] = {
+    "tag": ("Tag", {}),
+    "outcome": ("Outcome", {}),
+    "invalid": ("Replies", {"yes": "with invalid", "no": "all valid"}),
+    "kinds": ("Some reply", {}),
+    "lane": ("Worker", {}),
+}
+"""Label, and display names of values, by filter name."""
 
 Part = str | tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the list.
-
-    Attributes:
-        values: Value or values by filter name.
-        parts: Its texts, each optionally with a CSS class.
-    """
-
-    values: Mapping[str, str | Sequence[str]]
-    parts: Sequence[Part]
-
-    def plain(self, filters: Iterable[str]) -> list[Any]:
-        """The row as the script reads it, values in the order of the filters."""
-        values = [self.values.get(name, "") for name in filters]
-        told = [value if isinstance(value, str) else list(value) for value in values]
-        return [
-            [visible(each, _LONGEST) if isinstance(each, str) else each for each in told],
-            [visible(p, _LONGEST) if isinstance(p, str) else [visible(p[0], _LONGEST), p[1]] for p in self.parts],
-        ]
-
-
-def list_of(
-    noun: str, filters: Mapping[str, tuple[str, Mapping[str, str]]], rows: Sequence[Row], bodies: Iterable[str]
-) -> str:
-    """A list that the page's script draws.
-
-    Args:
-        noun: The plural noun for its rows.
-        filters: Label, and display names of values, by filter name.
-        rows: The rows in order.
-        bodies: Their HTML, one for each row; consumed one by one within the size limit.
-    """
-    packs, left_out = _packed(bodies, len(rows))
+def browser_of(episodes: Sequence[Episode]) -> str:
+    """The list of all trajectories that the page's script draws, with bodies up to the size limit."""
+    packs, left_out = _packed(map(TrajectoryWriter().body, episodes), len(episodes))
     note = f'<p class="soft">{left_out} are listed alone, to keep the page small.</p>' if left_out else ""
+    index = {
+        "filters": [[name, label, words] for name, (label, words) in FILTERS.items()],
+        "rows": [row_of(episode) for episode in episodes],
+    }
     return (
         f'<div id="list"><noscript><p class="bad">This list needs its script.</p></noscript></div>{note}'
-        f"{index_of(noun, filters, rows)}{''.join(packs)}"
+        f'<script type="application/json" id="index">{in_script(index)}</script>{"".join(packs)}'
     )
 
 
-def index_of(noun: str, filters: Mapping[str, tuple[str, Mapping[str, str]]], rows: Sequence[Row]) -> str:
-    """The index of a list, as a block of data."""
-    index = {
-        "noun": noun,
-        "filters": [[name, label, dict(words)] for name, (label, words) in filters.items()],
-        "rows": [row.plain(filters) for row in rows],
-    }
-    return f'<script type="application/json" id="index">{in_script(index)}</script>'
+def row_of(episode: Episode) -> list[Any]:
+    """A trajectory's line in the list: its values in the order of the filters, and its texts with a CSS class each."""
+    state, turns = episode.state, len(episode.turns)
+    told, kinds = episode.outcome_label, [kind.replace("_", " ") for kind in episode.kinds]
+    good_or_bad = "yes" if episode.success and episode.outcome == JUDGED else "no"
+    parts: list[Part] = [
+        (episode.tag, "name"),
+        f"env {state['env_id']}",
+        f"group {state['group_id']}" + ("" if episode.seed is None else f", seed {episode.seed}"),
+        (told, good_or_bad),
+        f"reward {episode.reward:.4g}",
+        *([f"penalty {float(state['penalty']):.4g}"] if state["penalty"] else []),
+        f"{turns} {'turn' if turns == 1 else 'turns'}",
+    ]
+    if episode.invalid and episode.outcome != ENV_ERROR:
+        parts.append(("invalid reply", "bad"))
+    parts += [(kind, "bad") for kind in kinds]
+    if episode.home:
+        parts.append((episode.home, "soft"))
+    values = [episode.tag, told, "yes" if episode.invalid else "no", kinds, episode.home]
+    return [
+        [visible(each, _LONGEST) if isinstance(each, str) else each for each in values],
+        [visible(p, _LONGEST) if isinstance(p, str) else [visible(p[0], _LONGEST), p[1]] for p in parts],
+    ]
 
 
 def in_script(value: Any) -> str:
@@ -328,50 +324,3 @@ def packed(bodies: Sequence[str]) -> str:
 def unpacked(data: str) -> list[str]:
     """The inverse of :func:`packed`."""
     return json.loads(zlib.decompress(base64.b64decode(data)))
-
-
-# The list of trajectories
-
-FILTERS: dict[str, tuple[str, dict[str, str]]] = {
-    "tag": ("Tag", {}),
-    "outcome": ("Outcome", {}),
-    "invalid": ("Replies", {"yes": "with invalid", "no": "all valid"}),
-    "kinds": ("Some reply", {}),
-    "lane": ("Worker", {}),
-}
-NOUN = "trajectories"
-
-
-def browser_of(episodes: Sequence[Episode], writer: TrajectoryWriter | None = None) -> str:
-    """The list of all trajectories, with bodies up to the size limit."""
-    writer = writer or TrajectoryWriter()
-    return list_of(NOUN, FILTERS, [row_of(episode) for episode in episodes], map(writer.body, episodes))
-
-
-def row_of(episode: Episode) -> Row:
-    """A trajectory's line in the list."""
-    state, turns = episode.state, len(episode.turns)
-    told, kinds = episode.outcome_label, [kind.replace("_", " ") for kind in episode.kinds]
-    good_or_bad = "yes" if episode.success and episode.outcome == JUDGED else "no"
-    parts: list[Part] = [
-        (episode.tag, "name"),
-        f"env {state['env_id']}",
-        f"group {state['group_id']}" + ("" if episode.seed is None else f", seed {episode.seed}"),
-        (told, good_or_bad),
-        f"reward {episode.reward:.4g}",
-        *([f"penalty {float(state['penalty']):.4g}"] if state["penalty"] else []),
-        f"{turns} {'turn' if turns == 1 else 'turns'}",
-    ]
-    if episode.invalid and episode.outcome != ENV_ERROR:
-        parts.append(("invalid reply", "bad"))
-    parts += [(kind, "bad") for kind in kinds]
-    if episode.home:
-        parts.append((episode.home, "soft"))
-    values = {
-        "tag": episode.tag,
-        "outcome": told,
-        "invalid": "yes" if episode.invalid else "no",
-        "kinds": kinds,
-        "lane": episode.home,
-    }
-    return Row(values, parts)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import EnvsFailedError, without_values
 from ragen.settings import choice
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ENV_ERROR = "env_error"
 MASK, DROP_GROUP = POLICIES = ("mask", "drop_group")
@@ -68,6 +69,8 @@ def with_signal(groups: Sequence[Hashable], errors: Sequence[str | None], policy
     sizes = Counter(groups)
     valid = Counter(group for group, error in zip(groups, errors, strict=True) if not error)
     least = {group: size if policy == DROP_GROUP else min(size, 2) for group, size in sizes.items()}
+    import numpy as np  # late, so that help comes at once
+
     return np.array(
         [not error and valid[group] >= least[group] for group, error in zip(groups, errors, strict=True)], dtype=bool
     )

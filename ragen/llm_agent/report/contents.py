@@ -34,7 +34,6 @@ class Episode:
         replies: Facts about each of its replies; see :func:`~ragen.llm_agent.backends.base.reply_facts`.
         chat: All its messages, including replies; empty if unknown.
         asked: Prompts that differ from the chat up to their turn, by the turn's index from 0.
-        is_over: Whether it has ended.
     """
 
     state: Mapping[str, Any]
@@ -45,7 +44,6 @@ class Episode:
     replies: Sequence[Mapping[str, Any]] = ()
     chat: Messages = ()
     asked: Mapping[int, Messages] | None = None
-    is_over: bool = True
 
     @property
     def tag(self) -> str:
@@ -69,9 +67,7 @@ class Episode:
 
     @property
     def outcome_label(self) -> str:
-        """The outcome in words: ``success``, ``no success``, ``env error``, ``missing reply``, or ``running``."""
-        if not self.is_over:
-            return "running"
+        """The outcome in words: ``success``, ``no success``, ``env error`` or ``missing reply``."""
         return self.outcome if self.outcome != JUDGED else "success" if self.success else "no success"
 
     @property

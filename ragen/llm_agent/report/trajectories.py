@@ -84,9 +84,8 @@ MOST_IMAGES = 12_000_000  # characters of data URIs; further images are omitted
 class TrajectoryWriter:
     """Writes trajectories; symbols of a tag's boards have the same colors in all of them, and images share a limit."""
 
-    def __init__(self, image_room: int | None = None) -> None:
-        """Begin with this limit on characters of images, by default the maximum."""
-        self._image_room = MOST_IMAGES if image_room is None else image_room
+    def __init__(self) -> None:
+        self._image_room = MOST_IMAGES
         self._palettes: dict[str, Palette] = {}
 
     def body(self, episode: Episode) -> str:
@@ -102,8 +101,7 @@ class TrajectoryWriter:
         left = _left(turn)
         state = f'<div class="state">{self.state(turn, episode.tag)}</div>'
         if "actions" not in turn:
-            when = "In the end" if episode.is_over else "Now"
-            return f'<section class="turn"><h4>{when}{left}</h4>{state}</section>'
+            return f'<section class="turn"><h4>In the end{left}</h4>{state}</section>'
         facts = {"reward": turn["reward"], **turn["info"]}
         said = _reply(*tag_and_reply(turn))
         return (
@@ -118,10 +116,6 @@ class TrajectoryWriter:
         if not text.strip():
             return "".join(images)
         return "".join(images) + (self._board(text, tag) or f'<pre dir="auto">{shown(text)}</pre>')
-
-    def picture(self, turn: Mapping[str, Any], tag: str) -> str:
-        """The state before a turn if it is a board or an image; empty if it is text."""
-        return "".join(map(self._image, turn.get("images", ()))) or self._board(str(turn.get("state", "")), tag)
 
     def _board(self, text: str, tag: str) -> str:
         return grid_of(text, self._palettes.setdefault(tag, Palette()))

@@ -16,6 +16,10 @@ FIVE = "(observation, reward, terminated, truncated, info)"
 SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
 REWARD = "a finite number"
 SUCCESS_KEYS = ("success", "is_success", "won", "task_success")  # of infos; RAGEN's, gymnasium's, and verl-agent's
+NO_SUCCESS = (
+    f"an episode of %s is over, and its last info has none of {', '.join(SUCCESS_KEYS)}, so it counts as no success: "
+    "return info['success']."
+)
 LARGEST_REWARD = 2.0**60
 """Size of the largest reward. Training computes in float32, which ends at 2**128: below this, neither the sum of an
 episode nor a square in the standard deviation of a group becomes infinite."""

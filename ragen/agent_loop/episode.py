@@ -6,6 +6,8 @@ keeps its own. The rules are the same, and a test compares the two.
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any
 
 from ragen.errors import InputError
@@ -13,7 +15,9 @@ from ragen.llm_agent.manager.inputs import EnvStatus
 from ragen.llm_agent.manager.metrics import number_of, total
 from ragen.llm_agent.prompting.replies import ParsedReply
 from ragen.parallel.episode.turn import Observation, TurnResult
-from ragen.returned import success_of
+from ragen.returned import NO_SUCCESS, success_of
+
+log = logging.getLogger(__name__)
 
 
 class Episode:
@@ -94,7 +98,10 @@ class Episode:
         status.num_actions += len(result.executed)
         status.rewards.append(result.reward)
         if result.done:
-            status.terminated, status.truncated = True, not success_of(result.info)
+            success = success_of(result.info)
+            status.terminated, status.truncated = True, not success
+            if success is None and "env_error" not in result.info:
+                _warn_of_no_success(self.tag)
         elif self.actions_left <= 0:
             status.terminated = status.truncated = True
         is_invalid = self._marks_invalid and not result.executed and "env_error" not in result.info
@@ -129,3 +136,9 @@ class Episode:
                 "train on a configuration whose render_mode is text."
             )
         return {"state": observation, "actions_left": self.actions_left}
+
+
+@cache
+def _warn_of_no_success(tag: str) -> None:
+    """Warn once of a tag whose infos do not report success."""
+    log.warning(NO_SUCCESS, f"tag {tag!r}")

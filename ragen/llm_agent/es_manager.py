@@ -27,19 +27,15 @@ from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Mode
 from ragen.parallel.stats import LaneStats
-from ragen.returned import SUCCESS_KEYS, success_of
+from ragen.returned import NO_SUCCESS, success_of
 from ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 from ragen.tools.examples import gives_examples
 
 log = logging.getLogger(__name__)
 
 _UNSEEDED = (
-    "environments of type %r (tag %r) were reset with the same seed and show different observations, so their groups "
+    "environments of %s were reset with the same seed and show different observations, so their groups "
     "are no groups: draw everything from a generator that reset() seeds."
-)
-_SILENT = (
-    f"an episode of type %r (tag %r) is over, and its last info has none of {', '.join(SUCCESS_KEYS)}, so it counts as "
-    "no success: return info['success']."
 )
 
 
@@ -280,7 +276,7 @@ class EnvStateManager(EnvSet):
             success = success_of(info)
             status.truncated = not success
             if success is None and "env_error" not in info:
-                self._warn_once(entry, _SILENT)
+                self._warn_once(entry, NO_SUCCESS)
         elif left <= 0:
             status.terminated = status.truncated = True
         turn = cache["history"][-1]
@@ -329,7 +325,7 @@ class EnvStateManager(EnvSet):
         kind = self._engine.records[entry["env_id"]].spec.env_type
         if (kind, message) not in self._warned:
             self._warned.add((kind, message))
-            log.warning(message, kind, entry["tag"])
+            log.warning(message, f"type {kind!r} (tag {entry['tag']!r})")
 
     def _caches(self) -> list[dict[str, Any]]:
         self._check_open()

@@ -1,6 +1,7 @@
 """Evaluations: what they come to, what a killed one leaves, and how it goes on."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -8,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ragen.env import BaseEnv
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.evaluation.replies import replies_line
@@ -60,6 +63,45 @@ def test_actions_that_a_reset_names_have_their_names_in_rows(tmp_path):
     for row in rows:
         arms = re.search(r"named (\w+) and (\w+)", row["messages"][1]["content"]).groups()
         assert row["action_names"] == {"1": arms[0], "2": arms[1]}
+
+
+class OddInfos(BaseEnv):
+    """Its infos have what JSON does not know."""
+
+    uses_global_rng = False
+
+    def __init__(self, config=None):
+        self.turns = 0
+
+    def reset(self, seed=None, mode=None):
+        self.turns = 0
+
+    def step(self, action):
+        self.turns += 1
+        odd = {"loss": math.nan, "best": np.float32("-inf"), "each": np.array([math.inf]), math.nan: "a\ud800"}
+        return "", 1.0, self.turns > 1, {"success": True, "raw_reward": math.nan, **odd}
+
+    def render(self, mode=None):
+        return f"turn {self.turns}"
+
+
+@pytest.mark.parametrize("generation", [2025, 2026])
+def test_every_file_of_a_run_is_json_for_a_strict_reader(generation, tmp_path):
+    tag = "+custom_envs.Odd={env_type: 'test_evaluation:OddInfos', max_actions_per_traj: 3, env_instruction: go}"
+    odd = [
+        "es_manager.val.env_groups=1",
+        "es_manager.val.env_configs.tags=[Odd]",
+        "es_manager.val.env_configs.n_groups=[1]",
+    ]
+    for resume in ("false", "true"):
+        assert run(tmp_path, tag, *odd, f"generation={generation}", "report=true", f"resume={resume}") == 0
+    files = [*tmp_path.glob("*.json"), *tmp_path.glob("*.jsonl")]
+    for path in files:
+        text = path.read_text("utf-8")
+        for part in text.splitlines() if path.suffix == ".jsonl" else [text]:
+            json.loads(part, parse_constant=pytest.fail)
+    assert {"rollouts.jsonl", "results.json", "run.json", "usage.json"} <= {path.name for path in files}
+    assert all(row["success"] and row["metrics"]["Odd/loss"] is None for row in lines(tmp_path))
 
 
 def test_a_tag_has_its_success_with_an_interval_and_pass_at_k():

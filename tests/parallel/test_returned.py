@@ -232,6 +232,23 @@ def test_main_lanes_and_the_checker_say_the_same() -> None:
     assert report.findings["plays"].text.endswith(said)
 
 
+class PaysNothingKnown(Given):
+    """Its reward is NaN in the episodes of even seeds."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+        self.step_gives = "seen", math.nan if seed is not None and seed % 2 == 0 else 1.0, True, {"success": True}
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_an_unknown_reward_fails_its_environment_and_no_other(parallel: bool) -> None:
+    tags = {"Odd": {"env_type": f"{__name__}:PaysNothingKnown"}}
+    with EnvStateManager(config(tags, [("Odd", 2)], use_multiprocessing=parallel)) as manager:
+        failed, fine = play(manager, 1)
+    assert "ReturnError" in failed["env_error"] and "env_error" not in fine
+    assert failed["history"][0]["reward"] == 0 and failed["metrics"]["Odd/success"] == 0.0
+    assert fine["metrics"]["Odd/success"] == 1.0
+
+
 def test_a_list_that_holds_no_images_is_told_whole() -> None:
     env = Given()
     env.render_gives = [0, 17]

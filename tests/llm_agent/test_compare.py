@@ -24,11 +24,9 @@ def record(env_id, success, tag="A", seed=None, group_id=None, **more):
     seed = 100 + group_id if seed is None else seed
     reward = [1.0 if success else 0.0]
     return {
-        "env_id": env_id, "group_id": group_id, "tag": tag, "seed": seed, "success": bool(success), "rewards": reward,
+        "env_id": env_id, "group_id": group_id, "tag": tag, "seed": seed, "success": bool(success), "actions": [[1]],
+        "rewards": reward,
     } | more  # fmt: skip
-
-
-"""What a page needs of a record, beside what a comparison does."""
 
 
 def records(outcomes, **more):

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ragen.llm_agent.evaluation.results import evaluate, print_results
-from ragen.llm_agent.evaluation.tables import print_summary, summarise
+from ragen.llm_agent.evaluation.tables import print_summary
 from ragen.llm_agent.rollout.trajectories import trajectory, write_jsonl
 
 
@@ -25,27 +25,23 @@ def played(tag="A", env_id=0, group_id=0, rewards=(1.0,), penalty=0.0, success=1
     }  # fmt: skip
 
 
+def record(tag, env_id, success, rewards=(1.5,), actions=([1, 2],), invalid=(False,), **more):
+    base = {"env_id": env_id, "group_id": env_id // 2, "tag": tag, "seed": 1, "success": bool(success)}
+    return base | {"rewards": list(rewards), "actions": list(actions), "invalid": list(invalid)} | more
+
+
 def test_each_tag_gets_the_means_of_its_episodes():
-    states = [
-        played(rewards=(1.0, 2.0), success=1.0),
-        played(env_id=1, rewards=(0.0, 0.0, 0.5, 0.5), success=0.0, penalty=-0.2),
-        played("B", 2, 1, success=0.0, passed=0.0),
-    ]
-    a, b = summarise(states, format_penalty=-0.1)
+    a, b, whole = evaluate(
+        [
+            record("A", 0, 1, (1.0, 2.0), ([1, 2], [1, 2]), (False, False)),
+            record("A", 1, 0, (0.0, 0.0, 0.5, 0.5), ([], [1], [1, 2], [1]), (True, True, False, False)),
+            record("B", 2, 0, (), (), ()),
+        ]
+    )
     assert (a.tag, a.episodes, a.success) == ("A", 2, 0.5)
-    assert (a.reward, a.actions, a.turns) == (2.0, 6.0, 3.0)
-    assert a.invalid == pytest.approx(2 / 6)
-    assert (b.tag, b.success, b.invalid) == ("B", 0.0, 0.0)
-
-
-def test_without_a_penalty_replies_that_did_nothing_count_as_invalid():
-    (tag,) = summarise([played(rewards=(0.0, 1.0))], format_penalty=0.0)
-    assert tag.invalid == 0.5
-
-
-def test_an_episode_without_turns_counts_as_one_without_reward():
-    (tag,) = summarise([played(rewards=())], format_penalty=-0.1)
-    assert (tag.reward, tag.turns, tag.invalid) == (0.0, 0.0, 0.0)
+    assert (a.reward, a.actions, a.turns, a.invalid) == (2.0, 4.0, 3.0, pytest.approx(2 / 6))
+    assert (b.reward, b.turns, b.actions, b.invalid) == (0.0, 0.0, 0.0, 0.0)
+    assert (whole.turns, whole.actions, whole.invalid) == (2.0, pytest.approx(8 / 3), pytest.approx(2 / 6))
 
 
 def test_the_tables_name_times_and_lanes():
@@ -65,16 +61,11 @@ def test_the_tables_name_times_and_lanes():
     assert "worker 0 11 8 40 1.25 3 sokoban" in lines
 
 
-def record(tag, env_id, success):
-    return {"env_id": env_id, "group_id": env_id // 2, "tag": tag, "seed": 1, "success": success, "rewards": [1.5]}
-
-
 @pytest.mark.parametrize("width, tables", [(80, 2), (140, 1)])
 def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_twice(width, tables):
-    records = [record("Boxes", n, n < 3) for n in range(4)] + [record("Lake", 4, True)]
-    tags = summarise([played("Boxes"), played("Lake", rewards=(1.0, 0.0), penalty=-0.1)], format_penalty=-0.1)
+    records = [record("Boxes", n, n < 3) for n in range(4)] + [record("Lake", 4, True, invalid=[True])]
     out = StringIO()
-    print_results(Console(file=out, width=width), evaluate(records), {}, tags)
+    print_results(Console(file=out, width=width), evaluate(records), {})
     lines = out.getvalue().splitlines()
     heads = [line.split() for line in lines if line.startswith("tag ")]
     assert len(heads) == tables and max(map(len, lines)) <= width
@@ -85,7 +76,7 @@ def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_tw
     assert words == (
         "success judged 95% interval pass@2 pass^2 failures env errors no reply reward turns actions invalid"
     )
-    assert [" ".join(line.split()) for line in lines if line.startswith("all ")][-1].endswith("1.5 3.0 33.3%")
+    assert [" ".join(line.split()) for line in lines if line.startswith("all ")][-1].endswith("1.0 2.0 20.0%")
 
 
 def test_a_trajectory_keeps_messages_rewards_infos_seed_and_tag():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.files import json_text, write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
-from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
+from ragen.llm_agent.evaluation.tables import tables_of
 from ragen.output import print_table
 from ragen.statistics import (
     ALL,
@@ -54,6 +54,9 @@ class TagResult:
         pass_at: k to the chance that some of k judged episodes of a seed succeeds, over the seeds that have so many.
         pass_all: k to the chance that all of k judged episodes of a seed succeed (``pass^k``), over the same seeds.
         reward: The mean of the rewards' sum, of those that are judged.
+        turns: The mean number of replies.
+        actions: The mean number of executed actions.
+        invalid: The share of replies that were penalized.
         replies: What the model's replies were like, see :func:`~ragen.llm_agent.evaluation.replies.count_replies`.
     """
 
@@ -71,6 +74,9 @@ class TagResult:
     pass_at: dict[int, float]
     pass_all: dict[int, float]
     reward: float
+    turns: float
+    actions: float
+    invalid: float
     replies: dict[str, Any]
 
     @property
@@ -97,7 +103,7 @@ def _evaluate(tag: str, records: Sequence[Record]) -> TagResult:
     groups = list(groups_of(judged).values())
     share, independent = mean([float(record["success"]) for record in judged]), effective_episodes(groups)
     low, high = wilson_interval(share * independent, independent)
-    counts = Counter(map(outcome, records))
+    counts, turns = Counter(map(outcome, records)), sum(len(record["actions"]) for record in records)
     return TagResult(
         tag=tag,
         seeds=len({record["group_id"] for record in records}),
@@ -112,7 +118,10 @@ def _evaluate(tag: str, records: Sequence[Record]) -> TagResult:
         high=high,
         pass_at={k: chance for k in _counts(groups) if (chance := mean_pass_at_k(groups, k)) is not None},
         pass_all={k: chance for k in _counts(groups) if (chance := mean_pass_hat_k(groups, k)) is not None},
-        reward=mean([sum(record["rewards"]) for record in judged]),
+        reward=mean([round(float(sum(record["rewards"])), 12) for record in judged]),  # without rounding errors
+        turns=turns / len(records) if records else 0.0,
+        actions=mean([sum(map(len, record["actions"])) for record in records]),
+        invalid=sum(sum(record.get("invalid", ())) for record in records) / turns if turns else 0.0,
         replies=count_replies(records),
     )
 
@@ -149,37 +158,16 @@ def _with_chance(record: dict[str, Any], k: int, chances: Mapping[int, float | N
     return record | {"metrics": metrics if chance is None else metrics | {name: chance}}
 
 
-def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """As much of the rollout caches as :func:`~ragen.llm_agent.evaluation.tables.summarise` reads."""
-    return [
-        {
-            "tag": record["tag"],
-            "penalty": record["penalty"],
-            **({"invalid": record["invalid"]} if "invalid" in record else {}),
-            "metrics": record["metrics"],
-            "is_judged": outcome(record) == JUDGED,
-            "history": [
-                {"actions": actions, "reward": reward}
-                for actions, reward in zip(record["actions"], record["rewards"], strict=True)
-            ],
-        }
-        for record in records
-    ]
-
-
-def print_results(
-    console: Console, results: Sequence[TagResult], usage: Mapping[str, float], tags: Sequence[TagSummary] = ()
-) -> None:
+def print_results(console: Console, results: Sequence[TagResult], usage: Mapping[str, float]) -> None:
     """Print the results as a table, and in a line each what replies were like and what was used, if it is known.
 
     Args:
         console: Where to.
         results: Of each tag, and of all.
         usage: What the model used.
-        tags: How each tag was played, in the same order.
     """
     names = [result.tag for result in results]
-    for table in tables_of("Results", names, result_columns(results, tags), console.width):
+    for table in tables_of("Results", names, result_columns(results), console.width):
         print_table(console, table)
     if types := results[-1].env_error_types if results else {}:
         by_type = ", ".join(f"{count} {name}" for name, count in types.items())
@@ -190,16 +178,11 @@ def print_results(
         console.print(usage_line(usage), soft_wrap=True)
 
 
-def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()) -> dict[str, list[str]]:
-    """Head to cells, one for each result; ``pass@1`` and ``pass^1`` are the success.
-
-    Args:
-        results: Of each tag, and of all where there are several.
-        tags: How each tag was played, in the same order; without, that is left out.
-    """
+def result_columns(results: Sequence[TagResult]) -> dict[str, list[str]]:
+    """Head to cells, one for each result; ``pass@1`` and ``pass^1`` are the success."""
     counts = sorted({k for result in results for k in result.pass_at if k > 1})
     known = [result.success is not None for result in results]
-    columns = {
+    return {
         "success": [f"{result.success:.1%}" if result.success is not None else "-" for result in results],
         "judged": [f"{result.judged}/{result.episodes}" for result in results],
         "95% interval": [
@@ -214,14 +197,9 @@ def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()
         "reward": [
             f"{result.reward:z.3f}" if is_known else "-" for result, is_known in zip(results, known, strict=True)
         ],
-    }
-    if not tags:
-        return columns
-    played = [*tags, summary_of_all(tags)][: len(results)]
-    return columns | {
-        "turns": [f"{tag.turns:.1f}" for tag in played],
-        "actions": [f"{tag.actions:.1f}" for tag in played],
-        "invalid": [f"{tag.invalid:.1%}" for tag in played],
+        "turns": [f"{result.turns:.1f}" for result in results],
+        "actions": [f"{result.actions:.1f}" for result in results],
+        "invalid": [f"{result.invalid:.1%}" for result in results],
     }
 
 

@@ -2,95 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.output import print_table
 from ragen.parallel.stats import alike_together, gathered
-from ragen.statistics import ALL
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-
-@dataclass(frozen=True)
-class TagSummary:
-    """One tag's results; means are over its episodes.
-
-    Attributes:
-        tag: The tag.
-        episodes: How many episodes were played.
-        success: The share of them that reached the goal, of those that the model can be judged by.
-        reward: The mean of the rewards' sum, penalties left out.
-        actions: The mean number of executed actions.
-        invalid: The share of replies that were penalized: nothing to execute in them, or something unknown.
-        turns: The mean number of replies.
-    """
-
-    tag: str
-    episodes: int
-    success: float
-    reward: float
-    actions: float
-    invalid: float
-    turns: float
-
-
-def summarise(states: Iterable[Mapping[str, Any]], format_penalty: float) -> list[TagSummary]:
-    """The results per tag, in the order in which the tags first occur.
-
-    Args:
-        states: Rollout caches, as ``EnvStateManager.get_rollout_states()`` gives them; ``is_judged`` may be false in
-            one whose environment failed, or which got no reply.
-        format_penalty: What one invalid reply adds to ``penalty``, for states without ``invalid``; where 0, replies
-            that executed nothing are counted.
-    """
-    tags: dict[str, list[Mapping[str, Any]]] = {}
-    for state in states:
-        tags.setdefault(state["tag"], []).append(state)
-    return [_summarise_tag(tag, members, format_penalty) for tag, members in tags.items()]
-
-
-def _summarise_tag(tag: str, states: Sequence[Mapping[str, Any]], format_penalty: float) -> TagSummary:
-    turns = [played_turns(state) for state in states]
-    judged = [state["metrics"] for state in states if state.get("is_judged", True)]
-    replies = sum(map(len, turns))
-    invalid = sum(invalid_replies(state, format_penalty) for state in states)
-    return TagSummary(
-        tag=tag,
-        episodes=len(states),
-        success=fmean(metrics[f"{tag}/success"] for metrics in judged) if judged else math.nan,
-        reward=fmean(sum(turn["reward"] for turn in played) for played in turns),
-        actions=fmean(state["metrics"][f"{tag}/num_actions"] for state in states),
-        invalid=invalid / replies if replies else 0.0,
-        turns=replies / len(states),
-    )
-
-
-def summary_of_all(tags: Sequence[TagSummary]) -> TagSummary:
-    """How the episodes of all tags were played."""
-
-    def mean(name: str, weights: Sequence[float]) -> float:
-        total, known = sum(weights), zip(tags, weights, strict=True)
-        return sum(getattr(tag, name) * weight for tag, weight in known) / total if total else 0.0
-
-    each, replies = [tag.episodes for tag in tags], [tag.episodes * tag.turns for tag in tags]
-    means = {name: mean(name, each) for name in ("success", "reward", "actions", "turns")}
-    return TagSummary(ALL, sum(each), invalid=mean("invalid", replies), **means)
-
-
-def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:
-    """How many of an episode's replies were penalized; see :func:`summarise`."""
-    if "invalid" in state:
-        return sum(state["invalid"])
-    if format_penalty:
-        return round(state["penalty"] / format_penalty)
-    return sum(not turn["actions"] for turn in played_turns(state))
 
 
 def shown_p(p: float) -> str:

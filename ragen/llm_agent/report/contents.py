@@ -51,6 +51,18 @@ class Episode:
         return str(self.state["tag"])
 
     @property
+    def record(self) -> dict[str, Any]:
+        """As much of its record as :func:`~ragen.llm_agent.evaluation.results.evaluate` reads."""
+        kept = {name: self.state[name] for name in ("tag", "group_id", "env_error", "invalid") if name in self.state}
+        return kept | {
+            "success": self.success,
+            "actions": [turn["actions"] for turn in self.turns],
+            "rewards": [turn["reward"] for turn in self.turns],
+            "replies": self.replies,
+            **({} if self.error is None else {"error": self.error}),
+        }
+
+    @property
     def turns(self) -> list[Mapping[str, Any]]:
         """The played turns."""
         return played_turns(self.state)
@@ -409,9 +421,9 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
     """
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     env_id = state["env_id"]
-    entry = es_manager.envs[env_id]
+    entry, invalid = es_manager.envs[env_id], es_manager.invalid_turns(env_id)
     episode = Episode(
-        state=state,
+        state={**state, "invalid": [at in invalid for at in range(len(played_turns(state)))]},
         seed=entry["status"].seed,
         home=es_manager.home(env_id),
         names=names_of_actions(entry),

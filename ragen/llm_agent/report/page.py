@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -17,13 +17,13 @@ from typing import Any
 from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.base import TOKENS
-from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
+from ragen.llm_agent.evaluation.replies import JUDGED, count_replies, replies_line
+from ragen.llm_agent.evaluation.results import TagResult, evaluate
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import browser_of
 from ragen.parallel.stats import gathered
-from ragen.statistics import ALL, effective_episodes, mean, wilson_interval
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")
@@ -139,14 +139,30 @@ def about_of(report: Report) -> str:
 def _results(episodes: Sequence[Episode]) -> str:
     if not episodes:
         return ""
-    tags = _by_tag(episodes)
-    rows = [_tag_row(tag, members) for tag, members in tags.items()]
-    rows += [_tag_row(ALL, episodes)] if len(tags) > 1 else []
+    rows = map(_tag_row, evaluate([episode.record for episode in episodes]))
     heads = '<th>tag</th><th class="number">episodes</th><th class="number">judged</th>'
     heads += '<th class="number">success</th><th>with 95 % interval</th><th class="number">failures</th>'
     heads += '<th class="number">env errors</th><th class="number">no reply</th>'
-    heads += '<th class="number">reward</th><th class="number">turns</th><th class="number">with invalid replies</th>'
+    heads += '<th class="number">reward</th><th class="number">turns</th><th class="number">invalid</th>'
     return table_of("Success per tag", f"<tr>{heads}</tr>{''.join(rows)}", "results")
+
+
+def _tag_row(result: TagResult) -> str:
+    is_known = result.success is not None
+    numbers = {
+        "failures": str(result.failures),
+        "env errors": str(result.env_errors),
+        "no reply": str(result.missing_replies),
+        "reward": f"{result.reward:z.3f}" if is_known else "-",
+        "turns": f"{result.turns:.1f}",
+        "invalid": f"{result.invalid:.1%}",
+    }
+    name = f'<td class="name">{shown(result.tag, 100)}</td>'
+    interval = f'<br><span class="soft">{result.low:.1%} - {result.high:.1%}</span>'
+    success = f"{result.success:.1%}{interval}" if is_known else "-"
+    first = {"episodes": str(result.episodes), "judged": str(result.judged), "success": success}
+    bar = share_bar(result.success, result.low, result.high) if result.success is not None else ""
+    return f'<tr>{name}{_cells(first)}<td class="bar">{bar}</td>{_cells(numbers)}</tr>'
 
 
 def _plots(episodes: Sequence[Episode]) -> str:
@@ -159,36 +175,6 @@ def _by_tag(episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
     for episode in episodes:
         tags[episode.tag].append(episode)
     return tags
-
-
-def success_of(episodes: Sequence[Episode]) -> tuple[float, float, float]:
-    """The fraction of episodes that reached the goal, with its 95 % interval; all episodes must be judged."""
-    groups: dict[tuple[str, Any], list[float]] = defaultdict(list)
-    for episode in episodes:
-        groups[episode.tag, episode.state["group_id"]].append(float(episode.success))
-    share = sum(map(sum, groups.values())) / len(episodes) if episodes else 0.0
-    effective = effective_episodes(list(groups.values()))
-    return (share, *wilson_interval(share * effective, effective))
-
-
-def _tag_row(tag: str, episodes: Sequence[Episode]) -> str:
-    judged = [episode for episode in episodes if episode.outcome == JUDGED]
-    count, kinds = len(episodes), Counter(episode.outcome for episode in episodes)
-    share, low, high = success_of(judged)
-    turns = sum(len(episode.turns) for episode in episodes)
-    numbers = {
-        "failures": str(sum(not episode.success for episode in judged)),
-        "env errors": str(kinds[ENV_ERROR]),
-        "no reply": str(kinds[MISSING_REPLY]),
-        "reward": f"{mean([episode.reward for episode in judged]):z.3f}" if judged else "-",
-        "turns": f"{turns / count:.1f}",
-        "with invalid replies": f"{sum(episode.invalid for episode in episodes) / count:.0%}",
-    }
-    name = f'<td class="name">{shown(tag, 100)}</td>'
-    success = f'{share:.1%}<br><span class="soft">{low:.1%} - {high:.1%}</span>' if judged else "-"
-    first = {"episodes": str(count), "judged": str(len(judged)), "success": success}
-    bar = share_bar(share, low, high) if judged else ""
-    return f'<tr>{name}{_cells(first)}<td class="bar">{bar}</td>{_cells(numbers)}</tr>'
 
 
 def _cells(numbers: Mapping[str, str]) -> str:

@@ -276,20 +276,17 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
         RESULTS,
         evaluate,
         print_results,
-        states_of,
         write_results,
     )
-    from ragen.llm_agent.evaluation.tables import print_summary, summarise
+    from ragen.llm_agent.evaluation.tables import print_summary
 
     es_manager, _ = proxy.prepare(val=mode == "val")
     group_size = setting(proxy.config, f"es_manager.{mode}.group_size", int)
-    penalty = setting(proxy.config, "es_manager.format_penalty", float, -0.1)
     records = file.finish(group_size)
     results, usage = evaluate(records), file.count(usage_of(proxy))
     write_results(results, usage, file.path.with_name(RESULTS))
     console = new_console(is_plain=True)
-    tags = summarise(states_of(records), penalty)
-    print_results(console, results, usage, tags)
+    print_results(console, results, usage)
     if file.journal is not None and file.journal.faults:
         causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
         console.print(printable(f"failed attempts: {causes}"), soft_wrap=True)

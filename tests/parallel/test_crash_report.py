@@ -17,7 +17,7 @@ from ragen.parallel.episode.turn import RAGEN, Turn
 from ragen.parallel.failures import say_nothing
 from ragen.tools import crash_report
 from ragen.tools.crash_report import CrashReportWriter, read_crash_report
-from ragen.tools.json_codec import Lost, encode, plain
+from ragen.tools.json_codec import Lost, encode, plain, read
 from support import check_cases
 
 
@@ -203,6 +203,10 @@ def test_plain_values_and_journals_become_plain_data_and_come_back():
         assert back == value and type(back) is type(value)
     assert type(back.entries[0].action) is Turn
     assert plain(np.float32(0.5)) == 0.5
+    odd = encode([math.nan, (math.inf,), np.array([-math.inf])])
+    assert (
+        "NaN" not in json.dumps(odd, allow_nan=False) and repr(read(json.dumps(odd))) == "[nan, (inf,), array([-inf])]"
+    )
     assert np.array_equal(plain(np.eye(2, dtype=np.int8)), np.eye(2))
 
 

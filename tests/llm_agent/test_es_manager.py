@@ -19,6 +19,7 @@ from ragen.errors import StateError, UnknownEnvError
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.manager.metrics import total
+from ragen.llm_agent.rollout.metrics import mean_metrics
 from support import toy_envs
 
 MODES = {"main": {"use_multiprocessing": False}, "lanes": {"use_multiprocessing": True, "max_workers": 2}}
@@ -281,6 +282,8 @@ def test_metrics_are_summed_as_numpy_sums() -> None:
     for _ in range(100):
         numbers = [rng.uniform(-1, 1) for _ in range(9)]
         assert total(numbers) == np.sum(numbers)
+        means = mean_metrics([{"tag": "A", "metrics": {"A/x": number}} for number in numbers])
+        assert means == {"A/x": np.sum(numbers) / 9, "A/non-zero/x": np.mean(numbers)}
 
 
 class Unlike(toy_envs.Counter):

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragen.llm_agent.manager.metrics import total
 from ragen.validity import failure_metrics, is_valid
 
 
@@ -30,11 +31,11 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
     for name, found in values.items():
         tag = name.partition("/")[0]
         size = max(sizes[tag], len(found)) if env_nums is None else env_nums.get(tag, 1) - failed[tag]
-        means[name] = sum(found) / (len(found) if "/pass@" in name else size)
+        means[name] = total(found) / (len(found) if "/pass@" in name else size)
     for name, found in values.items():
         tag, _, metric = name.partition("/")
         if non_zero := [value for value in found if value != 0]:
-            means[f"{tag}/non-zero/{metric}"] = sum(non_zero) / len(non_zero)
+            means[f"{tag}/non-zero/{metric}"] = total(non_zero) / len(non_zero)
     return means | failure_metrics(rollouts)
 
 
@@ -52,7 +53,7 @@ def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, floa
     returns = [mean for name, mean in means.items() if name.endswith("/episodic_return") and "/non-zero/" not in name]
     valid = [rollout for rollout in rollouts if is_valid(rollout)]
     tiles = [value for name, found in _values(valid).items() if name.endswith("/max_tile") for value in found]
-    overall: dict[str, float] = {"charts/avg_episode_return": sum(returns) / len(returns)} if returns else {}
+    overall: dict[str, float] = {"charts/avg_episode_return": total(returns) / len(returns)} if returns else {}
     return overall | ({"rollout/max_tile": int(max(tiles))} if tiles else {})
 
 

@@ -45,7 +45,7 @@ COMMANDS = {
         Command("rollout", "play one rollout and write its trajectories", "ragen.llm_agent.rollout.command"),
         Command("eval", "evaluate a model behind an OpenAI-compatible server", "ragen.llm_agent.evaluation.command"),
         Command("compare", "compare two evaluations, seed by seed", "ragen.llm_agent.evaluation.compare"),
-        Command("report", "write an HTML report of a finished rollout", "ragen.llm_agent.report.command"),
+        Command("report", "write an HTML report of a run, finished or not", "ragen.llm_agent.report.command"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
         Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),
         Command("check", "check that an environment works in worker processes", "ragen.tools.check"),

@@ -10,10 +10,12 @@ import pytest
 from ragen.errors import EnvsFailedError
 from ragen.training.filtering import FilterSettings, has_variance, sample_groups
 from ragen.training.trajectories import Group, Trajectory
-from support.later import training
+from support.configurations import composed
+from support.later import shipped, training
 from support.small_training import small_config
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+FRAIL = "{env_type: 'frail:Frail', max_actions_per_traj: 3, env_instruction: go, env_config: {}}"
 pytestmark = pytest.mark.contract
 
 
@@ -85,12 +87,84 @@ def test_a_training_whose_service_is_gone_ends_with_an_error(tmp_path, bench, mo
     tags = [
         f"es_manager.{mode}.env_configs.{key}" for mode in ("train", "val") for key in ("tags=[Frail]", "n_groups=[2]")
     ]
-    env = "{env_type: 'frail:Frail', max_actions_per_traj: 2, env_instruction: go, env_config: {}}"
     config = small_config(
-        tmp_path, *tags, f"+custom_envs.Frail={env}", f"trainer.early_stop={early_stop}", "warm_up.steps=0", steps=20
+        tmp_path, *tags, f"+custom_envs.Frail={FRAIL}", f"trainer.early_stop={early_stop}", "warm_up.steps=0", steps=20
     )
     with pytest.raises(EnvsFailedError):
         training.train(config, quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert lines[-1]["step"] == 1 and lines[-1]["train/Frail/env_error/ConnectionError"] == 4
     assert "train/success" not in lines[-1] and not any(name.startswith("early_stopped") for name in lines[-1])
+
+
+def batch_of(failed, size, groups, *overrides):
+    """A batch of RAGEN's proxy, of environments of which some fail in their first turn; odd ones win."""
+    from verl import DataProto
+
+    from ragen.llm_agent import LLMAgentProxy
+    from ragen.llm_agent.backends import Reply
+    from ragen.llm_agent.backends.base import Backend
+
+    class Scripted(Backend):
+        def generate(self, requests, sampling):
+            words = ["Raise" if each.env_id in failed else ("Stay", "Go")[each.env_id % 2] for each in requests]
+            return [Reply(f"ok</think><answer>{word}</answer>") for word in words]
+
+    keys = (
+        f"env_groups={groups}",
+        f"group_size={size}",
+        "env_configs.tags=[Frail]",
+        f"env_configs.n_groups=[{groups}]",
+    )
+    config = composed(
+        "_1_bandit",
+        [
+            *(f"es_manager.{mode}.{key}" for mode in ("train", "val") for key in keys),
+            f"+custom_envs.Frail={FRAIL}",
+            *("agent_proxy.max_turn=3", "agent_proxy.max_actions_per_turn=1", "es_manager.use_multiprocessing=false"),
+            *overrides,
+        ],
+    )
+    with LLMAgentProxy(config, Scripted(), shipped()) as proxy:
+        return proxy.rollout(DataProto(meta_info={}))
+
+
+TURNS = "agent_proxy.context_window_mode=single_turn"
+DROP = "es_manager.failed_trajectories=drop_group"
+ROWS = [
+    ([3], 4, 2, [], "11101111"),
+    ([3], 4, 2, [DROP], "00001111"),
+    ([1, 2, 3], 4, 2, [], "00001111"),
+    ([0, 1, 2, 3], 4, 1, [], "0000"),
+    ([1], 1, 3, [], "101"),
+    ([3], 4, 1, ["agent_proxy.use_turn_scores=true"], "1110"),
+    ([3], 4, 1, [TURNS], "1110"),
+    ([3], 4, 1, [TURNS, "generation=2026"], "1110"),
+    ([3], 4, 1, ["quirks=true"], "1110"),
+    ([3], 4, 1, ["agent_proxy.reward_normalization.method=mean_std"], "1110"),
+    ([3], 4, 1, ["agent_proxy.use_parallel_rollout=true"], "1110"),
+]
+
+
+@pytest.mark.parametrize(("failed", "size", "groups", "overrides", "learned"), ROWS)
+def test_a_trainer_that_knows_of_no_failures_learns_from_none(bench, failed, size, groups, overrides, learned):
+    """Masks, groups and scores say it, whatever the rows are; and a trainer that asks finds the reason."""
+    batch = batch_of(failed, size, groups, *overrides)
+    columns, loss = batch.non_tensor_batch, batch.batch["loss_mask"].sum(-1)
+    seen, groups_of = {}, {}
+    for row, env_id in enumerate(columns["env_ids"]):
+        seen[env_id] = seen.get(env_id, False) or bool(loss[row] > 0)
+        groups_of.setdefault(columns["group_ids"][row], set()).add(env_id)
+        assert (columns["env_error"][row] is not None) == (env_id in failed)
+    assert "".join(str(int(seen[env_id])) for env_id in sorted(seen)) == learned
+    assert all(len(members) == 1 for members in groups_of.values() if members & set(failed))
+    assert batch.meta_info["metrics"]["Frail/env_error/ValueError"] == len(failed)
+    valid = [env_id for env_id in seen if env_id not in failed]
+    expected = sum(env_id % 2 for env_id in valid) / len(valid) if valid else None
+    assert batch.meta_info["metrics"].get("Frail/success") == (None if expected is None else pytest.approx(expected))
+
+
+def test_rows_of_turns_have_none_of_what_failed(bench):
+    batch = batch_of([3, 4, 5, 6], 4, 2, "use_parallel_envs=true")
+    assert sorted(set(batch.non_tensor_batch["env_ids"])) == [0, 1, 2]
+    assert batch.meta_info["metrics"]["Frail/success"] == 0.5  # of 0, 1, 2 and 7, which has nobody to compare with

@@ -42,7 +42,8 @@ from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, row
 from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.dataproto import data_proto
 from ragen.llm_agent.tokens.encoding import EncodedChat
-from ragen.llm_agent.tokens.training_rows import normalized
+from ragen.llm_agent.tokens.training_rows import normalized, signal_of
+from ragen.validity import env_error
 
 if TYPE_CHECKING:
     import torch
@@ -184,8 +185,12 @@ class RagenBatches(BatchBuilder):
         else:
             totals = self._totals(rollouts, rewards)
             scores = _scores(ids.shape[1] - 1, [totals[row.episode] for row in rows])
+        signal = signal_of(rollouts, settings)
+        loss[[not signal[row.episode] for row in rows]] = 0  # RAGEN's runs ended where an environment failed
         tensors |= {"loss_mask": loss, "rm_scores": scores, "original_rm_scores": scores.clone()}
         objects = self._objects(rows, chats, ()) | ({} if collapse is None else collapse.of(rollouts))
+        if any(env_error(rollout) for rollout in rollouts):
+            objects |= self._failures(rows)
         if with_histories:  # one entry per trajectory, for any number of rows
             objects |= {
                 name: self.array([rollout.get(name, nothing) for rollout in rollouts])

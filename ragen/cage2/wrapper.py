@@ -26,6 +26,7 @@ from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.games import GYM, GymResult
 from ragen.parallel import EnvSpec, Mode, Settings, holds_interrupts
 from ragen.seeds import checked_seed
+from ragen.validity import is_valid
 from ragen.vector import SubEnvs
 
 Infos = list[dict[str, Any]]
@@ -123,7 +124,7 @@ class ParallelEnvWrapper(SubEnvs):
         rounds = self._base[1] + 1 if seed is None else 0
         seeds = [episode_seed((chosen, rounds), i, 1) for i in range(self.n_envs)]
         shown = self.reset_envs(range(self.n_envs), seeds, [None] * self.n_envs)
-        self._refuse_lost([i for i, each in enumerate(shown) if "env_error" in each.info])
+        self._refuse_lost([i for i, each in enumerate(shown) if not is_valid(each.info)])
         self.seed, self._base[:] = chosen, (chosen, rounds)
         self._returns[:], self._lengths[:] = 0, 0
         self._compromised = [each.info["compromised"] for each in shown]
@@ -158,7 +159,7 @@ class ParallelEnvWrapper(SubEnvs):
             raise StateError("ParallelEnvWrapper was stepped before a reset that worked: call reset first.")
         chosen = _actions(actions, self.n_envs)
         results = self.step_envs(range(self.n_envs), chosen)
-        self._refuse_lost([i for i, each in enumerate(results) if each.final is None and "env_error" in each.info])
+        self._refuse_lost([i for i, each in enumerate(results) if each.final is None and not is_valid(each.info)])
         rewards = np.array([float(each.reward) for each in results])
         dones = np.array([each.final is not None for each in results])
         self._returns += rewards
@@ -172,7 +173,7 @@ class ParallelEnvWrapper(SubEnvs):
         if result.final is None:
             return result.info
         info, next_info = result.final.info, dict(result.info)
-        if "env_error" in info:
+        if not is_valid(info):
             held = self._compromised[index]
             info = {"compromised_before": held, "compromised": held, "env_error": next_info.pop("env_error")}
         return {

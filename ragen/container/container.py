@@ -31,6 +31,7 @@ from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import LaneStats
 from ragen.seeds import checked_seed, group_seeds
+from ragen.validity import is_valid
 
 
 def to_numpy(data: Any) -> np.ndarray:
@@ -292,7 +293,7 @@ class EnvironmentContainer(EnvSet):
         """
         self._check_reset()
         wanted = range(self.num_processes) if env_idx is None else [env_idx]
-        living = [i for i in wanted if "env_error" not in self._states[i].info]
+        living = [i for i in wanted if is_valid(self._states[i].info)]
         shown = self._engine.read(living, "render", mode)
         self._values_of(shown)
         views = [shown.get(i, self._states[i].raw) for i in wanted]

@@ -142,7 +142,7 @@ class Player(Closing):
     def _thoughts(self, val: bool) -> PlayedThoughts | None:
         states = [state for state in self.proxy.rollout_states if is_valid(state)]
         _, ctx_manager = self.proxy.prepare(val)
-        columns = ctx_manager.collapse_columns(states)
+        columns = ctx_manager.collapse_columns(states) if states else {}
         return PlayedThoughts.of_columns(columns, [state["group_id"] for state in states]) if columns else None
 
     def _groups(self, rollouts: DataProto) -> list[Group]:

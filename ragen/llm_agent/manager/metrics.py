@@ -11,7 +11,7 @@ from ragen.llm_agent.config.generation import DEFAULTS, Generation
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.statistics import mean_pass_at_k
-from ragen.validity import is_valid
+from ragen.validity import env_error, is_valid
 
 _SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
 
@@ -32,7 +32,7 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
     error, as_ragen = None, generation.is_2026 and generation.quirks
     for turn in cache["history"]:
         info = turn.get("info", {})
-        error = info.get("env_error", error)
+        error = env_error(info) or error
         for key, value in info.items():
             number = number_of(value, as_ragen) if key != "success" else None
             if number is not None:

@@ -97,7 +97,7 @@ def test_a_training_whose_service_is_gone_ends_with_an_error(tmp_path, bench, mo
     assert "train/success" not in lines[-1] and not any(name.startswith("early_stopped") for name in lines[-1])
 
 
-def batch_of(failed, size, groups, *overrides):
+def batch_of(failed, size, groups, *overrides, rollouts=1):
     """A batch of RAGEN's proxy, of environments of which some fail in their first turn; odd ones win."""
     from verl import DataProto
 
@@ -126,7 +126,9 @@ def batch_of(failed, size, groups, *overrides):
         ],
     )
     with LLMAgentProxy(config, Scripted(), shipped()) as proxy:
-        return proxy.rollout(DataProto(meta_info={}))
+        for _ in range(rollouts):
+            batch = proxy.rollout(DataProto(meta_info={}))
+        return batch
 
 
 TURNS = "agent_proxy.context_window_mode=single_turn"
@@ -168,3 +170,10 @@ def test_rows_of_turns_have_none_of_what_failed(bench):
     batch = batch_of([3, 4, 5, 6], 4, 2, "use_parallel_envs=true")
     assert sorted(set(batch.non_tensor_batch["env_ids"])) == [0, 1, 2]
     assert batch.meta_info["metrics"]["Frail/success"] == 0.5  # of 0, 1, 2 and 7, which has nobody to compare with
+
+
+@pytest.mark.parametrize("how", ["use_parallel_envs=false", "use_parallel_envs=true"])
+def test_a_trainer_of_ones_own_is_ended_by_the_rollout_after_an_outage(bench, how):
+    batch_of([3, 4, 5, 6], 4, 2, how, rollouts=2)
+    with pytest.raises(EnvsFailedError):
+        batch_of([3, 4, 5, 6, 7], 4, 2, how, rollouts=2)

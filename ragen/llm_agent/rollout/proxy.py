@@ -20,6 +20,7 @@ from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCall
 from ragen.llm_agent.rollout.schedules import Lockstep, Streaming
 from ragen.llm_agent.rollout.shards import Shards
 from ragen.settings import setting
+from ragen.validity import check_share, env_error
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -58,6 +59,7 @@ class LLMAgentProxy(RolloutPlayer):
         self.parallel = Shards(config) if overlaps else None
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
+        self._errors: list[str | None] = []  # of each trajectory that was played for training
         actor = actor_of(actor_rollout_wg, config, tokenizer)
         streams = isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
         schedule = self.parallel or (Streaming() if streams else Lockstep())
@@ -113,19 +115,34 @@ class LLMAgentProxy(RolloutPlayer):
         """See :meth:`RolloutPlayer.rollout`; with ``use_parallel_envs``, one row per turn.
 
         With ``on_turn``, ``on_over`` or ``skip``, a rollout is played as without ``use_parallel_envs``.
+
+        Raises:
+            EnvsFailedError: More than half of the trajectories of all earlier rollouts for training failed with their
+                environments, so a trainer, whichever it is, has nothing to learn from.
         """
+        if not val:
+            check_share(self._errors)
+        collected = None
         if on_turn is None and on_over is None and not skip:
             self._prepare_parallel_envs()
-            if self._turn_rollouts is not None:
-                self.begin_record()
-                return self._collected(self._turn_rollouts, dataproto, val)
-        return super().rollout(dataproto, val, on_turn, on_over, skip)
+            collected = self._turn_rollouts
+        if collected is not None:
+            self.begin_record()
+            batch, played = self._collected(collected, dataproto, val)
+        else:
+            batch = super().rollout(dataproto, val, on_turn, on_over, skip)
+            played = self.rollout_states
+        if not val:
+            self._errors += map(env_error, played)
+        return batch
 
-    def _collected(self, rollouts: TurnRollouts, dataproto: DataProto, val: bool) -> DataProto:
+    def _collected(
+        self, rollouts: TurnRollouts, dataproto: DataProto, val: bool
+    ) -> tuple[DataProto, list[dict[str, Any]]]:
         with self.timed("environments"):
             batch = rollouts.rollout(self, dataproto, val)
         self.failures = dict(rollouts.collector.failures)
-        return batch
+        return batch, rollouts.collector.played
 
     def close(self) -> None:
         """See :meth:`RolloutPlayer.close`."""

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from ragen.agent_loop.filters import check_filters
-from ragen.agent_loop.service_settings import ServiceSettings
+from ragen.agent_loop.service import ServiceSettings
 from ragen.agent_loop.session import service_kind
+from ragen.agent_loop.verl_keys import IN_RAGEN, ROLLOUT
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import read_max_turn
-from ragen.settings import read
+from ragen.llm_agent.filtering.group_filter import PREFIX, read_filter
+from ragen.settings import read, setting
 
 
 def check_environments(config: Mapping[str, Any]) -> None:
@@ -28,7 +29,7 @@ def check_environments(config: Mapping[str, Any]) -> None:
         read_max_turn,
         service_kind,
         partial(read, ServiceSettings),
-        check_filters,
+        _check_ragens_trainer,
         _check_learnt,
         _check_method,
         _check_modes,
@@ -64,6 +65,16 @@ def _check_learnt(config: Mapping[str, Any]) -> None:
         )
     if refused:
         raise ConfigError(" ".join(refused))
+
+
+def _check_ragens_trainer(config: Mapping[str, Any]) -> None:
+    asked = {
+        f"{ROLLOUT}{PREFIX}*": not read_filter(config).keeps_all(),
+        "collapse_detection.*_enabled": bool(CollapseSettings.read(config)),
+        "grpo_advantage_length_weight": setting(config, "grpo_advantage_length_weight", bool, False),
+    }
+    if named := [name for name, is_asked in asked.items() if is_asked]:
+        raise ConfigError(f"{', '.join(named)}: switched on, {IN_RAGEN}; train in RAGEN, or switch it off.")
 
 
 def _check_method(config: Mapping[str, Any]) -> None:

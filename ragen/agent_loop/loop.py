@@ -10,10 +10,10 @@ RAGEN's own keys are read from the section ``ragen`` of the trainer's configurat
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,11 +23,12 @@ from omegaconf import OmegaConf
 
 from ragen.agent_loop.episode import Episode
 from ragen.agent_loop.script import Script
-from ragen.agent_loop.session import Service, Session, close_quietly, connect
+from ragen.agent_loop.session import Service, Session, connect
 from ragen.agent_loop.tokens import TrajectoryTokens
-from ragen.errors import BackendError, ConfigError, InputError
+from ragen.errors import BackendError, ConfigError, EnvError, InputError, ServiceTimeoutError, SessionLostError
 from ragen.extras import needs
 from ragen.settings import setting
+from ragen.validity import ENV_ERROR
 
 with needs("verl", "verl's agent loop"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
@@ -95,7 +96,7 @@ class RagenEnvLoop(AgentLoopBase):
         self._server_says: dict[str, Any] = {}
         self._preempted = -1
         self._invalid_replies = 0
-        self._longest_wait = 0.0
+        self._rows: list[TrajectoryTokens] = []
         self._place = ""
         self._asked = 0
 
@@ -110,56 +111,52 @@ class RagenEnvLoop(AgentLoopBase):
             **kwargs: The row of the data set, from which ``extra_info`` with ``tag``, ``seed`` and ``mode`` is read.
 
         Returns:
-            The trajectory as one output; or, if the context shows only the last turns, an output per turn (which verl's
-            V1 trainer accepts).
+            The trajectory as one output; or, if the context shows only the last turns, an output per turn. If its
+            environment failed, ``env_error`` is in ``extra_fields``, no token is trained on, and
+            :mod:`ragen.agent_loop.sampler` leaves the trajectory out of its group.
 
         Raises:
             InputError: The row names no environment, or the first prompt is longer than ``rollout.prompt_length``.
             BackendError: The server returned no tokens for the first prompt.
-            RagenError: The environment could not be built, or failed with ``on_env_failure: raise``.
         """
         tag, seed, mode = read_row(kwargs)
         step, number = kwargs.get("global_steps", 0), kwargs.get("session_id", 0)
         self._place = f"{mode}/{step}/{tag}/{seed}/{number}"
         session = Session(self._parts.service, tag, seed, mode)
         asked: dict[str, Any] = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
+        episode = Episode(tag, seed, 0, self._parts.script.format_penalty, "")  # if there is no environment to begin it
+        error = ""
         try:
-            token_rows, episode = await self._played(session, tag, seed, partial(self._sample, **asked))
+            with simple_timer("tool_calls", self._seconds):
+                opened = await session.open()
+            marks = self._parts.script.settings.generation.is_2026
+            penalty = self._parts.script.format_penalty
+            episode = Episode(tag, seed, opened.max_actions, penalty, opened.observation, marks)
+            await self._play(session, episode, partial(self._sample, **asked))
+        except (EnvError, SessionLostError, ServiceTimeoutError) as failure:
+            error = str(failure) if type(failure) is EnvError else f"{type(failure).__name__}: {failure}"
         finally:
-            await close_quietly(session)
-        return self._outputs(token_rows, episode, session)
+            await asyncio.shield(session.close())  # also while the trajectory is canceled
+        return self._outputs(episode, episode.env_error or error)
 
-    async def _played(
-        self, session: Session, tag: str, seed: int, sample: Callable[[TrajectoryTokens, int], Awaitable[list[int]]]
-    ) -> tuple[list[TrajectoryTokens], Episode]:
-        """Play a trajectory's turns with replies from ``sample``; returns its tokens and its episode."""
+    async def _play(
+        self, session: Session, episode: Episode, sample: Callable[[TrajectoryTokens, int], Awaitable[list[int]]]
+    ) -> None:
+        """Play an episode's turns with replies from ``sample``."""
         script = self._parts.script
-        with self._waiting():
-            opened = await session.open()
-        marks = script.settings.generation.is_2026
-        episode = Episode(tag, seed, opened.max_actions, script.format_penalty, opened.observation, marks)
-        token_rows: list[TrajectoryTokens] = []
         while not episode.is_over and len(episode.turn_scores) < script.max_turn:
-            budget = self._make_room(token_rows, episode)
+            budget = self._make_room(self._rows, episode)
             if budget < 1:
                 break
-            tokens = await sample(token_rows[-1], budget)
+            tokens = await sample(self._rows[-1], budget)
             if not tokens:
-                return _answered(token_rows, tag, seed), episode
+                self._rows = _answered(self._rows, episode.tag, episode.status.seed)
+                break
             reply = script.read(tokens)
-            with self._waiting():
+            with simple_timer("tool_calls", self._seconds):
                 result = await session.play(reply.actions, episode.actions_left)
             self._invalid_replies += bool(result.malformed)
             episode.apply(reply, result)
-        return token_rows, episode
-
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Measure the time until an environment has answered."""
-        before = self._seconds.get("tool_calls", 0.0)
-        with simple_timer("tool_calls", self._seconds):
-            yield
-        self._longest_wait = max(self._longest_wait, self._seconds["tool_calls"] - before)
 
     def _make_room(self, token_rows: list[TrajectoryTokens], episode: Episode) -> int:
         """Append the prompt for the next reply to the last row, or to a new one.
@@ -221,17 +218,19 @@ class RagenEnvLoop(AgentLoopBase):
             if key == WORST or key not in self._server_says:
                 self._server_says[key] = value
 
-    def _outputs(
-        self, token_rows: list[TrajectoryTokens], episode: Episode, session: Session
-    ) -> AgentLoopOutput | list[AgentLoopOutput]:
+    def _outputs(self, episode: Episode, error: str) -> AgentLoopOutput | list[AgentLoopOutput]:
+        """The outputs of an episode; if its environment failed, with masks of zeros."""
         score = float(sum(episode.turn_scores))
-        of_session = {"env_rebuilt": float(session.rebuilt), "env_busy": session.busy_s}
-        summary = {**self._summary(episode, score), **of_session}
-        outputs = [self._output(row_tokens, episode, score, summary) for row_tokens in token_rows]
+        summary = self._summary(episode, score)
+        rows = self._rows
+        if error:
+            rows = [row_tokens.untrained() for row_tokens in rows if row_tokens.response]
+            rows = rows or [TrajectoryTokens.nothing(self.tokenizer.eos_token_id)]
+        outputs = [self._output(row_tokens, episode, score, summary, error) for row_tokens in rows]
         return outputs[0] if self._parts.script.is_one_row else outputs
 
     def _output(
-        self, row_tokens: TrajectoryTokens, episode: Episode, score: float, summary: Mapping[str, float]
+        self, row_tokens: TrajectoryTokens, episode: Episode, score: float, summary: Mapping[str, float], error: str
     ) -> AgentLoopOutput:
         return AgentLoopOutput(
             prompt_ids=row_tokens.prompt,
@@ -246,7 +245,7 @@ class RagenEnvLoop(AgentLoopBase):
                 "turn_scores": list(episode.turn_scores),
                 "tool_rewards": list(episode.status.rewards),
                 "env_metrics": episode.metrics(),
-                "env_error": episode.env_error,
+                ENV_ERROR: error,
                 "env_tag": episode.tag,
                 "env_seed": episode.status.seed,
                 "reward_extra_info": dict(summary),
@@ -254,19 +253,19 @@ class RagenEnvLoop(AgentLoopBase):
         )
 
     def _summary(self, episode: Episode, score: float) -> dict[str, float]:
-        """The values that verl averages at validation, and may filter groups by; the same keys for every tag."""
+        """The values that verl averages at validation, and may filter groups by; the same keys for every tag.
+
+        ``acc`` is not among them: verl counts a trajectory that is left out as one with an ``acc`` of 0.
+        """
         return {
             "score": score,
-            "acc": float(episode.success),
             "success": float(episode.success),
             "num_actions": float(episode.status.num_actions),
             "turns": float(len(episode.turn_scores)),
             "env_reward": float(sum(episode.status.rewards)),
             "format_penalty": float(episode.rollout["penalty"]),
             "env_seconds": float(self._seconds.get("tool_calls", 0.0)),
-            "env_failed": float(bool(episode.env_error)),
             "invalid_replies": float(self._invalid_replies),
-            "longest_wait": self._longest_wait,
         }
 
 

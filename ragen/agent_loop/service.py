@@ -1,24 +1,22 @@
-"""The environment service: owns lanes with environments, and plays turns for its callers.
+"""The environment service: owns workers with environments, and plays turns for its callers.
 
-    agent loops (coroutines)                         service (one event loop)
+    sessions (coroutines)                     service (one event loop)
     open / play / close  ------------------>  +----------------------------------+
                                               |  queue 0 -> thread -+            |
-                                              |  queue 1 -> thread -+-> EnvSet -> lanes 0, 1, ...
+                                              |  queue 1 -> thread -+-> EnvSet -> workers 0, 1, ...
                                               |  ...                |            |
-                                              |  home    -> thread -+            |
+                                              |  main    -> thread -+            |
                                               +----------------------------------+
 
-There is one set of environments (:class:`~ragen.agent_loop.queues.ServedEnvs`), and one thread per lane that calls it,
-so that a slow environment delays no other lane. Requests that arrive together, or while a lane is busy, are one call.
-Time-outs, recovery, quarantine, journals and crash reports are the engine's. Members of a group (same tag and seed)
-share a lane, if that keeps the lanes balanced, so that a group is reset once and copied.
+There is one set of environments, and one thread per worker that calls it, so that a slow environment delays no other
+worker. Requests that arrive together, or while a worker is busy, are one call. Time-outs, recovery, quarantine,
+journals and crash reports are the engine's. Members of a group (same tag and seed) share a worker, if that keeps the
+workers balanced, so that a group is reset once and copied.
 
-``es_manager.use_multiprocessing: false`` disables lanes; types in ``sequential_env_types`` live at *home*, in the
-service's own process. ``auto`` means lanes here, since a round trip is short compared to a model's answer.
+``es_manager.use_multiprocessing: false`` disables workers; types in ``sequential_env_types`` live in the service's own
+process. ``auto`` means workers here, since a round trip is short compared to a model's answer.
 
-The class is independent of Ray and of callers' processes: :mod:`ragen.agent_loop.ray_service` is one interface to it,
-which also closes the environments of a caller that is gone (:meth:`EnvService.close_all_of`); an environment that was
-not used for an hour is closed here.
+A failure is a value, whatever ``es_manager.on_env_failure`` says: ``raise`` would end a training for one environment.
 """
 
 from __future__ import annotations
@@ -26,55 +24,66 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-import logging
 import math
-import secrets
-import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
-from ragen.agent_loop.queues import LaneQueue, ServedEnvs
-from ragen.agent_loop.service_settings import ServiceSettings
-from ragen.agent_loop.service_stats import ServiceStats
-from ragen.errors import InputError, ServiceFullError, ServiceTimeoutError, SessionLostError
+from ragen.errors import SessionLostError
 from ragen.llm_agent.config.environments import EnvEntry, read_config
+from ragen.parallel.env_set import EnvSet
+from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import Observation, Turn, TurnResult
-from ragen.settings import read
+from ragen.parallel.episode.turn import Observation, Turn, TurnResult, failed_turn
+from ragen.parallel.failures import OnFailure
+from ragen.parallel.settings import Settings
+from ragen.settings import key, read
 
-log = logging.getLogger(__name__)
-
-IDLE = 3600.0  # seconds after which an unused environment is closed
+GATHER = 0.001  # seconds to wait for requests that arrive together
 Group = tuple[str, int, str]  # tag, seed and mode
 _ENGINE_SECTIONS = ("es_manager", "custom_envs")
 
 
-class SessionKey(NamedTuple):
-    """The unique key of an open environment.
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Limits of a service; times in seconds.
 
     Attributes:
-        service: A random number of the service, so that a restarted service does not accept keys of its predecessor.
-        number: The environment's number within its service.
+        queue_timeout: Time that a request may wait for its worker, in addition to that of its turn or reset.
+        step_timeout, reset_timeout, max_restarts: See :class:`~ragen.parallel.settings.Settings`.
     """
 
-    service: str
-    number: int
+    SECTION: ClassVar[str] = "agent_loop"
+    queue_timeout: float = key(600.0, is_seconds=True)
+    step_timeout: float = key(60.0, "es_manager.step_timeout")
+    reset_timeout: float = key(120.0, "es_manager.reset_timeout")
+    max_restarts: int = key(3, "es_manager.max_restarts")
+
+    @property
+    def open_limit(self) -> float:
+        """Seconds within which opening an environment is answered."""
+        return self.reset_timeout + self.queue_timeout
+
+    @property
+    def play_limit(self) -> float:
+        """Seconds within which a turn is answered."""
+        return self.step_timeout + self.queue_timeout
 
 
 class Opened(NamedTuple):
     """A trajectory's environment after its reset.
 
     Attributes:
-        session: Its key.
         observation: The first observation.
         max_actions: Maximum number of actions of the episode.
+        env_error: Why it could not be built or reset; "" if it was.
     """
 
-    session: SessionKey
     observation: Observation
     max_actions: int
+    env_error: str = ""
 
 
 class EnvService:
@@ -93,62 +102,40 @@ class EnvService:
         self.limits = read(ServiceSettings, config)
         self._entries = _EnvEntries(config)
         self._settings = read_config(config, "train")
-        self._name = secrets.token_hex(8)
-        self._sessions: dict[SessionKey, _Session] = {}
-        self._loads: Counter[LaneQueue] = Counter()
-        self._members: defaultdict[Group, dict[LaneQueue, int]] = defaultdict(dict)
+        self._open: dict[str, _Place] = {}
         self._numbers = itertools.count()
-        self._counts = ServiceStats(self._name)
-        self._swept = time.monotonic()
-        self._envs = ServedEnvs(self._settings.engine, self._settings.keep_failure())
-        self._home = LaneQueue(self._envs, None)
-        self._queues: list[LaneQueue] = []
+        self._envs = _ServedEnvs(self._settings.engine, self._settings.keep_failure())
+        self._main = _Queue(self._envs, None)
+        self._queues: list[_Queue] = []
 
-    async def open(
-        self, tag: str, seed: int, mode: str = "train", *, caller: str | None = None, is_again: bool = False
-    ) -> Opened:
+    async def open(self, name: str, tag: str, seed: int, mode: str = "train") -> Opened:
         """Build and reset an environment.
 
         Args:
+            name: Its unique name, which the caller chooses.
             tag: Key of ``custom_envs``.
             seed: Seed of its episode.
             mode: ``"train"`` or ``"val"``, passed to the environment.
-            caller: Whose environment it is, for :meth:`close_all_of`.
-            is_again: Whether it was open in a service that was lost; counted, and nothing else.
 
         Raises:
             ConfigError: The tag's entry is invalid.
-            ServiceFullError: The maximum number of environments is open; nothing was built.
-            ServiceTimeoutError: It was not opened in time, and was removed.
-            EnvError: The environment could not be built.
         """
-        entry = self._entries.entry(tag)
-        await self._sweep()
-        self._check_room(tag, seed)
-        group = (tag, seed, mode)
-        key = SessionKey(self._name, next(self._numbers))
-        session = _Session(key.number, self._queue_for(entry.spec, group), group, caller)
-        self._add(key, session)
-        self._counts.opened += 1
-        self._counts.rebuilt += is_again
-        spec = replace(entry.spec, env_id=key.number, group_id=self._entries.number(tag, mode))
-        try:
-            observation = await session.queue.ask("open", (spec, seed, mode), self.limits.open_limit)
-        except ServiceTimeoutError:
-            self._forget(key)
-            raise
-        except BaseException:
-            await self.close(key)
-            raise
-        session.touch()
-        return Opened(key, observation, entry.max_actions_per_traj)
+        entry, group = self._entries.entry(tag), (tag, seed, mode)
+        place = self._open[name] = _Place(next(self._numbers), self._queue_for(entry.spec, group), group)
+        place.queue.groups[group] += 1
+        spec = replace(entry.spec, env_id=place.number, group_id=self._entries.number(tag, mode))
+        found = await place.queue.ask("open", (spec, seed, mode))
+        if name not in self._open:  # its caller gave up meanwhile, and the closing may have come first
+            await place.queue.ask("close", place.number)
+        if isinstance(found, EnvFailed):
+            return Opened("", entry.max_actions_per_traj, found.text)
+        return Opened(found, entry.max_actions_per_traj)
 
-    async def play(self, session: SessionKey, turn: int, actions: Sequence[str], actions_left: int) -> TurnResult:
+    async def play(self, name: str, actions: Sequence[str], actions_left: int) -> TurnResult:
         """Play one turn.
 
         Args:
-            session: Key of an open environment.
-            turn: Index of the turn within its episode, from 0.
+            name: The name of an open environment.
             actions: What the model asked for.
             actions_left: Actions that the episode still allows.
 
@@ -156,156 +143,156 @@ class EnvService:
             The result. Of an environment that failed for good, one that ends the game, with ``info["env_error"]``.
 
         Raises:
-            SessionLostError: There is no such environment: another service opened it, or the caller gave up its last
-                turn, so that its state is unknown.
-            InputError: The environment is playing a turn, or this is not its next turn.
-            ServiceTimeoutError: The turn was not played in time, whether it was queued or started.
-            RagenError: The environment failed with ``on_env_failure: raise``.
+            SessionLostError: There is no such environment: another service opened it.
         """
-        open_session = self._session(session)
-        open_session.begin(turn)
-        try:
-            item = (open_session.number, Turn(tuple(actions), actions_left))
-            result = await open_session.queue.ask("play", item, self.limits.play_limit)
-        except (asyncio.CancelledError, ServiceTimeoutError):
-            self._forget(session)
-            raise
-        finally:
-            open_session.end()
-        open_session.turn += 1
+        if name not in self._open:
+            raise SessionLostError("an environment is not open in this service; open it and play it again.")
+        place = self._open[name]
+        result: TurnResult = await place.queue.ask("play", (place.number, Turn(tuple(actions), actions_left)))
         return result
 
-    async def close(self, session: SessionKey) -> float:
-        """Close an environment; one that is not open is ignored.
-
-        Returns:
-            Seconds spent inside it, including building and resets but not queueing. 0 if not open.
-        """
-        closed = self._remove(session)
-        if closed is None:
-            return 0.0
-        seconds: float = await closed.queue.ask("close", closed.number, self.limits.play_limit)
-        return seconds
-
-    def close_all_of(self, caller: str, was_lost: bool) -> int:
-        """Close all environments of a caller; returns their number.
-
-        Args:
-            caller: The caller that opened them.
-            was_lost: Whether the caller is gone without having left.
-        """
-        keys = [key for key, session in self._sessions.items() if session.caller == caller]
-        for key in keys:
-            self._forget(key)
-        self._counts.callers_lost += was_lost
-        self._counts.abandoned += len(keys)
-        return len(keys)
-
-    async def stats(self) -> ServiceStats:
-        """What this service has done so far."""
-        queues = [self._home, *self._queues]
-        counts = replace(self._counts, sessions=len(self._sessions), lanes=self._envs.stats())
-        for queue in queues:
-            counts = counts.plus(replace(queue.counts, waiting=len(queue)))
-        return counts
+    async def close(self, name: str) -> None:
+        """Close an environment; one that is not open is ignored."""
+        place = self._open.pop(name, None)
+        if place is not None:
+            place.queue.groups -= Counter([place.group])
+            await place.queue.ask("close", place.number)
 
     async def shut_down(self) -> None:
-        """Close all environments and end the lanes."""
-        self._sessions.clear()
-        for queue in [self._home, *self._queues]:
+        """Close all environments and end the workers."""
+        self._open.clear()
+        for queue in [self._main, *self._queues]:
             await queue.shut_down(self.limits.step_timeout)
-        await asyncio.get_running_loop().run_in_executor(None, self._envs.close)
+        await asyncio.to_thread(self._envs.close)
 
-    def _session(self, key: SessionKey) -> _Session:
-        if key not in self._sessions:
-            raise SessionLostError(f"environment {key.number} is not open in this service; open it and play it again.")
-        return self._sessions[key]
-
-    def _check_room(self, tag: str, seed: int) -> None:
-        if len(self._sessions) >= self.limits.max_sessions:
-            self._counts.refused += 1
-            raise ServiceFullError(
-                f"the environment of tag {tag!r} and seed {seed} was not opened: this service has "
-                f"{len(self._sessions)} open, and agent_loop.max_sessions is {self.limits.max_sessions}. Close those "
-                "that are over, or raise it."
-            )
-
-    def _add(self, key: SessionKey, session: _Session) -> None:
-        self._sessions[key] = session
-        self._loads[session.queue] += 1
-        members = self._members[session.group]
-        members[session.queue] = members.get(session.queue, 0) + 1
-
-    def _remove(self, key: SessionKey) -> _Session | None:
-        session = self._sessions.pop(key, None)
-        if session is not None:
-            self._loads[session.queue] -= 1
-            members = self._members[session.group]
-            members[session.queue] -= 1
-            if not members[session.queue]:
-                del members[session.queue]
-            if not members:
-                del self._members[session.group]
-        return session
-
-    def _forget(self, key: SessionKey) -> None:
-        """Queue the closing of an environment."""
-        session = self._remove(key)
-        if session is not None:
-            session.queue.post("close", session.number)
-
-    def _queue_for(self, spec: EnvSpec, group: Group) -> LaneQueue:
-        """The lane of a group's members until it has its share of them; then the emptiest one."""
+    def _queue_for(self, spec: EnvSpec, group: Group) -> _Queue:
+        """The worker of a group's members until it has its share of them; then the emptiest one."""
         settings = self._settings
         if settings.engine.use_lanes is False or spec.env_type in settings.engine.sequential_env_types:
-            return self._home
+            return self._main
         if not self._queues:
-            self._queues = [LaneQueue(self._envs, index) for index in range(settings.engine.workers)]
+            self._queues = [_Queue(self._envs, index) for index in range(settings.engine.workers)]
         share = math.ceil(settings.env_groups * settings.group_size / len(self._queues))
-        members = self._members.get(group, {})
-        begun = [queue for queue, count in members.items() if count < share]
-        return begun[-1] if begun else min(self._queues, key=lambda queue: self._loads[queue])
-
-    async def _sweep(self) -> None:
-        """Close unused environments of live callers."""
-        now = time.monotonic()
-        if now - self._swept < IDLE / 10:
-            return
-        self._swept = now
-        for key in [key for key, session in self._sessions.items() if session.is_idle(now)]:
-            log.warning("environment %d was not asked for in %g s; it is closed", key.number, IDLE)
-            self._counts.abandoned += 1
-            self._forget(key)
+        begun = [queue for queue in self._queues if 0 < queue.groups[group] < share]
+        return begun[-1] if begun else min(self._queues, key=lambda queue: queue.groups.total())
 
 
-@dataclass
-class _Session:
-    """One open environment."""
+class _ServedEnvs(EnvSet):
+    """The environments of a service, opened and closed one by one; several threads may use different ones."""
+
+    holder = "environment service"
+
+    def __init__(self, settings: Settings, on_failure: OnFailure) -> None:
+        policy = "fallback" if settings.on_env_failure == "raise" else settings.on_env_failure
+        self._hold([], replace(settings, use_lanes=False, on_env_failure=policy), on_failure=on_failure)
+
+    def open(self, asked: Sequence[tuple[EnvSpec, int, str]], lane: int | None) -> list[Any]:
+        """Add environments, given with seed and mode, to a worker (None: the main process), and reset them."""
+        for spec, _, _ in asked:
+            self._engine.add(spec, lane)
+        found: dict[int, Any] = {}
+        for mode in {mode for _, _, mode in asked}:
+            seeds = {spec.env_id: seed for spec, seed, its_mode in asked if its_mode == mode}
+            found |= self._engine.reset(seeds, {"mode": mode})
+        return [found[spec.env_id] for spec, _, _ in asked]
+
+    def play(self, items: Sequence[tuple[int, Turn]]) -> list[TurnResult]:
+        """Play turns of environments, given by number."""
+        found = self._engine.play(dict(items))
+        self._engine.readmit(number for number, value in found.items() if not isinstance(value, EnvFailed))
+        shown = {number: self._engine.records[number].observation for number in found}
+        return [
+            failed_turn(found[number].text, shown[number]) if isinstance(found[number], EnvFailed) else found[number]
+            for number, _ in items
+        ]
+
+    def remove(self, numbers: Sequence[int]) -> list[None]:
+        """Close environments; those that were never opened are ignored."""
+        self._engine.remove([number for number in numbers if number in self._engine.records])
+        return [None for _ in numbers]
+
+
+class _Queue:
+    """Requests for one worker, or for the service's own process; used in one event loop."""
+
+    def __init__(self, envs: _ServedEnvs, lane: int | None) -> None:
+        self.groups: Counter[Group] = Counter()  # of its open environments
+        self._calls: dict[str, Callable[[list[Any]], list[Any]]] = {
+            "open": lambda asked: envs.open(asked, lane),
+            "play": envs.play,
+            "close": envs.remove,
+        }
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ragen worker {lane}")
+        self._waiting: list[tuple[str, Any, asyncio.Future[Any]]] = []
+        self._server: asyncio.Task[None] | None = None
+
+    async def ask(self, verb: str, item: Any) -> Any:
+        """Add a request to the next call, and wait for its result."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._waiting.append((verb, item, future))
+        if self._server is None or self._server.done():
+            self._server = loop.create_task(self._serve())
+        return await future
+
+    async def shut_down(self, patience: float) -> None:
+        """End the thread after its current call, waiting at most ``patience`` seconds."""
+        for _, _, future in self._waiting:
+            future.cancel()
+        self._waiting.clear()
+        await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(self._thread.shutdown))], timeout=patience)
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(GATHER)
+            batch = self._take()
+            try:
+                answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, batch)
+            except RuntimeError:  # shut_down has ended the thread: this batch had no effect
+                for _, _, future in batch:
+                    future.cancel()
+                return
+            for (_, _, future), answer in zip(batch, answers, strict=True):
+                if future.done():  # its caller has given up
+                    continue
+                if isinstance(answer, BaseException):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+
+    def _take(self) -> list[tuple[str, Any, asyncio.Future[Any]]]:
+        """The next call: all waiting requests but the resets of further groups, so that turns do not wait long."""
+        batch, later, first = [], [], None
+        for job in self._waiting:
+            verb, item, future = job
+            if future.done() and verb != "close":  # its caller has given up
+                continue
+            group = (item[0].group_id, *item[1:]) if verb == "open" else None
+            first = first or group
+            (batch if group in (None, first) else later).append(job)
+        self._waiting = later
+        return batch
+
+    def _work(self, batch: Sequence[tuple[str, Any, Any]]) -> list[Any]:
+        """In the thread: carry out requests, one engine call per kind; an exception is the result of all of a kind."""
+        answers: dict[int, Any] = {}
+        for verb, call in self._calls.items():
+            places = [place for place, (asked, _, _) in enumerate(batch) if asked == verb]
+            if places:
+                try:
+                    found = call([batch[place][1] for place in places])
+                except Exception as error:
+                    found = [error] * len(places)
+                answers |= zip(places, found, strict=True)
+        return [answers[place] for place in range(len(batch))]
+
+
+class _Place(NamedTuple):
+    """The place of an open environment."""
 
     number: int
-    queue: LaneQueue
+    queue: _Queue
     group: Group
-    caller: str | None = None
-    turn: int = 0
-    is_at_its_turn: bool = False
-    since: float = field(default_factory=time.monotonic)
-
-    def begin(self, turn: int) -> None:
-        if self.is_at_its_turn:
-            raise InputError(f"environment {self.number} was asked for a turn while it is at one.")
-        if turn != self.turn:
-            raise InputError(f"environment {self.number} was asked for turn {turn}; its next one is {self.turn}.")
-        self.is_at_its_turn = True
-
-    def end(self) -> None:
-        self.is_at_its_turn = False
-        self.touch()
-
-    def touch(self) -> None:
-        self.since = time.monotonic()
-
-    def is_idle(self, now: float) -> bool:
-        return not self.is_at_its_turn and now - self.since > IDLE
 
 
 class _EnvEntries:

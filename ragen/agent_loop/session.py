@@ -1,20 +1,21 @@
 """A trajectory's environment as seen by its agent loop, and the choice of the service that owns it.
 
-With Ray there is one service per node (:mod:`ragen.agent_loop.ray_service`), which the node's agent loops share. If a
-service's process or node is lost, each session reopens its environment on another service, and replays its recorded
-turns. The results are compared, so that the agent loop notices no difference.
+With Ray there is one service per node (:mod:`ragen.agent_loop.ray_service`). If it is lost, each session reopens its
+environment on another one, and replays its recorded turns. The results are compared, so that the agent loop notices no
+difference.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ragen.agent_loop.ray_service import RemoteService
-from ragen.agent_loop.service import EnvService, Opened, SessionKey
-from ragen.errors import DivergenceError, ServiceTimeoutError, SessionLostError
+from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
+from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.config.environments import read_config
 from ragen.parallel.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
 from ragen.settings import choice
@@ -23,40 +24,33 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 KINDS = ("ray", "local")
-PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # seconds to wait after each consecutive loss of a service
 
 
 class Service(Protocol):
     """The interface of a service to sessions; see :class:`~ragen.agent_loop.service.EnvService`."""
 
-    async def open(self, tag: str, seed: int, mode: str = "train", *, is_again: bool = False) -> Opened:
-        """Build and reset an environment; ``is_again`` if it was open in a service that was lost."""
+    limits: ServiceSettings
 
-    async def play(self, session: SessionKey, turn: int, actions: Sequence[str], actions_left: int) -> TurnResult:
+    async def open(self, name: str, tag: str, seed: int, mode: str = "train") -> Opened:
+        """Build and reset an environment."""
+
+    async def play(self, name: str, actions: Sequence[str], actions_left: int) -> TurnResult:
         """Play one turn."""
 
-    async def close(self, session: SessionKey) -> float:
-        """Close an environment; returns the seconds spent inside it."""
+    async def close(self, name: str) -> None:
+        """Close an environment."""
 
 
 class Session:
-    """An environment for the length of one episode.
-
-    Attributes:
-        rebuilt: Number of times it was reopened.
-        busy_s: Seconds spent inside it, known once it is closed; after a lost service, those of the replay.
-    """
+    """An environment for the length of one episode."""
 
     def __init__(self, service: Service, tag: str, seed: int, mode: str = "train") -> None:
         """Set the environment; :meth:`open` builds it."""
         self._service = service
         self._order = (tag, seed, mode)
-        self._key: SessionKey | None = None
-        self._is_known = True  # whether the environment's state is known
+        self._name: str | None = None  # of the open environment
         self._first: Any = None
         self._played: list[tuple[Turn, tuple[Any, ...]]] = []
-        self.rebuilt = 0
-        self.busy_s = 0.0
 
     @classmethod
     def resumed(
@@ -86,7 +80,12 @@ class Session:
         return self._played
 
     async def open(self) -> Opened:
-        """Build and reset the environment."""
+        """Build and reset the environment.
+
+        Raises:
+            EnvError: It failed.
+            ServiceTimeoutError: It was not opened in time.
+        """
         opened = await self._persist(self._opened)
         self._first = state_hash(digest_observation(opened.observation))
         return opened
@@ -99,61 +98,60 @@ class Session:
             actions_left: Actions that the episode still allows.
 
         Raises:
-            RagenError: See :meth:`~ragen.agent_loop.service.EnvService.play`.
             DivergenceError: The service was lost, and the environment's replay differed.
             ServiceTimeoutError: The turn has no result in time. It may be retried, on a reopened environment.
         """
-        turn, index = Turn(tuple(actions), actions_left), len(self._played)
-        if not self._is_known:
-            await self.close()
+        turn = Turn(tuple(actions), actions_left)
         try:
-            result = await self._persist(lambda: self._play(index, turn))
+            result = await self._persist(lambda: self._play(turn))
         except (asyncio.CancelledError, ServiceTimeoutError):
-            self._is_known = False
+            await asyncio.shield(self.close())  # whether it was played is not known
             raise
         self._played.append((turn, _recorded(result)))
         return result
 
     async def close(self) -> None:
         """Close the environment, if there is one and its service is alive."""
-        key, self._key = self._key, None
-        if key is None:
-            return
-        try:
-            self.busy_s += await self._service.close(key)
-        except (SessionLostError, ServiceTimeoutError):
-            log.info("environment %d had gone with its service when it was to be closed", key.number)
+        name, self._name = self._name, None
+        if name is not None:
+            try:
+                await self._within(self._service.limits.play_limit, self._service.close(name))
+            except (SessionLostError, ServiceTimeoutError):
+                log.info("an environment had gone with its service when it was to be closed")
 
     async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call, on a rebuilt environment if the service has lost it."""
-        for pause in PAUSES:
+        for _ in range(self._service.limits.max_restarts):
             try:
                 return await call()
             except SessionLostError as error:
-                log.warning("the environment service was lost (%s); %s is played again", error, self._order)
-                self._key = None
-            await asyncio.sleep(pause)
+                log.warning("%s; %s is played again", error, self._order)
+                self._name = None
         return await call()
 
     async def _opened(self) -> Opened:
-        opened = await self._service.open(*self._order, is_again=self.rebuilt > 0)
-        self._key = opened.session
+        self._name = secrets.token_hex(8)
+        opened = await self._within(self._service.limits.open_limit, self._service.open(self._name, *self._order))
+        if opened.env_error:
+            await self.close()
+            raise EnvError(opened.env_error)
         return opened
 
-    async def _play(self, index: int, turn: Turn) -> TurnResult:
-        if self._key is None:
+    async def _play(self, turn: Turn) -> TurnResult:
+        if self._name is None:
             await self._rebuild()
-        assert self._key is not None
-        return await self._service.play(self._key, index, turn.actions, turn.actions_left)
+        return await self._turn(turn)
+
+    async def _turn(self, turn: Turn) -> TurnResult:
+        assert self._name is not None
+        return await self._within(self._service.limits.play_limit, self._service.play(self._name, *turn))
 
     async def _rebuild(self) -> None:
         """Reopen the environment and replay its turns."""
-        self.rebuilt += 1
         again = await self._opened()
-        self._is_known = True
         self._compare("at its reset", self._first, state_hash(digest_observation(again.observation)))
         for index, (turn, recorded) in enumerate(self._played):
-            self._compare(f"at turn {index}", recorded, _recorded(await self._play(index, turn)))
+            self._compare(f"at turn {index}", recorded, _recorded(await self._turn(turn)))
 
     def _compare(self, moment: str, first: Any, again: Any) -> None:
         if first != again:
@@ -162,6 +160,17 @@ class Session:
                 f"the environment of tag {tag!r} and seed {seed}, played again after its service was lost, showed "
                 f"something else {moment}; it is not deterministic, so its trajectory cannot go on."
             )
+
+    async def _within(self, limit: float, call: Awaitable[T]) -> T:
+        try:
+            return await asyncio.wait_for(call, limit)
+        except asyncio.TimeoutError as error:
+            tag, seed, _ = self._order
+            raise ServiceTimeoutError(
+                f"the environment of tag {tag!r} and seed {seed} did not answer within {limit:g} s, waiting for its "
+                "worker included; add workers (es_manager.max_workers), raise agent_loop.queue_timeout, or look for "
+                "an environment that hangs."
+            ) from error
 
 
 def _recorded(result: TurnResult) -> tuple[Any, ...]:
@@ -189,8 +198,3 @@ def connect(config: Mapping[str, Any]) -> Service:
 def service_kind(config: Any) -> str:
     """``agent_loop.service``, checked."""
     return choice(config, "agent_loop.service", "ray", KINDS)
-
-
-async def close_quietly(session: Session) -> None:
-    """Close a session completely, even if the trajectory is being canceled."""
-    await asyncio.shield(session.close())

@@ -26,6 +26,13 @@ class TrajectoryTokens:
         self._log_probs: list[float] = []
         self._knows_log_probs = True
 
+    @classmethod
+    def nothing(cls, token: int) -> TrajectoryTokens:
+        """Tokens of which none was sampled; verl takes no trajectory without a prompt and a response."""
+        row_tokens = cls([token])
+        row_tokens.add_context([token])
+        return row_tokens
+
     @property
     def ids(self) -> list[int]:
         """All tokens: the prompt of the next reply."""
@@ -68,6 +75,11 @@ class TrajectoryTokens:
         self.response += unsaid
         self.mask += [0] * len(unsaid)
         self._log_probs += [0.0] * len(unsaid)
+
+    def untrained(self) -> TrajectoryTokens:
+        """The same tokens, none of them to be trained on."""
+        self.mask = [0] * len(self.mask)
+        return self
 
     def take_back_context(self) -> None:
         """Remove the context after the last reply, if the model gave no reply to it."""

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
 from ragen.agent_loop.checks import check_environments, noting
-from ragen.agent_loop.filters import put_filters, unplaced
-from ragen.agent_loop.verl_keys import READ_HERE, sort_keys
-from ragen.errors import ConfigError, install_command
+from ragen.agent_loop.verl_keys import sort_keys
+from ragen.errors import ConfigError, RagenError, install_command
 from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 from ragen.llm_agent.config.loading import (
@@ -50,7 +49,6 @@ FOLDER = "agent_loop"  # below the folder of configurations
 PROMPT_LENGTH = 1024
 FILE = "verl.yaml"
 SAID = "agent_loop.said"  # keys that were given on the command line
-MANAGER = "ragen.agent_loop.manager.RagenLoopManager"
 
 
 def train(config: Any) -> None:
@@ -61,16 +59,22 @@ def train(config: Any) -> None:
 
     Raises:
         ConfigError: The configuration cannot work, or a package is missing; nothing was started.
+        EnvsFailedError: More than half of the trajectories failed with their environments.
     """
     check_packages()
     trainer = trainer_config(config)
     check_trainer(trainer)
     path = prepare(trainer)
     log.info("verl's configuration is in %s", path)
+    from ray.exceptions import RayTaskError
     from verl.trainer import main_ppo
 
     try:
         main_ppo.main(trainer)
+    except RayTaskError as error:
+        if isinstance(error.cause, RagenError):
+            raise error.cause from None
+        raise
     except ConnectionError as error:
         address = os.environ.get("RAY_ADDRESS", "")
         raise ConfigError(
@@ -123,9 +127,14 @@ def trainer_config(config: Any) -> DictConfig:
     OmegaConf.set_struct(verl, True)
     for key, value in asked.values.items():
         asked.refused += _set(verl, key, value, free)
-    with noting(told):
-        asked.refused += put_filters(config, verl)
-        asked.refused += unplaced(verl, MANAGER)
+    if (
+        not verl.trainer.use_v1
+        or verl.trainer.v1.sampler.custom_sampler.path != ours.trainer.v1.sampler.custom_sampler.path
+    ):
+        asked.refused.append(
+            "trainer.use_v1 is false, or trainer.v1.sampler.custom_sampler is another one; failed trajectories are left "
+            "out by this package's sampler of verl's V1 trainer, so neither can be set"
+        )
     if asked.refused:
         told.append(f"{'; '.join(asked.refused)}.")
     if told:
@@ -135,9 +144,6 @@ def trainer_config(config: Any) -> DictConfig:
     asked.ignored += [key for key, _ in unread_keys(config) if key.partition(".")[0] not in said_of_verl]
     if asked.ignored:
         log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(asked.ignored)))
-    agent = verl.actor_rollout_ref.rollout.agent
-    if not verl.trainer.use_v1 and agent.agent_loop_manager_class == MANAGER:
-        agent.agent_loop_manager_class = None  # it is the V1 trainer's
     if "trainer.log_val_generations" not in asked.values:
         verl.trainer.log_val_generations = setting(config, "trainer.generations_to_log_to_wandb.val", int, 0)
     validation = verl.actor_rollout_ref.rollout.val_kwargs
@@ -282,9 +288,6 @@ def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
     template = _section(asked, "data").get("apply_chat_template_kwargs") or {}
     of_data = {"apply_chat_template_kwargs": template}
     keys: Any = OmegaConf.create({"actor_rollout_ref": {"rollout": kept}, "data": of_data})
-    for key, value in _leaves(asked):
-        if key.startswith((*READ_HERE, "algorithm.adv_estimator")):
-            OmegaConf.update(keys, key, value, force_add=True)
     plain: Any = OmegaConf.to_container(keys)
     return plain
 

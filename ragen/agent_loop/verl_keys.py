@@ -13,49 +13,44 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.llm_agent.config.generation import UNSUPPORTED_KEYS
-from ragen.llm_agent.filtering import advantages, early_stop
 from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
 
 _ANY = object()
-_ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
+IN_RAGEN = "which RAGEN's own trainer does, and verl's does not"
+ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
 
 OF_RAGEN: dict[str, Any] = {
     **dict.fromkeys(
         [
-            *(f"{_ROLLOUT}{name}" for name in ("prompt_length", "tp_size_check", "val_kwargs.logprobs")),
-            *(f"{_ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
+            *(f"{ROLLOUT}{name}" for name in ("prompt_length", "tp_size_check", "val_kwargs.logprobs")),
+            *(f"{ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
             *(f"{_ACTOR}{name}" for name in ("use_ref", "micro_batch_size_per_gpu")),
             *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
             *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
+            *(f"{ROLLOUT}{PREFIX}{name}" for name in NAMES),  # refused together if they would drop any group
             "algorithm.high_level_gamma",
         ],
         _ANY,
     ),
     **dict.fromkeys(UNSUPPORTED_KEYS, False),
-    f"{_TRAINER}gradient_analysis_mode": False,
-    f"{_TRAINER}gradient_analysis_only": False,
-    f"{_TRAINER}exit_after_gradient_analysis": False,
+    **dict.fromkeys(
+        [
+            *(f"{_TRAINER}{name}" for name in ("gradient_analysis_mode", "gradient_analysis_only", "early_stop")),
+            *(f"algorithm.{name}" for name in ("soft_advantage_reweight", "zero_task_advantage")),
+            f"{_TRAINER}exit_after_gradient_analysis",
+            f"{_ACTOR}grpo_advantage_length_weight",
+        ],
+        False,
+    ),
+    f"{_ACTOR}filter_loss_scaling": "none",
 }
 """RAGEN's keys in verl's sections: the only value that can be ignored, or any."""
 
-_REASONS = dict.fromkeys(
-    (f"{_TRAINER}gradient_analysis_mode", f"{_TRAINER}gradient_analysis_only"),
-    "; verl's update_actor takes a step of the optimizer with every gradient (TrainingWorker.train_mini_batch in "
-    "verl/workers/engine_workers.py), so none can only be looked at",
-)
-"""Additional reasons why a key is refused."""
-
 _RAGENS_TOO = ("algorithm.adv_estimator",)  # keys that RAGEN's files set to verl's default
 READ_HERE = (
-    f"{_ROLLOUT}response_length",
+    f"{ROLLOUT}response_length",
     f"{_TRAINER}backend",
-    advantages.LOSS_SCALING,
-    advantages.SOFT,
-    advantages.ZERO_TASK,
-    advantages.LENGTH,
-    early_stop.KEY,
     f"{_TRAINER}generations_to_log_to_wandb",
-    *(f"{_ROLLOUT}{PREFIX}{name}" for name in NAMES),
 )
 """Keys (and prefixes of keys) in verl's sections that this package reads itself."""
 
@@ -107,10 +102,7 @@ def sort_keys(
             if harmless is _ANY or value == harmless:
                 asked.ignored.append(key)
             else:
-                why = _REASONS.get(key, "")
-                asked.refused.append(
-                    f"{key} is {value!r}, which verl's trainer does not do; expected {harmless!r}{why}"
-                )
+                asked.refused.append(f"{key} is {value!r}, {IN_RAGEN}; expected {harmless!r}")
             continue
         asked.values[key] = value
     return asked

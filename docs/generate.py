@@ -85,11 +85,9 @@ CURES = {
     "SessionLostError": "Open the environment again; a client must use its session before it expires, or close it.",
     "AmbiguousCallError": "Request the state and compare its `step_count`, then continue or reset. A client "
     "that sends a `request_id` gets the lost answer instead; see [Serving environments](../serve.md).",
-    "ServiceTimeoutError": "The message distinguishes waiting from working. Waiting: add workers "
-    "(`es_manager.max_workers`), or "
-    "increase `agent_loop.queue_timeout`. Working: increase `es_manager.step_timeout`, or fix the environment.",
-    "ServiceFullError": "Close sessions that are over, play fewer trajectories at a time, or raise "
-    "`agent_loop.max_sessions`.",
+    "ServiceTimeoutError": "Add workers (`es_manager.max_workers`), increase `agent_loop.queue_timeout`, or fix the "
+    "environment that hangs.",
+    "ServiceFullError": "Close sessions that are over, or start the server with a higher `--max-sessions`.",
     "TaskError": "Request an existing task; the message says how many there are.",
     "MissingExtraError": "Install the extra that the message names: `pip install -e '.[EXTRA]'` in the clone.",
 }

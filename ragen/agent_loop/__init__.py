@@ -6,8 +6,8 @@ trajectory's environment), ``loop`` (verl's side: the class that ``config/agent_
 ``sampler`` (failed trajectories are left out), ``dataset`` (the rows that the trainer reads) and ``training`` (starting
 the trainer).
 
-Only ``loop`` and ``sampler`` import verl. Neither registers anything on import: verl's ``@register`` would replace the entry from the YAML
-file together with its arguments.
+Only ``loop`` and ``sampler`` import verl. Neither registers anything on import: verl's ``@register`` would replace the
+entry from the YAML file together with its arguments.
 """
 
 from __future__ import annotations

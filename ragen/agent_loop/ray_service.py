@@ -1,8 +1,8 @@
 """The environment service in a Ray actor: one on each node, which all agent loops of the node share.
 
 The actor is looked up by a name that all processes of the node derive alike; the first one creates it. It ends with
-that process, as verl's trainer does if an agent loop worker is lost. If it is lost alone, the next call creates another,
-empty one, where sessions play their environments again (:mod:`ragen.agent_loop.session`).
+that process, as verl's trainer does if an agent loop worker is lost. If it is lost alone, the next call creates
+another, empty one, where sessions play their environments again (:mod:`ragen.agent_loop.session`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ verl creates it by ``trainer.v1.sampler.custom_sampler`` (checked with verl 0.9.
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -106,7 +106,7 @@ class _ValidOnly(ReplayBuffer):
     def _without_signal(self, partition: str, keys: Sequence[str]) -> list[str]:
         """Counts the trajectories of groups that have ended; returns the rows of those that are left out."""
         data = transfer_queue.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=["extra_fields"])
-        extras = data["extra_fields"].tolist()
+        extras = data.get("extra_fields").tolist()
         played = {
             key.rpartition("_")[0]: extra if isinstance(extra, dict) else {}
             for key, extra in zip(keys, extras, strict=True)

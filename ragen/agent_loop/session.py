@@ -164,7 +164,7 @@ class Session:
     async def _within(self, limit: float, call: Awaitable[T]) -> T:
         try:
             return await asyncio.wait_for(call, limit)
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             tag, seed, _ = self._order
             raise ServiceTimeoutError(
                 f"the environment of tag {tag!r} and seed {seed} did not answer within {limit:g} s, waiting for its "

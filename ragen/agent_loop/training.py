@@ -132,8 +132,8 @@ def trainer_config(config: Any) -> DictConfig:
         or verl.trainer.v1.sampler.custom_sampler.path != ours.trainer.v1.sampler.custom_sampler.path
     ):
         asked.refused.append(
-            "trainer.use_v1 is false, or trainer.v1.sampler.custom_sampler is another one; failed trajectories are left "
-            "out by this package's sampler of verl's V1 trainer, so neither can be set"
+            "trainer.use_v1 is false, or trainer.v1.sampler.custom_sampler is another one; this package's sampler of "
+            "verl's V1 trainer leaves out failed trajectories, so neither can be set"
         )
     if asked.refused:
         told.append(f"{'; '.join(asked.refused)}.")

@@ -115,11 +115,11 @@ def test_metrics_and_weights_versions_are_forwarded(played):
     assert len(keys) == 1  # verl takes them from the first trajectory of a batch
     for output, (tag, _) in zip(outputs, ROWS, strict=True):
         extra, told = output.extra_fields, output.extra_fields["reward_extra_info"]
-        assert told["success"] == told["acc"] == extra["env_metrics"][f"{tag}/success"]
+        assert "acc" not in told and told["success"] == extra["env_metrics"][f"{tag}/success"]
         assert told["num_actions"] == extra["env_metrics"][f"{tag}/num_actions"] >= 0
         assert told["env_seconds"] == output.metrics.tool_calls > 0
         assert output.metrics.generate_sequences > 0
-        assert told["env_failed"] == 0 and extra["env_error"] == ""
+        assert extra["env_error"] == ""
         assert 1 <= extra["min_global_steps"] <= extra["max_global_steps"] <= len(client.calls)
         if output.num_turns > 2:
             assert extra["min_global_steps"] < extra["max_global_steps"]
@@ -154,6 +154,25 @@ def test_kills_of_lanes_in_between_change_nothing(played):
         assert output.response_mask == original.response_mask
         assert output.extra_fields["turn_scores"] == original.extra_fields["turn_scores"]
         assert output.extra_fields["env_metrics"] == original.extra_fields["env_metrics"]
+
+
+@pytest.mark.parametrize("policy", ["fallback", "truncate", "raise"])
+@pytest.mark.parametrize("window", [[], ["+agent_proxy.context_window_mode=single_turn"]])
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [("init", "boom in init"), ("reset", "boom in reset"), ("turn 0", "boom"), ("turn 1", "boom")],
+)
+def test_no_token_of_a_failed_trajectory_is_trained_on_and_it_says_why(place, error, window, policy):
+    env = f"{{env_type: 'support.faulty_envs:Faulty', env_config: {{fault: raises, place: {place}}}, "
+    env += "max_actions_per_traj: 9, env_instruction: go}"
+    client = StandInClient(tokenizer())
+    config = trainer_config(ragen(f"+custom_envs.Evil={env}", f"es_manager.on_env_failure={policy}", *window), 3000)
+    bad, good = play(config, client, [("Evil", 1), ("SimpleSokoban", 1)])
+    for output in bad if window else [bad]:
+        assert output.extra_fields["env_error"] and not any(output.response_mask)
+        assert len(output.response_ids) == len(output.response_mask) >= 1 and output.prompt_ids
+    for output in good if window else [good]:
+        assert output.extra_fields["env_error"] == "" and any(output.response_mask)
 
 
 def test_a_trajectory_that_runs_out_of_room_ends_with_what_the_model_said():

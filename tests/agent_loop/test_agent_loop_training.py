@@ -83,9 +83,9 @@ def test_the_command_writes_what_verls_dataset_reads(tmp_path, capsys):
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):
-    arguments = ["--config-name", "_2_sokoban", str(tmp_path / "x.parquet"), "es_manager.train.env_groups=5"]
+    arguments = ["--config-name", "_2_sokoban", str(tmp_path / "x.parquet"), "es_manager.train.env_groups=0"]
     assert dataset.main(arguments) == 2
-    assert "env_groups = 5" in capsys.readouterr().err
+    assert "es_manager.train.env_groups" in capsys.readouterr().err
 
 
 def test_groups_seeds_and_sampling_become_verls(tmp_path):
@@ -254,7 +254,7 @@ lora: {{rank: 0}}
 actor_rollout_ref:
   model: {{path: "${{model_path}}", lora_rank: "${{lora.rank}}"}}
   actor: {{use_ref: true, grpo_advantage_length_weight: false}}
-  rollout: {{max_model_len: 3600, response_length: 400, prompt_length: 1, rollout_filter_ratio: 0.25}}
+  rollout: {{max_model_len: 3600, response_length: 400, prompt_length: 1, rollout_filter_ratio: 1}}
 data: {{max_prompt_length: null, train_batch_size: null}}
 algorithm: {{adv_estimator: gae, bi_level_gae: false, high_level_gamma: 0.95}}
 trainer: {{validation_steps: 1, total_training_steps: 3}}
@@ -281,7 +281,15 @@ def test_ragens_own_configuration_is_taken_and_what_nobody_reads_is_told_once(tm
     for key in ("algorithm.high_level_gamma", "ctx_manager", "system", "trainer.validation_steps"):
         assert key in ignored
     assert "lora" not in ignored and made.actor_rollout_ref.model.lora_rank == 0
-    assert made.trainer.v1.sampler.sampler_kwargs == {"rollout_filter_ratio": 0.25}
+    sampler = made.trainer.v1.sampler
+    assert (sampler.custom_sampler.name, sampler.sampler_kwargs.n, sampler.sampler_kwargs.train_batch_size) == (
+        "sampler",
+        2,
+        2,
+    )
+    assert (
+        sampler.sampler_kwargs.failed_trajectories == "mask" and sampler.sampler_kwargs.filter_groups.metric == "reward"
+    )
     assert (made.data.train_batch_size, made.data.max_prompt_length) == (2, 1024)
     assert made.critic.model.path == made.actor_rollout_ref.model.path == "some/model"
     assert (made.algorithm.adv_estimator, made.trainer.total_training_steps) == ("gae", 3)
@@ -302,13 +310,19 @@ def test_verls_own_file_may_stand_before_the_base(tmp_path):
 
 def test_everything_that_is_refused_is_refused_at_once(tmp_path):
     bad = ["algorithm.bi_level_gae=true", "++trainer.gradient_analysis_mode=true", "++trainer.n_gpu=8"]
+    bad += ["actor_rollout_ref.rollout.rollout_filter_ratio=0.25", "++collapse_detection.first_turn_enabled=true"]
+    bad += ["++trainer.early_stop=true", "++actor_rollout_ref.actor.filter_loss_scaling=sqrt", "++trainer.use_v1=false"]
     bad += ["agent_proxy.max_turn=0", "agent_loop.service=far", "actor_rollout_ref.rollout.response_length=4000"]
     with pytest.raises(ConfigError) as error:
         training.trainer_config(ragens(tmp_path, *bad))
     for told in (
         "bi_level_gae is True",
         "gradient_analysis_mode is",
-        "TrainingWorker.train_mini_batch",
+        "rollout_filter_*",
+        "collapse_detection.*",
+        "early_stop is",
+        "filter_loss_scaling is",
+        "trainer.use_v1 is",
         "'trainer.n_gpu'",
         "max_turn",
         "agent_loop.service",

@@ -13,7 +13,7 @@ import pytest
 from ragen.agent_loop.episode import Episode
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.session import Session
-from ragen.errors import ConfigError, DivergenceError, EnvError, InputError, SessionLostError
+from ragen.errors import ConfigError, DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.prompting.replies import ParsedReply
 from support.faulty_envs import Walk
@@ -144,8 +144,8 @@ def assert_same(episodes, reference):
         assert episode.metrics() == expected
 
 
-async def lane_pids(service):
-    return [stats.pid for stats in (await service.stats()).lanes if stats.lane.startswith("worker") and stats.pid]
+def lane_pids(service):
+    return [stats.pid for stats in service._envs.stats() if stats.lane.startswith("worker") and stats.pid]
 
 
 @pytest.mark.parametrize("where", [True, False])
@@ -161,13 +161,12 @@ def test_kills_of_lanes_between_turns_change_no_trajectory():
 
     async def work(service):
         async def kill(turn):
-            for pid in (await lane_pids(service))[turn % 2 :: 2]:
+            for pid in lane_pids(service)[turn % 2 :: 2]:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
 
         episodes = await by_service(service, configuration, before_turn=kill)
-        stats = await service.stats()
-        return episodes, sum(lane.restarts for lane in stats.lanes)
+        return episodes, sum(lane.restarts for lane in service._envs.stats())
 
     episodes, restarts = run(work, configuration)
     assert_same(episodes, by_manager(configuration))
@@ -181,8 +180,8 @@ def test_kills_count_up_only_while_no_turn_is_played():
 
     async def work(service):
         async def kill(turn):
-            homes.update(lane.lane for lane in (await service.stats()).lanes if lane.envs)
-            for pid in await lane_pids(service):
+            homes.update(lane.lane for lane in service._envs.stats() if lane.envs)
+            for pid in lane_pids(service):
                 os.kill(pid, signal.SIGKILL)
 
         return await by_service(service, configuration, before_turn=kill)
@@ -191,69 +190,28 @@ def test_kills_count_up_only_while_no_turn_is_played():
     assert homes == {"worker 0", "worker 1"}
 
 
-def test_what_arrives_together_goes_in_one_call():
-    configuration = config(max_workers=1)
-
-    async def work(service):
-        opened = await asyncio.gather(*(service.open("Walk", seed) for seed in range(8)))
-        await asyncio.gather(*(service.play(each.session, 0, ["a"], 5) for each in opened))
-        return await service.stats()
-
-    stats = run(work, configuration)
-    assert (stats.opened, stats.turns, stats.batches, stats.largest) == (8, 8, 1, 8)
-
-
-def test_time_inside_an_environment_is_told_apart_from_time_in_line():
-    custom = {"Slow": {"env_type": "test_env_service:Slow", "max_actions_per_traj": 30}}
-
-    async def work(service):
-        sessions = [Session(service, tag, 3) for tag in ("Slow", "Walk")]
-        for session in sessions:
-            await session.open()
-        began = time.perf_counter()
-
-        async def one(session):
-            await session.play(["a"], 9)
-            waited = time.perf_counter() - began
-            await session.close()
-            return waited, session.busy_s
-
-        played = await asyncio.gather(*map(one, sessions))
-        return *played, (await service.stats()).metrics()["env_service/inside_s"]
-
-    (waited, busy), (in_line, quick), inside = run(work, config(custom, max_workers=1))
-    assert busy >= 0.2 and waited >= 0.2
-    assert 0 < quick < in_line >= 0.2  # one lane, so it waits for the other
-    assert inside == pytest.approx(busy + quick)
-
-
 def test_members_of_a_group_share_a_lane_and_lanes_are_even():
     configuration = config(groups={"Walk": 4}, group_size=4)
 
     async def work(service):
         for seed in range(4):
-            for _ in range(4):
-                await service.open("Walk", seed)
-        sessions = service._sessions.values()
-        homes = {session.group: {id(session.queue)} for session in sessions}
-        for session in sessions:
-            homes[session.group].add(id(session.queue))
-        return homes, Counter(id(session.queue) for session in sessions)
+            for member in range(4):
+                await service.open(f"{seed} {member}", "Walk", seed)
+        return [queue.groups for queue in service._queues]
 
-    homes, loads = run(work, configuration)
-    assert all(len(shards) == 1 for shards in homes.values())
-    assert sorted(loads.values()) == [8, 8]
+    homes = run(work, configuration)
+    assert [sorted(groups.values()) for groups in homes] == [[4, 4], [4, 4]]
+    assert len(homes[0] | homes[1]) == 4
 
 
 def test_a_type_that_must_stay_at_home_has_no_lane():
     configuration = config(sequential_env_types=["support.faulty_envs:Walk"])
 
     async def work(service):
-        await service.open("Walk", 1)
-        return await service.stats()
+        await service.open("one", "Walk", 1)
+        return {lane.lane for lane in service._envs.stats() if lane.envs}
 
-    homes = {lane.lane for lane in run(work, configuration).lanes if lane.envs}
-    assert homes == {"main"}
+    assert run(work, configuration) == {"main"}
 
 
 def test_an_environment_that_hangs_ends_its_trajectory_and_no_other():
@@ -278,31 +236,29 @@ def test_an_environment_that_hangs_ends_its_trajectory_and_no_other():
     assert all(result.info["place"] for walk in walks for result in walk)
 
 
-def test_with_on_env_failure_raise_the_trajectory_gets_the_error():
+@pytest.mark.parametrize("policy", ["fallback", "truncate", "raise"])
+def test_a_turn_of_a_failed_environment_is_a_value_under_any_policy(policy):
     raises = {"fault": "raises", "place": "turn 0"}
     custom = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": raises, "max_actions_per_traj": 30}}
 
     async def work(service):
-        opened = await service.open("Evil", 1)
-        with pytest.raises(EnvError, match="boom"):
-            await service.play(opened.session, 0, ["a"], 9)
+        await service.open("evil", "Evil", 1)
+        return await service.play("evil", ["a"], 9)
 
-    run(work, config(custom, on_env_failure="raise"))
+    result = run(work, config(custom, on_env_failure=policy))
+    assert result.done and "boom" in result.info["env_error"]
 
 
 def test_an_environment_that_cannot_be_built_fails_alone():
     custom = {"Bad": {"env_type": "test_env_service:Unbuildable", "max_actions_per_traj": 3}}
 
     async def work(service):
-        asked = [service.open("Bad", 1), service.open("Walk", 1), service.open("Bad", 2)]
-        bad, good, worse = await asyncio.gather(*asked, return_exceptions=True)
-        return bad, good, worse, (await service.stats()).sessions
+        opening = [Session(service, tag, seed).open() for tag, seed in (("Bad", 1), ("Walk", 1), ("Bad", 2))]
+        return [*await asyncio.gather(*opening, return_exceptions=True), len(service._open)]
 
-    bad, good, worse, sessions = run(work, config(custom, max_workers=1))
-    assert isinstance(bad, EnvError) and "no walls today" in str(bad)
-    assert isinstance(worse, EnvError)
-    assert good.observation.startswith("at ")
-    assert sessions == 1
+    bad, good, worse, still_open = run(work, config(custom, max_workers=1))
+    assert type(bad) is type(worse) is EnvError and "no walls today" in str(bad)
+    assert good.observation.startswith("at ") and still_open == 1
 
 
 def test_a_turn_of_an_environment_that_cannot_be_rebuilt_ends_its_game():
@@ -310,29 +266,48 @@ def test_a_turn_of_an_environment_that_cannot_be_rebuilt_ends_its_game():
     BuiltOnce.built = 0
 
     async def work(service):
-        opened = await service.open("Once", 1)
-        return await service.play(opened.session, 0, ["Dragon"], 7)
+        await service.open("one", "Once", 1)
+        return await service.play("one", ["Dragon"], 7)
 
     result = run(work, config(custom, use_multiprocessing=False))
     assert result.done and result.info == {"env_error": "ValueError: no walls today"}
 
 
+def test_a_turn_that_is_not_answered_in_time_is_an_error_and_the_next_one_plays_on():
+    custom = {"Slow": {"env_type": "test_env_service:Slow", "max_actions_per_traj": 30}}
+    configuration = config(custom, max_workers=1) | {"agent_loop": {"queue_timeout": 0.01}}
+
+    async def work(service):
+        session = Session(service, "Slow", 1)
+        await session.open()
+        await session.play(["a"], 9)
+        object.__setattr__(service.limits, "step_timeout", 0.01)
+        with pytest.raises(ServiceTimeoutError):
+            await session.play(["b"], 8)
+        object.__setattr__(service.limits, "step_timeout", 60.0)
+        played = [await session.play(["b"], 8), await session.play(["c"], 7)]
+        await session.close()
+        return played, len(service._open)
+
+    async def undisturbed(service):
+        session = Session(service, "Slow", 1)
+        await session.open()
+        return [await session.play([action], 9 - turn) for turn, action in enumerate("abc")]
+
+    played, still_open = run(work, configuration)
+    assert still_open == 0
+    assert [one.observation for one in played] == [one.observation for one in run(undisturbed, configuration)[1:]]
+
+
 def test_bad_requests_are_refused_by_name():
     async def work(service):
-        opened = await service.open("Walk", 1)
+        await service.open("one", "Walk", 1)
         with pytest.raises(ConfigError, match="'Nowhere' is not a key of custom_envs"):
-            await service.open("Nowhere", 1)
-        with pytest.raises(InputError, match="asked for turn 3; its next one is 0"):
-            await service.play(opened.session, 3, ["a"], 5)
-        first = asyncio.create_task(service.play(opened.session, 0, ["a"], 5))
-        await asyncio.sleep(0)
-        with pytest.raises(InputError, match="while it is at one"):
-            await service.play(opened.session, 0, ["a"], 5)
-        await first
-        await service.close(opened.session)
-        await service.close(opened.session)
-        with pytest.raises(SessionLostError, match="is not open"):
-            await service.play(opened.session, 1, ["a"], 5)
+            await service.open("two", "Nowhere", 1)
+        await service.close("one")
+        await service.close("one")
+        with pytest.raises(SessionLostError):
+            await service.play("one", ["a"], 5)
 
     run(work, config())
 
@@ -341,8 +316,8 @@ def test_after_shutting_down_no_worker_and_no_thread_is_left():
     before = set(threading.enumerate())
 
     async def work(service):
-        await asyncio.gather(*(service.open("Walk", seed) for seed in range(4)))
-        return await lane_pids(service)
+        await asyncio.gather(*(service.open(str(seed), "Walk", seed) for seed in range(4)))
+        return lane_pids(service)
 
     pids = run(work, config())
     assert len(pids) == 2
@@ -352,107 +327,42 @@ def test_after_shutting_down_no_worker_and_no_thread_is_left():
 
 def test_a_cancelled_trajectory_leaves_no_environment():
     async def work(service):
-        opening = asyncio.create_task(service.open("Walk", 1))
+        session = Session(service, "Walk", 1)
+        opening = asyncio.create_task(session.open())
         await asyncio.sleep(0)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        stats = await service.stats()
-        return stats.sessions, sum(lane.envs for lane in stats.lanes)
+        await session.close()
+        return len(service._open), sum(lane.envs for lane in service._envs.stats())
 
     assert run(work, config()) == (0, 0)
 
 
 class Forgetful:
-    """A service that loses all its environments now and then, as one whose process is started again."""
+    """A service that loses environments now and then, as one whose process is started again."""
 
     def __init__(self, service, tag=None):
-        self.service, self.tag, self.lost = service, tag, set()
+        self.service, self.limits, self.tag, self.turns, self.lost = service, service.limits, tag, Counter(), set()
 
-    async def open(self, tag, seed, mode="train", **again):
-        return await self.service.open(tag, seed if self.tag is None else seed + len(self.lost), mode, **again)
+    async def open(self, name, tag, seed, mode="train"):
+        return await self.service.open(name, tag, seed if self.tag is None else seed + len(self.lost), mode)
 
-    async def play(self, session, turn, actions, left):
-        if turn == 2 and session not in self.lost and len(self.lost) < 3:
-            self.lost.add(session)
-            await self.service.close(session)
-        return await self.service.play(session, turn, actions, left)
+    async def play(self, name, actions, left):
+        self.turns[name] += 1
+        if self.turns[name] == 3 and len(self.lost) < 3:
+            self.lost.add(name)
+            await self.service.close(name)
+        return await self.service.play(name, actions, left)
 
-    async def close(self, session):
-        return await self.service.close(session)
+    async def close(self, name):
+        await self.service.close(name)
 
 
 def test_a_session_whose_service_was_lost_plays_on_as_if_nothing_had_been():
     configuration = config()
     episodes = run(lambda service: by_service(Forgetful(service), configuration), configuration)
     assert_same(episodes, by_manager(configuration))
-
-
-class Restarted:
-    """A service whose process is started again before a trajectory's given turn, empty and counting anew."""
-
-    def __init__(self, configuration, turn):
-        self.service, self.configuration, self.turn, self.ended = EnvService(configuration), configuration, turn, []
-
-    async def open(self, *order, **again):
-        return await self.service.open(*order, **again)
-
-    async def play(self, session, turn, *asked):
-        if turn == self.turn and not self.ended:
-            self.ended.append(self.service)
-            self.service = EnvService(self.configuration)
-        return await self.service.play(session, turn, *asked)
-
-    async def close(self, session):
-        return await self.service.close(session)
-
-    async def shut_down(self):
-        for service in [self.service, *self.ended]:
-            await service.shut_down()
-
-
-def test_environments_of_a_service_that_was_started_again_are_never_taken_for_those_it_had_before():
-    configuration = config(use_multiprocessing=False)
-
-    async def work():
-        service = Restarted(configuration, turn=1)
-        first, second, third = (Session(service, "Walk", seed) for seed in (1, 2, 3))
-        try:
-            shown = [(await session.open()).observation for session in (first, second, third)]
-            await third.play(["a"], 9)
-            await third.play(["a"], 8)  # it is the first in the service that was started again
-            await second.play(["b"], 9)
-            results = [await first.play(["a"], 9), await second.play(["a"], 8)]
-            await first.close()
-            return shown, results, (await service.service.stats()).sessions
-        finally:
-            await service.shut_down()
-
-    async def undisturbed(service):
-        first, second = Session(service, "Walk", 1), Session(service, "Walk", 2)
-        await asyncio.gather(first.open(), second.open())
-        await second.play(["b"], 9)
-        return [await first.play(["a"], 9), await second.play(["a"], 8)]
-
-    shown, results, left = asyncio.run(work())
-    assert len(set(shown)) == 3
-    expected = run(undisturbed, configuration)
-    assert [(one.observation, one.info) for one in results] == [(one.observation, one.info) for one in expected]
-    assert left == 2
-
-
-def test_a_session_of_an_earlier_service_closes_nothing_in_a_later_one():
-    async def work(service):
-        earlier = EnvService(config(use_multiprocessing=False))
-        old, new = await earlier.open("Walk", 1), await service.open("Walk", 2)
-        await earlier.shut_down()
-        assert old.session.number == new.session.number
-        await service.close(old.session)
-        with pytest.raises(SessionLostError):
-            await service.play(old.session, 0, ["a"], 5)
-        return await service.play(new.session, 0, ["a"], 5)
-
-    assert run(work, config(use_multiprocessing=False)).info["place"]
 
 
 def test_a_session_that_comes_back_otherwise_says_so():

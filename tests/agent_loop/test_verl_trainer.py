@@ -1,6 +1,5 @@
 """Under verl itself, with Ray: its agent loop manager and workers, and its stock trainer on a CPU. Slow: minutes."""
 
-import itertools
 import os
 import re
 import signal
@@ -8,6 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ragen.agent_loop import training
-from ragen.agent_loop.ray_service import actor_name, node_actor
+from ragen.agent_loop.ray_service import node_actor
 from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
 from support.leftovers import processes, until
@@ -25,6 +25,7 @@ from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # of what takes 3 minutes on a quiet machine
 
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("Bandit", 5), ("FrozenLake", 4), ("Bandit", 6)]
 
 
@@ -80,7 +81,7 @@ def assert_same(first, second):
     ]
 
 
-def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_nothing(cluster, tmp_path):
+def test_verls_manager_plays_trajectories_and_kills_of_the_service_change_nothing(cluster, tmp_path):
     config = composed(tmp_path, "actor_rollout_ref.rollout.agent.num_workers=2", "agent_loop.prompt_length=600")
     section = OmegaConf.to_container(config.ragen, resolve=True)
     undisturbed = generate(config)
@@ -91,24 +92,14 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     scores = [sum(turns) for turns in undisturbed.non_tensor_batch["turn_scores"]]
     assert torch.allclose(undisturbed.batch["rm_scores"].sum(1), torch.tensor(scores, dtype=torch.float32))
 
-    before = ray.get(node_actor(section).stats.remote())  # the one that the loops have found by name
-    assert (before.opened, before.sessions) == (6, 0)
-    assert actor_name(section, "n") != actor_name({**section, "x": 1}, "n")
-
-    stop, killed = threading.Event(), {"worker": 0, "main": 0}
+    stop = threading.Event()
+    killed = []
 
     def kill():
-        """Kill a lane every now and then, and once the service itself."""
-        for count in itertools.count():
-            if stop.wait(0.2):
-                return
-            with suppress(ray.exceptions.RayError, ProcessLookupError):  # it is being started again
-                stats = ray.get(node_actor(section).stats.remote())
-                kind = "main" if stats.turns > 6 and not killed["main"] else "worker"
-                pids = [lane.pid for lane in stats.lanes if lane.pid and lane.lane.startswith(kind)]
-                if pids and stats.sessions:
-                    os.kill(pids[count % len(pids)], signal.SIGKILL)
-                    killed[kind] += 1
+        """Kill the service now and then."""
+        while len(killed) < 2 and not stop.wait(1.0):
+            ray.kill(node_actor(section))  # the one that the loops have found by name
+            killed.append(1)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -117,8 +108,7 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     finally:
         stop.set()
         killer.join()
-    assert killed["main"] == 1
-    assert killed["worker"] >= 3
+    assert killed
     assert_same(disturbed, undisturbed)
 
 
@@ -141,17 +131,6 @@ def trained(tmp_path, command, disturb=lambda: None):
     assert running.returncode == 0, log[-5000:]
     assert values(log, "training/global_step") == [1, 2]
     assert any(norm > 0 for norm in values(log, "actor/grad_norm"))
-    for tag in ("SimpleSokoban", "Bandit"):
-        for name, least, most in (
-            ("episodes", 8, 8),
-            ("success", 0, 1),
-            ("solved_in_group", 0, 1),
-            ("env_error", 0, 0),
-        ):
-            logged = values(log, f"envs/{tag}/{name}")
-            assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
-        waits, works = (values(log, f"envs/{tag}/{name}") for name in ("seconds", "busy_seconds"))
-        assert all(0 < work < wait for work, wait in zip(works, waits, strict=True))
     return log
 
 
@@ -180,7 +159,7 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     assert max(values(log, "training/rollout_probs_diff_max")) < 0.05
     assert max(values(log, "critic/score/max")) > min(values(log, "critic/score/min"))
     for tag in ("SimpleSokoban", "Bandit"):
-        assert len(values(log, f"val-core/{tag}/acc/mean@1")) == 1
+        assert len(values(log, f"val-aux/{tag}/success/mean@1")) == 1
         assert len(values(log, f"val-aux/{tag}/num_actions/mean@1")) == 1
 
 
@@ -218,7 +197,7 @@ def test_two_trainings_give_the_same_rewards_and_weights_though_workers_of_one_a
         logs.append(trained(folder, stock_command(folder, *same), disturb))
         saved.append(weights(folder))
     assert len(killer.killed) == 12
-    for metric in ("critic/score/mean", "critic/score/max", "envs/Bandit/success", "actor/grad_norm", "actor/pg_loss"):
+    for metric in ("critic/score/mean", "critic/score/max", "actor/grad_norm", "actor/pg_loss"):
         calm, disturbed = (values(log, metric) for log in logs)
         assert calm == disturbed and len(calm) == 2, metric
     calm, disturbed = saved
@@ -226,14 +205,28 @@ def test_two_trainings_give_the_same_rewards_and_weights_though_workers_of_one_a
     assert [name for name in calm if not torch.equal(calm[name], disturbed[name])] == []
 
 
-def test_a_training_measures_collapse_with_verls_own_actor(tmp_path):
-    overrides = [*TRAINING, *OWN_RAY, "++collapse_detection.first_turn_enabled=true", "agent_proxy.enable_think=true"]
-    command = stock_command(tmp_path, *overrides)
-    save_tiny_model(tmp_path / "model", thinks=True)
-    log = trained(tmp_path, command)
-    assert values(log, "collapse/first_turn_num_total") == [16]
-    assert values(log, "collapse/first_turn_num_valid")[0] > 1
-    (found,), (most,) = (
-        values(log, f"collapse_first_turn_sample/{name}") for name in ("mi_estimate", "mi_upper_bound")
-    )
-    assert found <= most
+def failing(folder, share):
+    """Overrides for a training of which this share of the groups has environments that fail."""
+    evil = "{env_type: 'support.faulty_envs:Faulty', env_config: {fault: raises, place: turn 0}, "
+    evil += "max_actions_per_traj: 9, env_instruction: go, max_tokens: 20}"
+    part = f"n_groups=[{4 - share},{share}]"
+    tags = [
+        f"es_manager.{mode}.env_configs.{said}" for mode in ("train", "val") for said in ("tags=[Bandit,Evil]", part)
+    ]
+    return [*TRAINING, *OWN_RAY, f"+custom_envs.Evil={evil}", *tags]
+
+
+def test_groups_that_failed_are_not_learned_from_and_are_counted(tmp_path):
+    log = trained(tmp_path, stock_command(tmp_path, *failing(tmp_path, 1)))
+    assert values(log, "envs/Evil/env_error") == [1, 1] and not values(log, "envs/Bandit/env_error")
+    assert not values(log, "val-aux/Evil/success/mean@1") and len(values(log, "val-aux/Bandit/success/mean@1")) == 1
+
+
+def test_a_training_most_of_which_failed_ends_with_a_sentence_and_exit_code_1(tmp_path):
+    model = save_tiny_model(tmp_path / "model")
+    given = [f"output_dir={tmp_path}", f"model_path={model}", *GROUPS, *failing(tmp_path, 3)]
+    command = [sys.executable, str(ROOT / "train.py"), "--config-name", "_2_sokoban", *given]
+    environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 1
+    assert "12 of 16 trajectories failed" in done.stderr or "3 of 4 trajectories failed" in done.stderr

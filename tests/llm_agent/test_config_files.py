@@ -153,7 +153,7 @@ MISSPELT = [
     ("actor: {openai: {timout: 3, request: {a: 1}}}", "actor.openai.timout", "actor.openai.timeout"),
     ("actor: {vlm: {seed: 1}}", "actor.vlm", "actor.vllm"),
     ("limit: {minuts: 1}", "limit.minuts", "limit.minutes"),
-    ("agent_loop: {max_session: '???'}", "agent_loop.max_session", "agent_loop.max_sessions"),
+    ("agent_loop: {queue_timeouts: '???'}", "agent_loop.queue_timeouts", "agent_loop.queue_timeout"),
     ("warm_up: {stps: 1}", "warm_up.stps", "warm_up.steps"),
     (
         "actor_rollout_ref: {rollout: {max_modellen: 9000}}",

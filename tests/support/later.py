@@ -37,9 +37,6 @@ cage2_trainer: Any = Later("ragen.cage2.trainer")
 cage2_training: Any = Later("ragen.cage2.trainer")
 collecting: Any = Later("ragen.env.trajectory_collector")
 openai: Any = Later("ragen.llm_agent.backends.openai")
-manager: Any = Later("ragen.agent_loop.manager")
-group_sampler: Any = Later("ragen.agent_loop.group_sampler")
-v1_trainer: Any = Later("ragen.agent_loop.v1_trainer")
 transfer_queue: Any = Later("transfer_queue")
 training: Any = Later(
     *("ragen.training.curves", "ragen.training.player", "ragen.training.tiny_model", "ragen.training.log_probs"),

@@ -32,6 +32,7 @@ class RemoteService:
         """
         self.limits = read(ServiceSettings, config)
         self._config = config
+        self._actor: Any = None  # kept, since an actor ends when its creator holds no handle of it
 
     async def open(self, name: str, tag: str, seed: int, mode: str = "train") -> Opened:
         """See :meth:`ragen.agent_loop.service.EnvService.open`."""
@@ -48,14 +49,18 @@ class RemoteService:
         await self._ask("close", name)
 
     async def shut_down(self) -> None:
-        """Nothing: the actor ends with the process that created it."""
+        """Give up the service; it ends if this process created it."""
+        self._actor = None
 
     async def _ask(self, verb: str, *arguments: Any) -> Any:
         from ray.exceptions import RayActorError, RayTaskError
 
+        actor = self._actor = self._actor or node_actor(self._config)
         try:
-            return await getattr(node_actor(self._config), verb).remote(*arguments)
+            return await getattr(actor, verb).remote(*arguments)
         except RayActorError as error:
+            if self._actor is actor:  # else another session has noticed it before
+                self._actor = None
             raise SessionLostError(f"the environment service is lost: {one_line(error)}") from error
         except RayTaskError as error:
             if isinstance(error.cause, RagenError):

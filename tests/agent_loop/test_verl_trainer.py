@@ -207,7 +207,7 @@ def test_two_trainings_give_the_same_rewards_and_weights_though_workers_of_one_a
 
 def failing(folder, share):
     """Overrides for a training of which this share of the groups has environments that fail."""
-    evil = "{env_type: 'support.faulty_envs:Faulty', env_config: {fault: raises, place: turn 0}, "
+    evil = "{env_type: 'support.faulty_envs:Faulty', env_config: {fault: raises, place: reset}, "
     evil += "max_actions_per_traj: 9, env_instruction: go, max_tokens: 20}"
     part = f"n_groups=[{4 - share},{share}]"
     tags = [

@@ -74,7 +74,6 @@ CURES = {
     "accept more sessions (`max_concurrent_envs`). `ragen check URL` plays it and reports other problems.",
     "BackendError": "Check the server or the worker group: the first reply's error is in the message. With "
     "`resume=true` and the same `output_dir`, no reply is requested twice.",
-    "ServerLostError": "Start the server again, and run the printed command: it requests no reply twice.",
     "LimitReachedError": "Run the printed command: it resumes with as much again, and requests no reply twice.",
     "LimitUnmeasuredError": "Have the server send `usage`, or run the printed command, which resumes without the "
     "limit; `limit.minutes` needs no counts.",

@@ -315,10 +315,6 @@ class BackendError(RagenError, RuntimeError):
     """A backend did not return a reply for each prompt, or no prompt of a rollout got a reply."""
 
 
-class ServerLostError(BackendError):
-    """A server evidently no longer answers; its replies are kept, and the rollout can be resumed."""
-
-
 class LimitReachedError(RagenError):
     """A rollout has reached a ``limit``; its replies are kept, and it can be resumed with a higher limit."""
 

@@ -130,14 +130,13 @@ class Activity:
         kept: Number of them that an earlier run had received.
         usage: The total usage of this run's replies; see :class:`Reply`.
         failure: Why the latest attempt failed, if no reply was received since; otherwise empty.
-        outage: Why the server evidently no longer answers; empty as long as it may.
     """
 
     def __init__(self) -> None:
         """Begin with zero counts."""
         self._lock = Lock()
         self.under_way = self.replies = self.kept = 0
-        self.failure = self.outage = ""
+        self.failure = ""
         self.usage: Counter[str] = Counter()
 
     @contextmanager

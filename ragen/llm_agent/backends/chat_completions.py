@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeGuard
@@ -25,8 +25,6 @@ _ROUNDING = 1e-3  # tolerance for log-probabilities above 0
 _LONGEST_REASON = 40  # characters of a finish_reason
 _BEGIN = 4096  # bytes of an unreadable answer
 _RETRIED_STATUS = frozenset({408, 409, 425, 429})
-LOST_AFTER = 24
-"""Minimum number of consecutive failed connections after which a server is given up."""
 _SERVER_FAULTS = frozenset({"error", "abort"})
 """Values of ``finish_reason`` with which the server, not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
 
@@ -187,72 +185,13 @@ class Failure:
         reason: The reason, for messages.
         passing: Whether another try may succeed.
         wait: Seconds until the server wants another try; None if it did not say.
-        is_refusal: Whether the server refused it because of too many requests.
         has_arrived: Whether the server received the request; None if unknown, since no answer came.
-        is_cut: Whether there was no connection, or it was cut.
     """
 
     reason: str
     passing: bool
     wait: float | None = None
-    is_refusal: bool = False
     has_arrived: bool | None = True
-    is_cut: bool = False
-
-
-@dataclass
-class Attempts:
-    """One request's tries so far.
-
-    Attributes:
-        count: Their number.
-        failure: Why the last one failed.
-    """
-
-    count: int = 0
-    failure: Failure = field(default_factory=lambda: Failure("not tried", passing=True))
-
-    @property
-    def usage(self) -> dict[str, float]:
-        """Their counts."""
-        return {"requests": self.count, "retries": self.count - 1}
-
-
-@dataclass(frozen=True)
-class Outage:
-    """Consecutive attempts of all requests whose connections failed.
-
-    Attributes:
-        attempts: Their number.
-        given_up: Number of requests that were given up.
-        since: When the first failed, in seconds of a monotonic clock.
-    """
-
-    attempts: int = 0
-    given_up: int = 0
-    since: float = 0.0
-
-    def after(self, failure: Failure, is_last: bool, now: float) -> Outage:
-        """The outage after another failure; anything but a failed connection ends it.
-
-        Args:
-            failure: The failure.
-            is_last: Whether its request is given up.
-            now: The time in seconds.
-        """
-        if not failure.is_cut:
-            return Outage()
-        return Outage(self.attempts + 1, self.given_up + is_last, self.since if self.attempts else now)
-
-    def is_final(self, limit: int) -> bool:
-        """Whether the server evidently no longer answers.
-
-        One cut may hit all concurrent requests, so as many again must have failed.
-
-        Args:
-            limit: Maximum number of concurrent requests.
-        """
-        return self.given_up > 0 and self.attempts >= max(LOST_AFTER, 2 * limit)
 
 
 def diagnose(error: Exception) -> Failure:
@@ -268,7 +207,7 @@ def diagnose(error: Exception) -> Failure:
         return Failure("the server did not answer in time", passing=True, has_arrived=has_arrived)
     if isinstance(error, APIConnectionError):
         reason = f"the connection failed: {cause_of(error)}"
-        return Failure(reason, passing=True, has_arrived=has_arrived, is_cut=True)
+        return Failure(reason, passing=True, has_arrived=has_arrived)
     if isinstance(error, APIStatusError):
         status, code = error.status_code, error.code
         if target := redirect_of(error):
@@ -276,7 +215,7 @@ def diagnose(error: Exception) -> Failure:
                 f"HTTP {status}: the server redirects to {target}; redirects are not followed", passing=False
             )
         passing = (status in _RETRIED_STATUS or status >= 500) and code != "insufficient_quota"
-        return Failure(f"HTTP {status}: {_said(error)}", passing, _retry_after(error), status == 429 and passing)
+        return Failure(f"HTTP {status}: {_said(error)}", passing, _retry_after(error))
     if isinstance(error, UNREADABLE):
         return Failure(f"the server's answer cannot be read: {one_line(error)}", passing=True)
     return Failure(f"{type(error).__name__}: {one_line(error)}", passing=False)
@@ -309,14 +248,6 @@ def _retry_after(error: APIStatusError) -> float | None:
 def cause_of(error: BaseException) -> str:
     """The root cause of a connection's failure."""
     return "it took too long" if isinstance(error, TimeoutError | APITimeoutError) else one_line(_bottom(error))
-
-
-def causes_of(error: BaseException) -> list[BaseException]:
-    """An error, its cause, the cause of that, and so on."""
-    causes = [error]
-    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
-        causes.append(cause)
-    return causes
 
 
 def _bottom(error: BaseException) -> BaseException:

@@ -2,10 +2,10 @@
 
 ::
 
-    submit(request) --> a task --> in the journal? --> [slots] --> server
-                                        |                 ^           |
-                              the reply that is kept      +-- wait, try again <-- 429, 5xx, time-out, cut connection,
-                                                                                  unreadable answer
+    submit(request) --> a task --> in the journal? --> [semaphore] --> server
+                                        |                   ^             |
+                              the reply that is kept        +-- wait, try again <-- 429, 5xx, time-out, cut connection,
+                                                                                    unreadable answer
 
 Requests are independent: one that still fails after its retries gets a reply with ``error``, which ends its trajectory
 and no other. With a journal, requests and replies are recorded immediately, and an answered request is never sent
@@ -19,29 +19,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
-import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
-from urllib.parse import urlsplit
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, AuthenticationError
 
-from ragen.commands import clock
-from ragen.errors import ConfigError, StorageError, nearest, suggestion
-from ragen.llm_agent.backends.admission import Slots
+from ragen.errors import ConfigError, StorageError
 from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
 from ragen.llm_agent.backends.chat_completions import (
     UNREADABLE,
-    Attempts,
-    Outage,
+    Failure,
     api_messages,
     cause_of,
-    causes_of,
     diagnose,
     model_list,
     read_completion,
@@ -50,7 +42,7 @@ from ragen.llm_agent.backends.chat_completions import (
 from ragen.llm_agent.backends.event_loop import LoopThread
 from ragen.llm_agent.backends.http_client import new_http_client
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
-from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access, ApiSettings, read_settings
+from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.output import printable
@@ -110,12 +102,11 @@ class OpenAIBackend(StreamingBackend):
         self._access = access or Access()
         self._pause = pause
         self._jitter = random.Random(seed)
-        self._slots = Slots(settings.max_concurrency)
+        self._slots = asyncio.Semaphore(settings.max_concurrency)
         self._threads = LoopThread("ragen-openai")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sending: set[asyncio.Task[Any]] = set()
         self._is_settling = False
-        self._outage = Outage()
         self._client: AsyncOpenAI | None = None
 
     def __repr__(self) -> str:
@@ -172,10 +163,9 @@ class OpenAIBackend(StreamingBackend):
                 f"{self.shown(one_line(error))}"
             ) from None
         except (APIConnectionError, TimeoutError) as error:
-            cure = suggestion(self._if_unreachable(error)) or " Start it, or correct the address."
             raise ConfigError(
                 f"configuration key 'actor.base_url' is {url!r}, but no server answers there: "
-                f"{self.shown(cause_of(error)).rstrip('.')}.{cure}"
+                f"{self.shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
             ) from None
         except APIStatusError as error:
             if target := redirect_of(error):
@@ -184,49 +174,9 @@ class OpenAIBackend(StreamingBackend):
                     f"{self.shown(target)}; redirects are not followed, since requests carry a key. Set "
                     f"'actor.base_url' to the address that is meant."
                 ) from None
-            if error.status_code == 404 and (other := await self._meant(self._if_not_found())):
-                raise ConfigError(
-                    f"configuration key 'actor.base_url' is {url!r}, which is not the address of that server's API."
-                    f"{suggestion([other])}"
-                ) from None
             return []  # the server is up, but does not list its models, or not to this user
         except UNREADABLE:
             return []
-
-    def _if_not_found(self) -> list[str]:
-        """Addresses that may be meant if the server does not know the path: without an endpoint, or with ``/v1``."""
-        url = self.settings.base_url.rstrip("/")
-        other = url.removesuffix("/chat/completions").removesuffix("/completions")
-        if other != url:
-            return [other]
-        return [re.sub(r"/v\d+$", "", url) + "/v1", f"{url}/v1"]
-
-    def _if_unreachable(self, error: BaseException) -> list[str]:
-        """Addresses that may be meant if there is no connection: another host, or no encryption.
-
-        They are not tried, since requests carry a key.
-        """
-        parts = urlsplit(self.settings.base_url)
-        causes = causes_of(error)
-        if any(isinstance(each, socket.gaierror) for each in causes):
-            hosts = nearest(parts.hostname or "", ("localhost", urlsplit(OPENAI_URL).hostname or ""), 0.7)
-            return [parts._replace(netloc=parts.netloc.replace(parts.hostname or "", host)).geturl() for host in hosts]
-        if parts.scheme == "https" and any(isinstance(each, ssl.SSLError) for each in causes):
-            return [parts._replace(scheme="http").geturl()]
-        return []
-
-    async def _meant(self, addresses: Sequence[str]) -> str:
-        """The first of some addresses at which models are listed, or access to them is refused; else empty."""
-        for address in addresses:
-            try:
-                async with asyncio.timeout(CHECK_S), self.new_client().with_options(base_url=address) as client:
-                    if model_list((await client.models.with_raw_response.list()).content):
-                        return address
-            except AuthenticationError:
-                return address
-            except (TimeoutError, *UNREADABLE):
-                continue
-        return ""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""
@@ -304,7 +254,7 @@ class OpenAIBackend(StreamingBackend):
         if self.journal is not None and (kept := self.journal.find(call.key)) is not None:
             self.activity.answered(kept.usage, is_kept=True)
             return kept
-        async with self._slots.one():
+        async with self._slots:
             reply = await self._tried(call)
         self.activity.answered(reply.usage, is_reply=reply.error is None)
         return reply
@@ -326,51 +276,41 @@ class OpenAIBackend(StreamingBackend):
 
     async def _tried(self, call: Call) -> Reply:
         """The reply to a request, after as many attempts as needed and allowed."""
-        attempts = Attempts()
-        while attempts.failure.passing and attempts.count <= self.settings.max_retries:
-            if attempts.count and not self._is_settling:
-                await self._pause(self._wait(attempts))
-            if self._is_settling:
-                raise asyncio.CancelledError
-            attempts.count += 1
+        count = 0
+        while not self._is_settling:
+            count += 1
+            used = {"requests": count, "retries": count - 1}
             number = self.journal.sent(call.key, call.request) if self.journal is not None else 0
             try:
-                return await self._ask(call, attempts, number)
+                reply = await self._ask(call, number)
+                return replace(reply, usage=used | dict(reply.usage))
             except StorageError:
                 raise
             except Exception as error:  # of any kind: it fails this request and no other
-                attempts.failure = diagnose(error)
-            self._note_failure(call, attempts, number)
-        tries = "" if attempts.count == 1 else f" ({attempts.count} tries)"
-        reason = self.shown(attempts.failure.reason)
-        return Reply("", error=f"{reason}{tries}", usage=attempts.usage | {"failed_requests": 1})
+                failure = diagnose(error)
+            is_last = not failure.passing or count > self.settings.max_retries
+            reason = self._note_failure(call, failure, number, is_last)
+            if is_last:
+                tries = "" if count == 1 else f" ({count} tries)"
+                return Reply("", error=f"{reason}{tries}", usage=used | {"failed_requests": 1})
+            if not self._is_settling:
+                await self._pause(self._wait(count, failure))
+        raise asyncio.CancelledError
 
-    def _note_failure(self, call: Call, attempts: Attempts, number: int) -> None:
-        failure = attempts.failure
-        reason = self.shown(failure.reason)
-        self.activity.failure = reason
-        if failure.is_refusal:
-            self._slots.pace.refused()
-        is_last = not failure.passing or attempts.count > self.settings.max_retries
-        self._outage = self._outage.after(failure, is_last, now := time.monotonic())
-        self.activity.outage = ""
-        if self._outage.is_final(self._slots.limit):
-            self.activity.outage = (
-                f"the server has not answered for {clock(now - self._outage.since)} ({reason}; "
-                f"{self._outage.attempts:,} attempts in a row)"
-            )
+    def _note_failure(self, call: Call, failure: Failure, number: int, is_last: bool) -> str:
+        """Record a failed attempt; returns the reason as it may be shown."""
+        reason = self.activity.failure = self.shown(failure.reason)
         if self.journal is not None:
             self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_arrived)
+        return reason
 
-    async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:
+    async def _ask(self, call: Call, number: int) -> Reply:
         start = time.perf_counter()
         reply = read_completion(await self._sent(call))
         reply = replace(reply, usage=dict(reply.usage) | self.cost(reply.usage))
         if self.journal is not None:
             self.journal.answered(call.key, call.request, number, reply, time.perf_counter() - start)
-        self._slots.answered()
-        self._outage, self.activity.outage = Outage(), ""
-        return replace(reply, usage=attempts.usage | dict(reply.usage))
+        return reply
 
     async def _sent(self, call: Call) -> bytes:
         """The body of the server's answer."""
@@ -387,10 +327,10 @@ class OpenAIBackend(StreamingBackend):
         finally:
             self._sending.discard(task)
 
-    def _wait(self, attempts: Attempts) -> float:
+    def _wait(self, count: int, failure: Failure) -> float:
         """Seconds until the next try: doubled each time, half of it random, or the server's ``Retry-After``."""
-        doubled = self.settings.backoff * 2 ** (attempts.count - 1)
-        wait = max(attempts.failure.wait or 0.0, doubled * self._jitter.uniform(0.5, 1.0))
+        doubled = self.settings.backoff * 2 ** (count - 1)
+        wait = max(failure.wait or 0.0, doubled * self._jitter.uniform(0.5, 1.0))
         return min(wait, LONGEST_WAIT_S)
 
     def shown(self, reason: str) -> str:

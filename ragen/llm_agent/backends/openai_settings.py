@@ -6,7 +6,7 @@ key                            default             meaning
 ``actor.model``                the server's only   the model to ask; ``ragen eval`` requires it
 ``actor.base_url``             OpenAI's            the server, such as ``http://localhost:8000/v1``
 ``actor.openai.api_key_env``   ``OPENAI_API_KEY``  the environment variable that holds the key
-``actor.openai.max_concurrency``  found            concurrent requests; null finds the best number
+``actor.openai.max_concurrency``  64               maximum number of concurrent requests
 ``actor.openai.timeout``       120                 seconds for one try of a request
 ``actor.openai.max_retries``   5                   retries after 429, 5xx, time-outs and unreadable answers
 ``actor.openai.backoff``       1                   seconds before the first retry; doubled for each further one
@@ -99,7 +99,7 @@ class ApiSettings:
         model: The model's name on the server; None for its only one.
         base_url: The server's address, with its ``/v1``.
         api_key_env: The environment variable that holds the key.
-        max_concurrency: Maximum number of concurrent requests; None finds the best number.
+        max_concurrency: Maximum number of concurrent requests.
         timeout: Seconds for one try of a request.
         max_retries: Number of retries of a request whose failure may be temporary.
         backoff: Seconds before the first retry.
@@ -113,7 +113,7 @@ class ApiSettings:
     model: str | None = key(None, "actor.model")
     base_url: str = OPENAI_URL
     api_key_env: str | None = key("OPENAI_API_KEY")
-    max_concurrency: int | None = key(None, low=1)
+    max_concurrency: int = key(64, low=1)
     timeout: float = key(120.0, low=0.001)
     max_retries: int = key(5, low=0)
     backoff: float = key(1.0, low=0)

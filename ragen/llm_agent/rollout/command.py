@@ -24,7 +24,6 @@ from ragen.errors import (
     ConfigError,
     LimitReachedError,
     LimitUnmeasuredError,
-    ServerLostError,
     StorageError,
     shown_path,
 )
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
 PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
 SAYS_LITTLE = 3
-"""Exit code for missing replies, for a server that no longer answers, or if environments failed in more than
+"""Exit code for missing replies, or if environments failed in more than
 ``MOST_ENV_ERRORS`` of the episodes."""
 MOST_ENV_ERRORS = 0.05
 LIMIT_REACHED = 4
@@ -79,7 +78,6 @@ LIMIT_REACHED = 4
 _CODES = {
     LimitUnmeasuredError: FAILED,
     LimitReachedError: LIMIT_REACHED,
-    ServerLostError: SAYS_LITTLE,
     StorageError: FAILED,
 }
 """Exit codes of what ends a rollout early, special cases first; a signal has its own."""
@@ -123,8 +121,8 @@ def run(config: Any) -> int:
     """Play one rollout of ``config.mode``, print the results, and write ``rollouts.jsonl`` to ``output_dir``.
 
     Returns:
-        The exit code: 0; 1 if the folder cannot be written to or a limit cannot be kept, 3 if replies are missing,
-        the server no longer answered, or too many environments failed for a meaningful result, 4 if a limit ended
+        The exit code: 0; 1 if the folder cannot be written to or a limit cannot be kept, 3 if replies are missing
+        or too many environments failed for a meaningful result, 4 if a limit ended
         the run, 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
@@ -161,7 +159,7 @@ def run(config: Any) -> int:
             with file, sigterm_as_ctrl_c() as stop:
                 try:
                     played_in = _begin_and_play(proxy, mode, file, limits)
-                except (KeyboardInterrupt, LimitReachedError, ServerLostError, StorageError) as why:
+                except (KeyboardInterrupt, LimitReachedError, StorageError) as why:
                     _report_kept(proxy, file, why, stop)
                     return next((code for error, code in _CODES.items() if isinstance(why, error)), stop.code)
                 except Exception:  # a prompt that is too long, a policy that fails; what is finished may show why
@@ -192,7 +190,7 @@ main = main_of(parser, PROG, run, composed)
 """Runs the command.
 
 Returns the exit code: 0, 1 if the rollout failed, 2 for an invalid configuration, 3 if a trajectory ended without a
-reply, the server no longer answered, or environments failed in more than 5 % of the episodes, 4 if a limit ended it,
+reply, or environments failed in more than 5 % of the episodes, 4 if a limit ended it,
 130 after Ctrl-C, 143 after SIGTERM.
 """
 
@@ -253,7 +251,7 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
 def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
     """Print why the run ends, what is saved, and how to resume."""
     reason, further = "terminated" if stop.is_terminated else "interrupted", ""
-    if isinstance(why, LimitReachedError | ServerLostError | StorageError):
+    if isinstance(why, LimitReachedError | StorageError):
         reason = printable(str(why)).removesuffix(".")
     raised: dict[str, str] = {}
     if isinstance(why, LimitUnmeasuredError):
@@ -366,8 +364,6 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     def on_turn(_: int, active: int) -> None:
         if active:  # else all are finished
             check()
-            if outage := proxy.actor.activity.outage:
-                raise ServerLostError(f"{outage}: stopped")
 
     with progress.shown():
         # no training batch, since it would not be used

@@ -35,7 +35,7 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from ragen.errors import InputError, LimitReachedError, ServerLostError
+from ragen.errors import InputError, LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.rollout.actor import BackendActor, WorkerModes, exchange_of, failures_of, requests_of
@@ -175,9 +175,8 @@ class Turns:
     def play(self) -> None:
         """Play the turns to the end.
 
-        If ``on_turn`` raises :class:`~ragen.errors.LimitReachedError` or :class:`~ragen.errors.ServerLostError`, no
-        more requests are sent, those under way are completed and played, and the error is raised again if that leaves
-        an episode unfinished.
+        If ``on_turn`` raises :class:`~ragen.errors.LimitReachedError`, no more requests are sent, those under way are
+        completed and played, and the error is raised again if that leaves an episode unfinished.
         """
         try:
             turns = self._play()
@@ -195,7 +194,7 @@ class Turns:
         while self._ready or self._asked or self._stepping:
             try:
                 self._rollout.report_turn(min(self._at), self._active)
-            except (LimitReachedError, ServerLostError):
+            except LimitReachedError:
                 self._land()
                 if not self._active:  # what was under way was all that was left
                     break

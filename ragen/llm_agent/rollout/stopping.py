@@ -1,4 +1,4 @@
-"""How a run ends before its end: by Ctrl-C, by SIGTERM, by a limit, or by a lost server; and what it says then.
+"""How a run ends before its end: by Ctrl-C, by SIGTERM, or by a limit; and what it says then.
 
 SIGTERM, which batch systems send before they kill, is taken as Ctrl-C: nothing is lost, and the exit code is its own.
 ``limit.cost`` (dollars) and ``limit.tokens`` (of prompts and replies) are those of all runs of an output folder;

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-import re
-import socket
 import threading
 from concurrent.futures import CancelledError
 
@@ -13,7 +11,6 @@ from PIL import Image
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply, Request, Sampling, create_backend
-from ragen.llm_agent.backends.chat_completions import Failure, Outage
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, is_local
 from ragen.llm_agent.rollout.actor import in_vocabulary
 from ragen.output import shown_address
@@ -560,63 +557,3 @@ def test_nothing_is_sent_from_the_moment_that_a_run_stops():
         finally:
             backend.close()
     assert len(server.bodies) == 1
-
-
-@pytest.mark.parametrize(
-    ("host", "meant"),
-    [("locahost", "Did you mean 'http://localhost:1/v1'"), ("somewhere", "Start it, or correct the address")],
-)
-def test_a_host_that_is_not_known_is_refused_with_the_one_that_was_meant(host, meant, monkeypatch):
-    def unknown(*_, **__):
-        raise socket.gaierror("Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(ConfigError, match=f"no server answers there: Name or service not known.*{re.escape(meant)}"):
-        create_backend(config(f"http://{host}:1/v1", model="tiny"))
-
-
-def test_an_encrypted_address_of_a_server_that_is_not_is_refused_with_the_other():
-    with chat_server() as server:
-        address = server.url.replace("http:", "https:")
-        with pytest.raises(ConfigError, match=rf"no server answers there: .*SSL.*Did you mean '{server.url}'\?"):
-            create_backend(config(address, model="tiny"))
-
-
-# A server that is gone
-
-CUT, GIVEN_UP = (Failure("refused", True, is_cut=True), False), (Failure("refused", True, is_cut=True), True)
-BUSY = (Failure("HTTP 429: busy", True, is_refusal=True), False)
-LATE = (Failure("the server did not answer in time", True), True)
-OUTAGES = {
-    "nothing failed": ([], 4, False),
-    "too few attempts": ([CUT] * 22 + [GIVEN_UP], 4, False),
-    "enough attempts": ([CUT] * 23 + [GIVEN_UP], 4, True),
-    "no request is given up": ([CUT] * 100, 4, False),
-    "a server that is busy": ([CUT] * 22 + [GIVEN_UP, BUSY, GIVEN_UP], 4, False),
-    "a server that is slow": ([LATE] * 100, 4, False),
-    "gone after it was slow": ([LATE] * 9 + [GIVEN_UP] * 24, 4, True),
-    "one cut of all concurrent requests": ([GIVEN_UP] * 128, 128, False),
-    "as many again failed": ([GIVEN_UP] * 256, 128, True),
-}
-
-
-@pytest.mark.parametrize("case", OUTAGES)
-def test_a_server_is_gone_when_enough_connections_in_a_row_have_failed_and_a_request_was_given_up(case):
-    failures, limit, is_final = OUTAGES[case]
-    outage = Outage()
-    for now, (failure, is_last) in enumerate(failures):
-        outage = outage.after(failure, is_last, now)
-    assert outage.is_final(limit) is is_final
-
-
-def test_a_request_that_is_answered_ends_an_outage():
-    with chat_server(lambda prompt, tries: cut if len(server.bodies) % 25 else say("ok")) as server:
-        settings = ApiSettings("tiny", server.url, max_retries=0, max_concurrency=1)
-        backend = openai.OpenAIBackend(settings, pause=Pauses())
-        told = []
-        for _ in range(26):
-            backend.generate([request("p")], Sampling())
-            told.append(backend.activity.outage)
-        backend.close()
-    assert [number for number, outage in enumerate(told) if outage] == [23]
-    assert re.fullmatch(r"the server has not answered for 0:0\d:\d\d \(.+; 24 attempts in a row\)", told[23])

@@ -17,6 +17,8 @@ from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.filtering.group_filter import PREFIX, read_filter
 from ragen.settings import read, setting
 
+_SWITCHES = ("grpo_advantage_length_weight", "use_parallel_envs", "agent_proxy.use_parallel_rollout")
+
 
 def check_environments(config: Mapping[str, Any]) -> None:
     """Check that agent loops can play the environments, before anything is started.
@@ -30,8 +32,6 @@ def check_environments(config: Mapping[str, Any]) -> None:
         service_kind,
         partial(read, ServiceSettings),
         _check_ragens_trainer,
-        _check_learnt,
-        _check_method,
         _check_modes,
     )
     for check in checks:
@@ -51,39 +51,18 @@ def noting(told: list[str]) -> Iterator[None]:
             told.append(str(error))
 
 
-def _check_learnt(config: Mapping[str, Any]) -> None:
-    settings, refused = ContextSettings.read(config), []
-    if settings.use_turn_scores:
-        refused.append(
-            "agent_proxy.use_turn_scores is True; verl's trainer puts a trajectory's whole score on its last token, so "
-            "it takes False alone (trainer.backend=tiny learns from turn scores)."
-        )
-    if not settings.enable_response_mask:
-        refused.append(
-            "configuration key 'enable_response_mask' is False; an agent loop knows the probabilities of what the "
-            "model said and of nothing else, so replies alone are learned. Expected True."
-        )
-    if refused:
-        raise ConfigError(" ".join(refused))
-
-
 def _check_ragens_trainer(config: Mapping[str, Any]) -> None:
+    settings = ContextSettings.read(config)
     asked = {
         f"{ROLLOUT}{PREFIX}*": not read_filter(config).keeps_all(),
         "collapse_detection.*_enabled": bool(CollapseSettings.read(config)),
-        "grpo_advantage_length_weight": setting(config, "grpo_advantage_length_weight", bool, False),
+        "agent_proxy.use_turn_scores": settings.use_turn_scores,
+        "enable_response_mask=false": not settings.enable_response_mask,
+        "agent_proxy.reward_normalization.method": settings.method != "identity",
+        **{key: setting(config, key, bool, False) for key in _SWITCHES},
     }
     if named := [name for name, is_asked in asked.items() if is_asked]:
-        raise ConfigError(f"{', '.join(named)}: switched on, {IN_RAGEN}; train in RAGEN, or switch it off.")
-
-
-def _check_method(config: Mapping[str, Any]) -> None:
-    method = ContextSettings.read(config).method
-    if method != "identity":
-        raise ConfigError(
-            f"agent_proxy.reward_normalization.method is {method!r}; verl's trainer compares the trajectories of a "
-            "group itself (algorithm.adv_estimator, algorithm.norm_adv_by_std_in_grpo), so it takes 'identity' alone."
-        )
+        raise ConfigError(f"{', '.join(named)}: set, {IN_RAGEN}; train in RAGEN, or do not set it.")
 
 
 def _check_modes(config: Mapping[str, Any]) -> None:

@@ -207,12 +207,6 @@ def check_trainer(trainer: DictConfig) -> None:
         raise ConfigError(
             f"actor_rollout_ref.rollout.name is {engine!r}, which is not installed: pip install {engine}."
         )
-    if need_critic(trainer) and trainer.critic.strategy in ("fsdp", "fsdp2") and not _has_flash_attention():
-        raise ConfigError(
-            f"algorithm.adv_estimator={trainer.algorithm.adv_estimator} trains a critic, which verl loads with "
-            "FlashAttention alone, and that is not installed: pip install flash-attn --no-build-isolation (or take "
-            "algorithm.adv_estimator=grpo, which needs no critic)."
-        )
     import torch
 
     if trainer.trainer.device == "cuda" and not torch.cuda.is_available():
@@ -220,10 +214,6 @@ def check_trainer(trainer: DictConfig) -> None:
             "verl's trainer needs a GPU, and this machine has none (for a cluster, set RAY_ADDRESS); "
             "trainer.backend=tiny trains on a CPU."
         )
-
-
-def _has_flash_attention() -> bool:
-    return any(importlib.util.find_spec(name) is not None for name in ("flash_attn", "flash_attn_interface", "kernels"))
 
 
 def prepare(trainer: DictConfig) -> Path:

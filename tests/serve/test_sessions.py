@@ -122,7 +122,7 @@ def test_a_killed_worker_changes_no_episode(serve, whole):
     client = serve(lanes=True)
     with client.websocket_connect("/ws") as socket:
         begun = episode(socket, MOVES[:2])
-        for stats in client.portal.call(client.sessions.service.stats).lanes:
+        for stats in client.sessions.service._envs.stats():
             if stats.pid and stats.pid != os.getpid():
                 os.kill(stats.pid, signal.SIGKILL)
         assert [*begun, *turns(socket, MOVES[2:])] == whole

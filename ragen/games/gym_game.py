@@ -29,6 +29,7 @@ NEVER, NOW, AT_END = range(
 )  # when the next episode begins: not in this turn, instead of it, or as it ends the last one
 
 DESCRIBE, CHECK, READ, IS_WRAPPED = "ragen:describe", "ragen:check", "ragen:read", "ragen:is_wrapped"
+HAS = "ragen:has"
 """Attributes that a vector environment reads."""
 NOT_TO_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
@@ -221,6 +222,12 @@ class GymGame(Game):
             return self.check(env, *change.arguments)
         if name == IS_WRAPPED:
             return _is_wrapped(env, change.arguments[0])
+        if name == HAS:
+            try:
+                _get(env, change.arguments[0])
+            except AttributeError:
+                return False
+            return True
         if name == READ:
             found = _get(env, change.arguments[0])
             return IsMethod() if callable(found) else found

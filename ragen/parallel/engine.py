@@ -32,6 +32,7 @@ from ragen.closing import Closing
 from ragen.errors import ForkError, StateError
 from ragen.parallel import fork
 from ragen.parallel.environments import EnvFailed, Environments, EnvRecord
+from ragen.parallel.episode import program
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
@@ -39,7 +40,6 @@ from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import Asked, Failures, OnFailure, say_nothing
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import holds_interrupts
-from ragen.parallel.lanes import worker
 from ragen.parallel.lanes.orders import Build, Call, Fork, Play, Reset
 from ragen.parallel.placement import Spread
 from ragen.parallel.placement import spread as spread_evenly
@@ -82,7 +82,7 @@ class EnvEngine(Closing):
         Raises:
             StateError: Called inside a worker process; or two environments have the same id.
         """
-        if worker.in_worker:
+        if program.in_worker:
             raise StateError(
                 "an EnvEngine or EnvStateManager was created inside a worker process: a module that defines an "
                 "environment creates one on import. Put that code under `if __name__ == '__main__':`."

@@ -24,7 +24,8 @@ import logging
 import multiprocessing
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 
-from ragen.games.gym_game import CHECK, DESCRIBE, GYM, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
+from ragen.games.gym_game import CHECK, DESCRIBE, GYM, HAS, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
 from ragen.games.gym_old import GYM_OLD
 from ragen.games.values import dumped
 from ragen.parallel import EnvEngine, EnvSpec, LaneStats
@@ -76,6 +77,16 @@ class EnvFn:
         return self._build()
 
 
+def as_it_is(build: Any) -> Any:
+    """A function of a generator with the current values of its closure, which change as the generator goes on."""
+    if not (cells := getattr(build, "__closure__", None)):
+        return build
+    closure = tuple(CellType(cell.cell_contents) for cell in cells)
+    made = FunctionType(build.__code__, build.__globals__, build.__name__, build.__defaults__, closure)
+    made.__kwdefaults__ = build.__kwdefaults__
+    return made
+
+
 class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     """Steps sub-environments in worker processes, many in each.
 
@@ -90,7 +101,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        env_fns: Iterable[Callable[[], Env[Any, Any]]],
         shared_memory: bool = True,
         copy: bool = True,
         context: str | None = None,
@@ -164,7 +175,8 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             on_env_failure=on_env_failure,
             max_restarts=max_restarts,
         )
-        self.env_fns, self.num_envs = env_fns, len(env_fns)
+        self.env_fns = env_fns = env_fns if isinstance(env_fns, Sequence) else list(map(as_it_is, env_fns))
+        self.num_envs = len(env_fns)
         self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -331,6 +343,14 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """:meth:`get_attr` of some sub-environments, in the order of ``ids``."""
         return self._now("call_async", lambda: read_all(self._envs.engine, name, ids=ids))
 
+    def read_of(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
+        """:meth:`get_attr_of` that calls no method; an ``IsMethod`` stands for one."""
+        return self._now("call_async", lambda: _values(self._envs.engine.read(ids, READ, name)))
+
+    def have_attr(self, ids: Sequence[int], name: str) -> tuple[bool, ...]:
+        """Whether each of the given sub-environments has an attribute, which is not called."""
+        return self._now("call_async", lambda: _values(self._envs.engine.read(ids, HAS, name)))
+
     def are_wrapped(self, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
         """Whether each of the given sub-environments, or anything it wraps, is an instance of a class."""
         return self._now("call_async", lambda: are_wrapped(self._envs.engine, wrapper, ids))
@@ -374,7 +394,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     @holds_interrupts
     def _begin(self, kind: str, work: Callable[[], Any]) -> None:
         self._refuse_pending(f"{kind}_async")
-        self._pending = Pending(kind, work)
+        engine = self._envs.engine
+        is_apart = engine.use_lanes is True and "main" not in map(engine.home, engine.records)
+        self._pending = Pending(kind, work, in_thread=is_apart)
 
     @holds_interrupts
     def _wait(self, kind: str, timeout: float | None) -> Any:

@@ -1,7 +1,9 @@
 """Pending calls, which run in threads independently of the code that waits for them.
 
-:class:`Pending` is one call of all sub-environments; :class:`PendingSteps` are steps sent one by one and not yet
-received, with one call in progress per busy worker.
+Environments in the main process are stepped by the calling thread at once: they may hold what only the thread that
+built them can use, such as a database connection or an OpenGL context. :class:`Pending` is one call of all
+sub-environments; :class:`PendingSteps` are steps sent one by one and not yet received, with one call in progress per
+busy worker.
 """
 
 from __future__ import annotations
@@ -29,20 +31,23 @@ class Pending:
         kind: ``"reset"``, ``"step"`` or ``"call"``.
     """
 
-    def __init__(self, kind: str, work: Callable[[], Any]) -> None:
-        """Begin the call."""
+    def __init__(self, kind: str, work: Callable[[], Any], in_thread: bool) -> None:
+        """Begin the call, in a thread of its own or here, where it is then done."""
         self.kind = kind
         self._work = work
         self._done = threading.Event()
         self._value: Any = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"vector {kind}", daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._run, args=[BaseException], name=f"vector {kind}", daemon=True)
+        if in_thread:
+            self._thread.start()
+        else:
+            self._run(Exception)
 
-    def _run(self) -> None:
+    def _run(self, kept: type[BaseException]) -> None:
         try:
             self._value = self._work()
-        except BaseException as error:
+        except kept as error:
             self._error = error
         finally:
             self._done.set()
@@ -68,7 +73,8 @@ class Pending:
                 f"The call to `{self.kind}_wait` has timed out after {timeout} second(s). It is still pending: call "
                 f"`{self.kind}_wait` again to get its result."
             )
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def result(self) -> Any:
         """The result of the call, after it was waited for.
@@ -96,19 +102,22 @@ class PendingSteps:
         self._changed = threading.Condition()
 
     def send(self, ids: Sequence[int], actions: Sequence[Any], homes: Sequence[Any]) -> None:
-        """Begin to step these environments; those in the same worker are stepped together."""
+        """Begin to step these environments; those in the same worker are stepped together, those in main here."""
         groups: dict[Any, list[int]] = {}
         for row, home in enumerate(homes):
             groups.setdefault(home, []).append(row)
+        here = groups.pop("main", [])
         self.order += ids
         for rows in groups.values():
-            work = ([ids[row] for row in rows], [actions[row] for row in rows])
+            work = ([ids[row] for row in rows], [actions[row] for row in rows], BaseException)
             threading.Thread(target=self._run, args=work, name="vector send", daemon=True).start()
+        if here:
+            self._run([ids[row] for row in here], [actions[row] for row in here], Exception)
 
-    def _run(self, ids: list[int], actions: list[Any]) -> None:
+    def _run(self, ids: list[int], actions: list[Any], kept: type[BaseException]) -> None:
         try:
             found: Sequence[Any] = self._step(ids, actions)
-        except BaseException as error:
+        except kept as error:
             found = [error] * len(ids)
         with self._changed:
             self._found.update(zip(ids, found, strict=True))

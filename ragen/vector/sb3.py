@@ -12,6 +12,7 @@ Stable-Baselines3 is imported with this module, and nowhere else in the package.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gymnasium.vector import AutoresetMode
 
 from ragen.errors import ConfigError
 from ragen.extras import needs
+from ragen.games.gym_game import IsMethod
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.vector.lane_vector_env import LaneVectorEnv
 
@@ -84,8 +86,17 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         self.envs.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of some sub-environments."""
-        return list(self.envs.get_attr_of(self._get_indices(indices), attr_name))
+        """An attribute of some sub-environments; instead of a method, a function that calls it where they live."""
+        ids = self._get_indices(indices)
+        found = zip(ids, self.envs.read_of(ids, attr_name), strict=True)
+        return [partial(self._call, index, attr_name) if type(each) is IsMethod else each for index, each in found]
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether all sub-environments have an attribute; methods are not called."""
+        return all(self.envs.have_attr(range(self.num_envs), attr_name))
+
+    def _call(self, index: int, name: str, *args: Any, **kwargs: Any) -> Any:
+        return self.env_method(name, *args, indices=[index], **kwargs)[0]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of some sub-environments."""

@@ -118,7 +118,7 @@ class SubEnvs(EnvSet):
         if lost:
             results |= {index: self._as_result(shown) for index, shown in self._reset_lost(lost).items()}
         failed = (
-            [index for index in turns if isinstance(results[index], EnvFailed)]
+            [index for index in results if isinstance(results[index], EnvFailed)]
             if EnvFailed in set(map(type, results.values()))
             else []
         )

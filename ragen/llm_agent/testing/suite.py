@@ -41,7 +41,7 @@ from ragen.llm_agent.config.loading import load_config, referenced_sections, set
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.output import new_console, print_table
-from ragen.parallel.lanes import worker
+from ragen.parallel.episode import program
 from ragen.parallel.settings import BACKENDS
 from ragen.settings import setting
 from ragen.tools.examples import Examples
@@ -309,7 +309,7 @@ class StallsOnce(BaseEnv):
 
     def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
         """Add the action, or stall."""
-        if worker.in_worker:
+        if program.in_worker:
             with contextlib.suppress(FileExistsError):
                 (Path(self.config.folder) / "stalled").touch(exist_ok=False)
                 threading.Event().wait()

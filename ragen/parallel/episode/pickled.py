@@ -4,26 +4,31 @@ A batch is sent as one pickle as long as it holds only built-in types, NumPy's a
 code when they are unpickled (:func:`is_plain`). Anything else is pickled separately, and unpickled where an exception
 of its own code fails that item alone.
 
-Classes of the main script are sent to workers by value, since workers never run that script. On the way back they are
+Classes of the main script are sent to workers by value, since workers never run that script, and become attributes of
+the worker's own ``__main__``: an environment can pickle them by name, as it can in the script. On the way back they are
 identified by a number, so that an instance arrives as an instance of the main process's own, unchanged class:
 cloudpickle alone would apply the class body to it once more.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 import itertools
+import logging
 import pickle
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ragen.errors import EnvError
+from ragen.parallel.episode import program
 from ragen.parallel.episode.outcome import Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
+
+log = logging.getLogger(__name__)
 
 _PLAIN = frozenset({complex, Raised, TimedOut})
 OURS = ("ragen.parallel.", "ragen.games.", "ragen.container.", "ragen.meta.")  # whose values run no code of a user's
@@ -31,6 +36,7 @@ _NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _counter = itertools.count(1)
+_REGISTRATION = "gymnasium.envs.registration"
 _DEEPEST = 9  # parts of parts that are looked at for what cannot be pickled: a value may contain itself
 _is_receiver = False  # whether this process received such classes, and must identify them by number
 
@@ -86,7 +92,7 @@ class Pickled:
                 return cls(pickle.dumps(value, protocol=5))
         except Exception:
             pass  # instances of classes that only the main script or a function defines
-        return cls(_carried(value)[0])
+        return cls(_carried(value))
 
     def open(self) -> Any:
         """The value.
@@ -160,27 +166,25 @@ class CannotTravel(Exception):
 
 
 class PickledSpecs:
-    """The specs of one tag, pickled separately, with the import path needed to unpickle them.
+    """The specs of one tag, pickled separately, with what unpickling and building them needs of the program.
 
     A class that cannot be loaded in a worker thus affects no environment of another tag.
     """
 
-    def __init__(self, env_type: str, env_ids: list[int], path: list[str], pickled: bytes) -> None:
+    def __init__(self, env_type: str, env_ids: list[int], settings: dict[str, Any], registered: bytes, pickled: bytes):
         self.env_type, self.env_ids = env_type, env_ids
-        self._path, self._pickled = path, pickled
+        self._settings, self._registered, self._pickled = settings, registered, pickled
 
     @classmethod
     def of(cls, specs: Sequence[EnvSpec]) -> PickledSpecs:
         """Pickle the specs of one tag; specs that cannot be pickled raise in :meth:`open`."""
         env_ids = [spec.env_id for spec in specs]
         try:
-            pickled, classes = _carried(list(specs))
-            if classes:
-                pickled, _ = _carried((list(specs), {_number(each): each for each in classes}))
-            return cls(specs[0].env_type, env_ids, list(sys.path), pickled)
+            pickled = _sent(list(specs))
         except Exception as error:
             reason = f"the environment's class or configuration cannot be pickled: {Raised.of(error, 'load').text}"
-            return cls(specs[0].env_type, env_ids, [], pickle.dumps(reason))
+            pickled = _sent(reason)
+        return cls(specs[0].env_type, env_ids, program.settings_now(), _sent_registry(), pickled)
 
     def open(self) -> list[EnvSpec]:
         """The specs, their classes imported.
@@ -189,21 +193,69 @@ class PickledSpecs:
             EnvError: They could not be pickled.
             Exception: Whatever unpickling them raises.
         """
-        missing = [entry for entry in self._path if entry not in sys.path]
-        if missing:
-            sys.path += missing
-            importlib.invalidate_caches()
-        found = pickle.loads(self._pickled)
+        program.take_over(self._settings)
+        found = _received(self._pickled)
         if isinstance(found, str):
             raise EnvError(found)
-        if isinstance(found, tuple):
-            found, classes = found
-            _receive(classes)
+        if program.in_worker and self._registered:
+            warnings.filterwarnings("ignore", ".*Overriding environment")  # as a module is imported that registers ids
+            try:
+                registered = _received(self._registered)  # which imports gymnasium
+                sys.modules[_REGISTRATION].registry.update(registered)
+            except Exception:  # this machine lacks gymnasium, or the class of an id that others may need
+                log.debug("the ids that the program has registered with gymnasium are unknown here", exc_info=True)
         return found
 
 
-def _carried(value: Any) -> tuple[bytes, list[type]]:
-    """A value pickled with the classes and functions it needs by value, and the list of those classes."""
+def _sent_registry() -> bytes:
+    """Gymnasium's registry, pickled, for programs that have imported it: they may have registered ids themselves."""
+    if (registration := sys.modules.get(_REGISTRATION)) is None:
+        return b""
+    registry = dict(registration.registry)
+    try:
+        return _sent(registry)
+    except Exception:
+        return _sent({id: entry for id, entry in registry.items() if _can_be_sent(entry)})
+
+
+def _can_be_sent(value: Any) -> bool:
+    try:
+        return bool(_sent(value))
+    except Exception:
+        return False
+
+
+def _sent(value: Any) -> bytes:
+    """A value pickled with the classes that it needs by value, with their numbers, and the script's names in it."""
+    numbers: dict[int, type] = {}
+    names: dict[str, Any] = {}
+    return _carried((value, numbers, names), numbers, names)
+
+
+def _received(pickled: bytes) -> Any:
+    """The inverse of :func:`_sent`."""
+    global _is_receiver
+    value, numbers, names = pickle.loads(pickled)
+    if numbers:
+        _is_receiver = True
+        for number, kind in numbers.items():
+            _numbers[kind], _classes[number] = number, kind
+    program.script_globals().update(names)
+    return value
+
+
+class _ScriptGlobals(dict[str, Any]):
+    """Stands for the globals of the main script's functions."""
+
+    def __reduce__(self) -> Any:
+        return program.script_globals, ()
+
+
+def _carried(value: Any, numbers: dict[int, type] | None = None, names: dict[str, Any] | None = None) -> bytes:
+    """A value pickled with the classes and functions it needs by value.
+
+    Those classes are added to ``numbers``, and the main script's classes and functions to ``names``, meanwhile.
+    """
     import cloudpickle  # late: workers rarely need it
 
     class Carrier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
@@ -213,14 +265,19 @@ def _carried(value: Any) -> tuple[bytes, list[type]]:
             if _is_receiver and type(obj) in _numbers and "__slots__" in vars(type(obj)):
                 return _reduced_with_slots(obj)
             reduced = super().reducer_override(obj)
-            if isinstance(obj, type) and isinstance(reduced, tuple) and "skeleton" in reduced[0].__name__:
-                classes.append(obj)
+            made_by = getattr(reduced[0], "__name__", "") if isinstance(reduced, tuple) else ""
+            if numbers is not None and isinstance(obj, type) and "skeleton" in made_by:
+                numbers[_number(obj)] = obj
+            if names is not None and isinstance(obj, _NAMED) and script.get(obj.__name__) is obj:
+                names[obj.__name__] = obj
             return reduced
 
-    classes: list[type] = []
+    script = vars(sys.modules["__main__"])
     file = io.BytesIO()
-    Carrier(file, protocol=5).dump(value)
-    return file.getvalue(), classes
+    carrier = Carrier(file, protocol=5)
+    carrier.globals_ref[id(script)] = _ScriptGlobals()  # cloudpickle would give functions a copy of what they use
+    carrier.dump(value)
+    return file.getvalue()
 
 
 def _reduced_with_slots(obj: Any) -> Any:
@@ -240,13 +297,6 @@ def _number(kind: type) -> int:
         number = next(_counter)
         _numbers[kind], _classes[number] = number, kind
     return number
-
-
-def _receive(classes: dict[int, type]) -> None:
-    global _is_receiver
-    _is_receiver = True
-    for number, kind in classes.items():
-        _numbers[kind], _classes[number] = number, kind
 
 
 def _class_of(number: int) -> type:

@@ -24,6 +24,7 @@ from ragen.parallel.episode.outcome import Batch, Outcome, Raised
 from ragen.parallel.episode.pickled import OURS, Pickled, PlainPickler, pickled_items
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
+from ragen.parallel.lanes import logs
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Save, Unload
 
@@ -81,10 +82,11 @@ def _pickled_order(order: Order) -> Order:
 
 def pack_reply(number: int, outcomes: Sequence[Outcome], spent: Mapping[str, Spent] = {}) -> Message:
     """A batch as bytes; outcomes that cannot be pickled, or opened again, become failures of their environments."""
+    records = logs.taken()
     try:
-        return _packed(_outcomes_apart(outcomes, spent), number)
+        return _packed((_outcomes_apart(outcomes, spent), records), number)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _packed(_outcomes_apart([_fit(outcome) for outcome in outcomes], spent), number)
+        return _packed((_outcomes_apart([_fit(outcome) for outcome in outcomes], spent), records), number)
 
 
 def number_of(message: Message) -> int:
@@ -93,8 +95,12 @@ def number_of(message: Message) -> int:
 
 
 def unpack_reply(message: Message) -> Batch:
-    """Unpack the result of :func:`pack_reply`; an outcome that cannot be unpickled becomes a failure."""
-    found = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+    """Unpack the result of :func:`pack_reply`, and log what was logged meanwhile.
+
+    An outcome that cannot be unpickled becomes a failure.
+    """
+    found, records = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+    logs.handle(records)
     if found is None:
         return Batch([])
     env_ids, values, seconds, saved, tags, costs = found

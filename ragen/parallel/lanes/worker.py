@@ -11,16 +11,15 @@ import gc
 import signal
 from typing import Any
 
-from ragen.parallel.episode import global_rng
+from ragen.parallel.episode import global_rng, program
 from ragen.parallel.episode.host import EnvHost
-from ragen.parallel.lanes import codec
+from ragen.parallel.lanes import codec, logs
 from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.orders import CloseAll, Rebuild
 from ragen.parallel.lanes.progress import Progress
 from ragen.parallel.this_process import set_title
 from ragen.resources import close_resources, use_temporary_folder
 
-in_worker = False
 _worker: Worker | None = None  # of this process, where a kind calls functions instead of keeping the object
 
 
@@ -46,6 +45,7 @@ class Worker:
             for each in self._hosts.values():
                 each.close()
             close_resources()
+            logs.show_rest()
             return None
         _, engine, order = codec.unpack_request(message)
         if (host := self._hosts.get(engine)) is None:
@@ -92,8 +92,8 @@ def _worker_step_single_env(request: Message) -> Message | None:
 
 def enter_worker_process(lane: str) -> None:
     """Set up a worker process: it ignores interrupts, and its title names the lane."""
-    global in_worker
-    in_worker = True
+    program.in_worker = True
+    logs.send_records()
     global_rng.keeps_outer = False
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
     set_title(f"ragen {lane}")

@@ -268,8 +268,9 @@ def _carried(value: Any, numbers: dict[int, type] | None = None, names: dict[str
             made_by = getattr(reduced[0], "__name__", "") if isinstance(reduced, tuple) else ""
             if numbers is not None and isinstance(obj, type) and "skeleton" in made_by:
                 numbers[_number(obj)] = obj
-            if names is not None and isinstance(obj, _NAMED) and script.get(obj.__name__) is obj:
-                names[obj.__name__] = obj
+            name = getattr(obj, "__name__", "")
+            if names is not None and isinstance(obj, _NAMED) and script.get(name) is obj:
+                names[name] = obj
             return reduced
 
     script = vars(sys.modules["__main__"])

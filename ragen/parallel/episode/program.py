@@ -149,6 +149,7 @@ _SETTINGS: dict[str, tuple[Any, Any]] = {
     "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     "levels": (_levels, _set_levels),
     "warnings": (lambda: logging._warnings_showwarning is not None, logging.captureWarnings),  # type: ignore[attr-defined]
+    "argv": (lambda: list(sys.argv), lambda value: setattr(sys, "argv", value)),
     "script": (_script, _set_script),
     "modules": (_loaded_by_path, _set_loaded),
 }

@@ -367,8 +367,8 @@ def test_snapshots_are_compared_in_the_longest_episode():
 
 def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_main(tmp_path, monkeypatch):
     (tmp_path / "shy.py").write_text(
-        "from ragen.parallel.lanes import worker\nfrom support.check_cases import Walk\n"
-        "if worker.in_worker:\n    raise ImportError('not in a worker')\n"
+        "from ragen.parallel.episode import program\nfrom support.check_cases import Walk\n"
+        "if program.in_worker:\n    raise ImportError('not in a worker')\n"
         "class Shy(Walk):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

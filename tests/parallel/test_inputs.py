@@ -314,14 +314,14 @@ def test_a_step_of_nothing_gives_nothing() -> None:
 
 
 def test_a_manager_inside_a_worker_is_refused() -> None:
-    from ragen.parallel.lanes import worker
+    from ragen.parallel.episode import program
 
-    worker.in_worker = True
+    program.in_worker = True
     try:
         with pytest.raises(StateError, match="__main__"):
             EnvStateManager(good())
     finally:
-        worker.in_worker = False
+        program.in_worker = False
 
 
 def test_every_error_of_ours_has_one_base() -> None:

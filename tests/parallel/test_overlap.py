@@ -17,10 +17,10 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.environments import EnvFailed
+from ragen.parallel.episode import program
 from ragen.parallel.episode.overlap import Job, Overlap
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.lanes import worker
 from ragen.parallel.settings import Settings
 from support.episodes import config
 from support.leftovers import until
@@ -59,7 +59,7 @@ class Meets(BaseEnv):
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         self.steps += 1
         self.threads.add(threading.get_ident())
-        if worker.in_worker:
+        if program.in_worker:
             self._wait()
             if self.steps == self.config.at:
                 self._misbehave()

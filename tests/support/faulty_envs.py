@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from ragen.env import BaseEnv
+from ragen.parallel.episode import program
 from ragen.parallel.episode.replicas import REPLAY_S
-from ragen.parallel.lanes import worker
 
 FOREVER = 10**6
 
@@ -57,7 +57,7 @@ class FaultConfig:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if worker.in_worker:
+        if program.in_worker:
             misbehave(self, "load")
 
 
@@ -233,7 +233,7 @@ class Faulty(Walk):
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         self._misbehave(f"turn {self.shown - 1}")
-        if self.config.place == "thread" and self.shown == 2 and worker.in_worker:
+        if self.config.place == "thread" and self.shown == 2 and program.in_worker:
             threading.Timer(0.02, self._misbehave, ("thread",)).start()
         observation, reward, done, info = super().step(action)
         return observation, reward, done, {**info, **self.extra}
@@ -275,7 +275,7 @@ def in_worker_only(deed: Callable[[], Any]) -> Callable[[], Any]:
     """The deed, which refuses to be done in the main process."""
 
     def guarded() -> Any:
-        if not worker.in_worker:
+        if not program.in_worker:
             raise ReachedMain(deed.__name__)
         return deed()
 
@@ -412,7 +412,7 @@ def _dawdle() -> None:
 
 
 def _leave_threads() -> None:
-    if worker.in_worker:
+    if program.in_worker:
         for daemon in (False, True):
             threading.Thread(target=time.sleep, args=(FOREVER,), daemon=daemon).start()
 
@@ -490,12 +490,12 @@ FAULTS: dict[str, Callable[[], Any]] = {
     "is slow": _build_slowly,
     "dawdles": _dawdle,
     "leaves threads": _leave_threads,
-    "leaves children": lambda: worker.in_worker and _leave_children(),
+    "leaves children": lambda: program.in_worker and _leave_children(),
     "leaves marked children": in_worker_only(lambda: _leave_children(hidden=False)),
     "leaves children and sleeps": in_worker_only(lambda: (_leave_children(), _sleep())),
     "leaves children and exits": in_worker_only(lambda: (_leave_children(hidden=False), _exit())),
-    "returns twice": lambda: worker.in_worker and _return_twice(),
-    "prints much": lambda: worker.in_worker and _print_much(),
-    "changes process": lambda: worker.in_worker and _change_process(),
-    "closes standard files": lambda: worker.in_worker and _close_standard_files(),
+    "returns twice": lambda: program.in_worker and _return_twice(),
+    "prints much": lambda: program.in_worker and _print_much(),
+    "changes process": lambda: program.in_worker and _change_process(),
+    "closes standard files": lambda: program.in_worker and _close_standard_files(),
 }

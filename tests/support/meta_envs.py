@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from ragen.meta.tasks.toy import TaskEnv
-from ragen.parallel.lanes import worker
+from ragen.parallel.episode import program
 
 
 class Corridor(TaskEnv):
@@ -42,7 +42,7 @@ class Corridor(TaskEnv):
             raise RuntimeError("a step that cannot be taken")
         if self.fault.startswith("kill once "):
             mark = Path(self.fault.removeprefix("kill once "))
-            if worker.in_worker and not mark.exists():
+            if program.in_worker and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 

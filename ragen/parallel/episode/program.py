@@ -21,11 +21,10 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from ragen.parallel.this_process import node_name
+from ragen.parallel.this_process import OWN, node_name
 
 in_worker = False  # whether this process takes over the settings of another one
 _OF_THE_MACHINE = {"environ", "folder", "umask", "locale", "script", "modules"}
-_OURS = "RAGEN_"  # prefix of variables that a worker has of its own
 
 
 def settings_now() -> dict[str, Any]:
@@ -68,11 +67,14 @@ def _set_path(path: list[str]) -> None:
 
 
 def _set_environ(variables: dict[str, str]) -> None:
-    before: dict[str, str] = _given["environ"]
-    for name in before.keys() - variables.keys():
-        if not name.startswith(_OURS):
+    before, own = _given["environ"], os.environ.get(OWN, "").split()
+    for name in before.keys() | variables.keys():
+        if name in own or before.get(name) == variables.get(name):
+            continue
+        if name in variables:
+            os.environ[name] = variables[name]
+        else:
             os.environ.pop(name, None)
-    os.environ.update({name: value for name, value in variables.items() if before.get(name) != value})
     if hasattr(time, "tzset"):
         time.tzset()
 

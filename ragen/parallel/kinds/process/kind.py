@@ -39,7 +39,7 @@ from ragen.parallel.kinds.process.channel import Channel, next_reply
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.progress import Progress
-from ragen.parallel.this_process import usable_cpus
+from ragen.parallel.this_process import OWN, usable_cpus
 from ragen.resources import TemporaryFolder
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
@@ -259,6 +259,7 @@ class Launcher:
         preload = [] if method == "spawn" else [supervisor.WORKER_MODULE, *preload]
         arguments = {"parent": os.getpid(), "method": method, "preload": preload, "lock": lock}
         arguments["folder"] = str(self._folder.path) if self._folder is not None else ""
+        own = {**environ, supervisor.MARK: self._mark, **_TITLES_SPARE_THE_MARK}
         self._commands, theirs = socket.socketpair()
         self._commands.settimeout(END_TIMEOUT)
         with theirs, contextlib.ExitStack() as unless_started:
@@ -267,7 +268,7 @@ class Launcher:
             self._process = subprocess.Popen(
                 supervisor.command_line(supervisor.__name__, {"commands": theirs.fileno(), **arguments}),
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **environ, supervisor.MARK: self._mark, **_TITLES_SPARE_THE_MARK},
+                env={**os.environ, **own, OWN: " ".join([OWN, *own])},
                 pass_fds=[theirs.fileno(), *([lock] if lock is not None else [])],
                 start_new_session=True,  # an interrupt from the terminal goes to the main process alone
             )

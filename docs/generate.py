@@ -40,6 +40,7 @@ CURES = {
     "EnvsFailedError": "Mend the environments, or bring their service back; the message counts the failures by type. "
     "Then start the run again; it resumes from its newest checkpoint. See [failures](../failures.md).",
     "InputError": "Correct the argument that the message names; the manager is as it was before the call.",
+    "ContextFullError": "Raise the model's context, or shorten the instruction or the observation.",
     "StateError": "Call the methods in order: `reset`, then `step`, `close` last; one thread at a time for the same "
     'environments. A script that starts workers needs `if __name__ == "__main__":`.',
     "EpisodeOverError": "Step only what `reset` or the last `step` returned as active; reset the others first.",

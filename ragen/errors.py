@@ -240,6 +240,15 @@ class InputError(RagenError, ValueError):
     """A call was given input that does not fit the manager's state; no environment was stepped."""
 
 
+class ContextFullError(InputError):
+    """A prompt does not fit the model's context, even without its older turns; a rollout ends that episode alone."""
+
+    def __init__(self, message: str, env_id: int = -1) -> None:
+        """Store the id of the environment whose prompt it is."""
+        super().__init__(message)
+        self.env_id = env_id
+
+
 class StateError(RagenError, RuntimeError):
     """A method was called at a time when it cannot work, such as a step before the first reset."""
 

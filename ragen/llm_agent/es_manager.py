@@ -197,6 +197,17 @@ class EnvStateManager(EnvSet):
         self._raise_failures(results)
         return going_on
 
+    def end_episode(self, env_id: int, reason: str) -> None:
+        """End an episode whose next prompt does not fit the model's context: it is truncated, without success.
+
+        Args:
+            env_id: The environment.
+            reason: Becomes ``out_of_context`` of its cache; ``<tag>/out_of_context`` is then 1 among its metrics.
+        """
+        status: EnvStatus = self.envs[env_id]["status"]
+        status.terminated = status.truncated = True
+        self._caches()[env_id]["out_of_context"] = reason
+
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """The rollout caches, each with its ``metrics`` and the environment's ``rollout_info``.
 

@@ -94,6 +94,8 @@ class Reply:
         refused: Whether the server reported that the model refused.
         tool_calls: Number of tool calls that the model requested; none is executed.
         error: Why there is no reply. Only this request's trajectory ends then, not the batch.
+        out_of_context: Why there is no reply if that is because the prompt does not fit the model's context. The
+            model cannot go on: its episode is over, truncated, and counts.
         usage: Counts to add up over a run, such as ``{"prompt_tokens": 812, "completion_tokens": 40, "cost": 0.002}``.
     """
 
@@ -106,6 +108,7 @@ class Reply:
     refused: bool = False
     tool_calls: int = 0
     error: str | None = None
+    out_of_context: str | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -117,8 +120,14 @@ class Reply:
         if not isinstance(self.text, str):
             raise BackendError(f"a Reply's text is {self.text!r}; expected a str, beside error='why' for no reply.")
         object.__setattr__(self, "text", valid_text(self.text))
-        if self.error is not None:
-            object.__setattr__(self, "error", valid_text(self.error))
+        for name in ("error", "out_of_context"):
+            if (reason := getattr(self, name)) is not None:
+                object.__setattr__(self, name, valid_text(reason))
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the model replied."""
+        return self.error is None and self.out_of_context is None
 
 
 class Activity:
@@ -240,7 +249,8 @@ class Backend(Protocol):
             sampling: The sampling parameters.
 
         Returns:
-            One reply per request. A request that cannot be answered gets a reply with ``error`` set.
+            One reply per request. A request that cannot be answered gets a reply with ``error`` or
+            ``out_of_context`` set.
         """
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -25,6 +25,17 @@ _ROUNDING = 1e-3  # tolerance for log-probabilities above 0
 _LONGEST_REASON = 40  # characters of a finish_reason
 _BEGIN = 4096  # bytes of an unreadable answer
 _RETRIED_STATUS = frozenset({408, 409, 425, 429})
+_THOUGHT = re.compile("think|reason|summary")
+_CUT_OFF = ("length", "model_context_window_exceeded")
+_OUT_OF_CONTEXT = re.compile(
+    r"context[ _-]?(?:length|window|size|limit)"
+    r"|max(?:imum)?[ _](?:(?:allowed|model|input|prompt|sequence)[ _])+(?:length|len|tokens)\b"
+    r"|too many (?:input |prompt )?tokens|reduce the (?:length|size) of|`inputs`[^.]* (?:less than|<=)"
+    r"|\b(?:prompt|inputs?|messages|conversation|request)\b[^.]{0,80} (?:is|are) too (?:long|large)"
+    r"|\b(?:prompt|inputs?|messages|conversation|request)\b[^.]{0,80}\b(?:tokens?|length)\b[^.]{0,80}"
+    r"(?:exceed|too (?:long|large)|longer than)",
+    re.IGNORECASE,
+)
 _SERVER_FAULTS = frozenset({"error", "abort"})
 """Values of ``finish_reason`` with which the server, not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
 
@@ -37,12 +48,14 @@ class UnreadableAnswerError(Exception):
 
     Attributes:
         passing: Whether another try may succeed.
+        said: The error that the server sent; empty if it sent none.
     """
 
-    def __init__(self, message: str, passing: bool = True) -> None:
+    def __init__(self, message: str, passing: bool = True, said: str = "") -> None:
         """See the class."""
         super().__init__(message)
         self.passing = passing
+        self.said = said
 
 
 # What is sent
@@ -103,23 +116,42 @@ def read_completion(body: bytes) -> Reply:
     if isinstance(reason, str) and reason in _SERVER_FAULTS:
         raise UnreadableAnswerError(f"the server ended the reply with finish_reason {reason!r}")
     refusal, calls = message.get("refusal"), message.get("tool_calls")
-    text = message.get("content") or refusal or ""
-    if not isinstance(text, str):
-        raise UnreadableAnswerError(f"the message's content is a {type(text).__name__}")
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(thought, str) and "<think>" not in text:
+    content = message.get("content") or refusal or ""
+    if not isinstance(content, str | list | dict):
+        raise UnreadableAnswerError(f"the message's content is a {type(content).__name__}")
+    parts = list(_parts(content))
+    beside = list(_parts(message.get("reasoning_content") or message.get("reasoning"), is_thought=True))
+    text = "".join(said for is_thought, said in parts if not is_thought)
+    thought = "".join(said for is_thought, said in beside or parts if is_thought)
+    if thought and "<think>" not in text:
         text = f"<think>{thought.strip()}</think>{text.lstrip()}"
     counted = _section(completion.get("usage"))
     counts = {name: counted.get(name) for name in ("prompt_tokens", "completion_tokens")}
     return Reply(
         text,
         *_tokens(completion, choice),
-        cut_off=reason == "length",
+        cut_off=reason in _CUT_OFF,
         finish_reason=printable(valid_text(reason), _LONGEST_REASON) if isinstance(reason, str) else None,
         refused=bool(refusal),
         tool_calls=len(calls) if isinstance(calls, list) else 0,
         usage={name: count for name, count in counts.items() if _is_number(count) and 0 <= count <= _MOST},
     )
+
+
+def _parts(value: Any, is_thought: bool = False) -> Iterator[tuple[bool, str]]:
+    """The texts of a message's content, in order, each with whether it is a thought.
+
+    A content is a text, a part, or a list of these. A part has a type and, by its type, a text or further parts.
+    """
+    if isinstance(value, str):
+        yield is_thought, value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _parts(each, is_thought)
+    elif isinstance(value, dict):
+        is_thought = is_thought or _THOUGHT.search(str(value.get("type"))) is not None
+        for name in ("thinking", "reasoning", "summary", "text", "content", "refusal", "value"):
+            yield from _parts(value.get(name), is_thought or _THOUGHT.search(name) is not None)
 
 
 def model_list(body: bytes) -> list[dict[str, Any]]:
@@ -140,7 +172,8 @@ def _no_choice(completion: Mapping[str, Any]) -> UnreadableAnswerError:
     said = error.get("message") if isinstance(error, dict) else error
     code = error.get("code") if isinstance(error, dict) else None
     passing = not isinstance(code, int) or not 400 <= code < 500 or code in _RETRIED_STATUS
-    return UnreadableAnswerError(f"it is an error: {said if isinstance(said, str) else json.dumps(error)}", passing)
+    words = said if isinstance(said, str) else json.dumps(error)
+    return UnreadableAnswerError(f"it is an error: {words}", passing, json.dumps(error))
 
 
 def _section(value: Any) -> dict[str, Any]:
@@ -186,22 +219,33 @@ class Failure:
         passing: Whether another try may succeed.
         wait: Seconds until the server wants another try; None if it did not say.
         has_arrived: Whether the server received the request; None if unknown, since no answer came.
+        is_out_of_context: Whether the prompt does not fit the model's context.
+        cure: The key that settles it, for messages; may be empty.
     """
 
     reason: str
     passing: bool
     wait: float | None = None
     has_arrived: bool | None = True
+    is_out_of_context: bool = False
+    cure: str = ""
 
 
-def diagnose(error: Exception) -> Failure:
-    """Why a try failed, and whether another one may succeed."""
+def diagnose(error: Exception, fields: Mapping[str, Any] | None = None) -> Failure:
+    """Why a try failed, and whether another one may succeed.
+
+    Args:
+        error: What the client raised.
+        fields: The fields of the request, of which the server may refuse one.
+    """
     library = http_library()
     bottom = _bottom(error)
     is_unsent = isinstance(bottom, library.ConnectError | library.ConnectTimeout | ConnectionRefusedError)
     has_arrived = False if is_unsent else None
     if isinstance(bottom, AnswerTooLongError | UnreadableAnswerError):
         passing = isinstance(bottom, AnswerTooLongError) or bottom.passing
+        if isinstance(bottom, UnreadableAnswerError) and _OUT_OF_CONTEXT.search(bottom.said):
+            return Failure(one_line(bottom), passing=False, is_out_of_context=True)
         return Failure(f"the server's answer cannot be read: {one_line(bottom)}", passing)
     if isinstance(error, TimeoutError | APITimeoutError):
         return Failure("the server did not answer in time", passing=True, has_arrived=has_arrived)
@@ -214,11 +258,32 @@ def diagnose(error: Exception) -> Failure:
             return Failure(
                 f"HTTP {status}: the server redirects to {target}; redirects are not followed", passing=False
             )
+        reason = f"HTTP {status}: {_said(error)}"
+        if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(_words(error))):
+            return Failure(reason, passing=False, is_out_of_context=True)
+        if status in (400, 422):
+            return Failure(reason, passing=False, cure=_cure(error, fields or {}))
         passing = (status in _RETRIED_STATUS or status >= 500) and code != "insufficient_quota"
-        return Failure(f"HTTP {status}: {_said(error)}", passing, _retry_after(error))
+        return Failure(reason, passing, _retry_after(error))
     if isinstance(error, UNREADABLE):
         return Failure(f"the server's answer cannot be read: {one_line(error)}", passing=True)
     return Failure(f"{type(error).__name__}: {one_line(error)}", passing=False)
+
+
+def _words(error: APIStatusError) -> str:
+    """All that a server says: the message, and codes and types, which may say more."""
+    return f"{error.message} {error.body}"
+
+
+def _cure(error: APIStatusError, fields: Mapping[str, Any]) -> str:
+    """The key that leaves out the fields which the server refuses, as far as it names them."""
+    words = _words(error)
+    named = [name for name in fields if name == error.param or re.search(rf"(?<!\w){name}(?!\w)", words)]
+    changes = dict.fromkeys([error.param] if error.param in named else named, "null")
+    if "max_tokens" in changes and "max_completion_tokens" in words:
+        changes["max_completion_tokens"] = str(fields["max_tokens"])
+    told = ", ".join(f"{name}: {value}" for name, value in changes.items())
+    return f"; to send a request without it: 'actor.openai.request={{{told}}}'" if told else ""
 
 
 def redirect_of(error: APIStatusError) -> str:

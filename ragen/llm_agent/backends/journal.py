@@ -317,6 +317,11 @@ class ReplyJournal(Closing):
                 os.close(file)
 
 
+def has_replies(path: Path) -> bool:
+    """Whether a journal, which need not exist, has recorded a reply."""
+    return path.exists() and any("answered" in (_event(line) or {}) for line in path.read_bytes().split(b"\n"))
+
+
 def replace_lines(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
     """Replace a file atomically with lines of JSON."""
     with replacing(path, durable=True) as file:

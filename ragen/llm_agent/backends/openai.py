@@ -256,7 +256,7 @@ class OpenAIBackend(StreamingBackend):
             return kept
         async with self._slots:
             reply = await self._tried(call)
-        self.activity.answered(reply.usage, is_reply=reply.error is None)
+        self.activity.answered(reply.usage, is_reply=reply.is_answer)
         return reply
 
     def _keep_track(self) -> None:
@@ -287,9 +287,11 @@ class OpenAIBackend(StreamingBackend):
             except StorageError:
                 raise
             except Exception as error:  # of any kind: it fails this request and no other
-                failure = diagnose(error)
+                failure = diagnose(error, call.body)
             is_last = not failure.passing or count > self.settings.max_retries
             reason = self._note_failure(call, failure, number, is_last)
+            if failure.is_out_of_context:
+                return Reply("", out_of_context=reason, usage=used)
             if is_last:
                 tries = "" if count == 1 else f" ({count} tries)"
                 return Reply("", error=f"{reason}{tries}", usage=used | {"failed_requests": 1})
@@ -299,10 +301,14 @@ class OpenAIBackend(StreamingBackend):
 
     def _note_failure(self, call: Call, failure: Failure, number: int, is_last: bool) -> str:
         """Record a failed attempt; returns the reason as it may be shown."""
-        reason = self.activity.failure = self.shown(failure.reason)
+        reason = self.shown(failure.reason)
+        if not failure.is_out_of_context:
+            self.activity.failure = reason
         if self.journal is not None:
-            self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_arrived)
-        return reason
+            kind = "out of context: " if failure.is_out_of_context else ""
+            is_given_up = is_last and not failure.is_out_of_context
+            self.journal.failed(call.key, call.request, number, kind + reason, is_given_up, failure.has_arrived)
+        return reason + failure.cure
 
     async def _ask(self, call: Call, number: int) -> Reply:
         start = time.perf_counter()

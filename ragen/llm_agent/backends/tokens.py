@@ -33,7 +33,7 @@ def prompt_ids(request: Request) -> list[int]:
 
 
 def unanswerable(request: Request, max_tokens: int, context: int | None) -> Reply | None:
-    """The failed reply to a prompt that is empty or leaves no room in the model's context; None if it fits."""
+    """The reply to a prompt that is empty or leaves no room in the model's context; None if it fits."""
     length = len(prompt_ids(request))
     if not length:
         return Reply("", error="the prompt is empty, and a model needs at least one token")
@@ -41,7 +41,8 @@ def unanswerable(request: Request, max_tokens: int, context: int | None) -> Repl
         return None
     return Reply(
         "",
-        error=f"the prompt has {length} tokens, a reply up to {max_tokens}, and the model's context ends at {context}",
+        out_of_context=f"the prompt has {length} tokens, a reply up to {max_tokens}, and the model's context ends at "
+        f"{context}",
     )
 
 

@@ -50,12 +50,15 @@ class VllmBackend(Backend):
         Args:
             llm: A ``vllm.LLM``.
             tokenizer: The model's; its end token ends a reply.
-            max_model_len: Tokens of a prompt together with its reply; None leaves the check to the engine.
+            max_model_len: Tokens of a prompt together with its reply; None takes the engine's.
             log_probs: Whether to request log-probabilities. They are those at the sampling temperature only with the
                 engine option ``logprobs_mode: processed_logprobs``.
         """
         self.llm = llm
         self.tokenizer = tokenizer
+        if max_model_len is None:  # the engine raises for a whole batch if one prompt is too long
+            model = getattr(getattr(llm, "llm_engine", None), "model_config", None)
+            max_model_len = getattr(model, "max_model_len", None)
         self.max_model_len = max_model_len
         self.log_probs = log_probs
 

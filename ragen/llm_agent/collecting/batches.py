@@ -182,12 +182,14 @@ class Answers(NamedTuple):
     Attributes:
         texts: The replies.
         errors: Why there is no reply, or None.
+        out_of_context: Why the prompt does not fit the model's context, or None.
         tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and further columns of
             the actor, such as log-probabilities.
     """
 
     texts: list[str]
     errors: list[str | None]
+    out_of_context: list[str | None]
     tensors: dict[str, torch.Tensor]
 
 
@@ -213,10 +215,12 @@ def read_answers(prompts: DataProto, output: DataProto, tokenizer: Any, pad_id: 
     """
     given = dict(output.batch.items()) if output.batch is not None else {}
     texts = reply_texts(output, tokenizer)
-    errors = list(output.non_tensor_batch.get("errors", [None] * len(texts)))
+    errors, full = (
+        list(output.non_tensor_batch.get(name, [None] * len(texts))) for name in ("errors", "out_of_context")
+    )
     if "responses" in given and _is_whole(prompts, given):
-        return Answers(texts, errors, given | {"prompts": given.get("prompts", prompts.batch["input_ids"])})
-    return Answers(texts, errors, _joined(prompts, _replies(given, texts, tokenizer, pad_id)))
+        return Answers(texts, errors, full, given | {"prompts": given.get("prompts", prompts.batch["input_ids"])})
+    return Answers(texts, errors, full, _joined(prompts, _replies(given, texts, tokenizer, pad_id)))
 
 
 def _is_whole(prompts: DataProto, given: Mapping[str, torch.Tensor]) -> bool:

@@ -364,8 +364,11 @@ class TrajectoryCollector:
         """Each environment's text, and each row's environment, -1 if it has no reply or is over."""
         texts: list[str | None] = [None] * len(play.done)
         rows: list[int] = []
-        for row, text, error in zip(asked, answers.texts, answers.errors, strict=True):
-            if error is None:
+        told = zip(asked, answers.texts, answers.errors, answers.out_of_context, strict=True)
+        for row, text, error, full in told:
+            if full is not None:
+                play.done[row] = True
+            elif error is None:
                 texts[row] = text
             elif not play.done[row]:
                 play.fail(row, error)

@@ -48,6 +48,8 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
     if error is not None:
         cache["env_error"] = error
         metrics["env_error"] = 1.0
+    if "out_of_context" in cache:
+        metrics["out_of_context"] = 1.0
     cache["metrics"] = {f"{tag}/{steady_text(key)}": value for key, value in metrics.items()}
 
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from ragen.container.container import NO_MOVE
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
-from ragen.errors import ConfigError, InputError
+from ragen.errors import ConfigError, ContextFullError, InputError
 from ragen.llm_agent.backends.base import valid_text
 from ragen.llm_agent.config.context import MAX_MODEL_LEN, SINGLE, ContextSettings
 from ragen.llm_agent.config.generation import Generation
@@ -305,14 +305,15 @@ def shortened(row: Row, limit: int, settings: ContextSettings, length: Callable[
         length: The number of tokens of a row.
 
     Raises:
-        InputError: The last turn alone is too long.
+        ContextFullError: The last turn alone is too long.
     """
     dropped = bisect_left(range(len(row.turns)), True, key=lambda count: length(row.without_oldest(count)) <= limit)
     if dropped == len(row.turns):
-        raise InputError(
+        raise ContextFullError(
             f"{row.name}: the last turn alone makes a context of {length(row.without_oldest(max(0, dropped - 1)))} "
             f"tokens, and {MAX_MODEL_LEN}={settings.max_model_len} leaves room for {limit}; raise it, or shorten the "
-            "instruction or the observation."
+            "instruction or the observation.",
+            row.rollout.get("env_id", -1),
         )
     return row.without_oldest(dropped)
 

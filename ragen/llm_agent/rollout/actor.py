@@ -3,8 +3,9 @@
 The input is a batch of ``ContextManager.get_lm_inputs``: ``non_tensor_batch`` has ``env_ids``, ``group_ids``,
 ``messages_list``, with images ``multi_modal_data``, and, if the loop adds them, ``tags`` and ``turns``; ``batch`` has
 left-padded ``input_ids`` and their ``attention_mask``. The output has ``env_ids``, ``group_ids``, ``response_texts``,
-``errors`` (None for a reply) and ``exchanges`` (known tokens of prompt and reply, for the training batch); if all
-replies' tokens are known, also right-padded ``responses`` and ``response_mask``, and, if known, ``rollout_log_probs``.
+``errors`` and ``out_of_context`` (both None for a reply) and ``exchanges`` (known tokens of prompt and reply, for the
+training batch); if all replies' tokens are known, also right-padded ``responses`` and ``response_mask``, and, if known,
+``rollout_log_probs``.
 
 In a batch of ``get_prompts``, the tokens are the column ``prompt_ids``, and the output has no tensors.
 
@@ -199,11 +200,11 @@ class BackendActor(Actor):
             for request, reply in zip(requests, replies, strict=True):
                 self._usage.update(reply.usage)
                 if self._streaming is None:
-                    self.activity.answered(reply.usage, is_reply=reply.error is None)
+                    self.activity.answered(reply.usage, is_reply=reply.is_answer)
                 facts = self.replies.setdefault(request.env_id, [])
                 if request.turn == 0:
                     facts.clear()
-                if reply.error is None:
+                if reply.is_answer:
                     facts.append(reply_facts(reply, request))
         return [in_vocabulary(reply, self._vocabulary) for reply in replies]
 
@@ -261,6 +262,7 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
         "group_ids": lm_inputs.non_tensor_batch["group_ids"],
         "response_texts": object_array(reply.text for reply in replies),
         "errors": object_array(reply.error for reply in replies),
+        "out_of_context": object_array(reply.out_of_context for reply in replies),
         "exchanges": object_array(exchanges_of(lm_inputs, replies)),
     }
     meta_info = dict(lm_inputs.meta_info)
@@ -375,7 +377,7 @@ def token_rows(replies: Sequence[Reply], pad_id: int) -> dict[str, Tensor] | Non
     Returns:
         ``responses``, ``response_mask``, and ``rollout_log_probs`` (0 where padded) if all are known.
     """
-    answered = [reply for reply in replies if reply.error is None]
+    answered = [reply for reply in replies if reply.is_answer]
     if not answered or any(reply.token_ids is None for reply in answered):
         return None
     ids = [list(reply.token_ids or ()) for reply in replies]
@@ -403,13 +405,13 @@ def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> N
     lm_inputs.non_tensor_batch["turns"] = object_array(len(cache["history"]) - 1 for cache in rows)
 
 
-def failures_of(lm_outputs: AnyBatch) -> dict[int, str]:
-    """The errors of prompts without a reply, by environment id; their episodes end here."""
-    errors = lm_outputs.non_tensor_batch.get("errors")
-    if errors is None:
+def reasons_of(lm_outputs: AnyBatch, column: str) -> dict[int, str]:
+    """Why prompts have no reply, by environment id: the column ``errors`` or ``out_of_context``."""
+    reasons = lm_outputs.non_tensor_batch.get(column)
+    if reasons is None:
         return {}
     env_ids = lm_outputs.non_tensor_batch["env_ids"]
-    return {int(env_id): error for env_id, error in zip(env_ids, errors, strict=True) if error is not None}
+    return {int(env_id): reason for env_id, reason in zip(env_ids, reasons, strict=True) if reason is not None}
 
 
 # The modes of RAGEN 2026's workers

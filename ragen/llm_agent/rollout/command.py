@@ -270,6 +270,7 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
 
 def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> tuple[int, str]:
     """Sort the file, and print the results; returns the exit code, and what is unfinished."""
+    from ragen.llm_agent.evaluation.replies import JUDGED, outcome
     from ragen.llm_agent.evaluation.results import (
         RESULTS,
         evaluate,
@@ -288,9 +289,10 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     if file.journal is not None and file.journal.faults:
         causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
         console.print(printable(f"failed attempts: {causes}"), soft_wrap=True)
-    if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
+    is_complete = all(outcome(record) == JUDGED for record in records)
+    if file.journal is not None and is_complete and not setting(proxy.config, "raw", bool, True):
         file.journal.drop_texts()
-    _report_failures(console, proxy, len(records) - len(file.kept))
+    _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)
     if proxy.rollout_states and setting(proxy.config, "verbose", bool, False):
@@ -375,24 +377,23 @@ def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:
     return proxy.actor.usage
 
 
-def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
-    """Print the number of trajectories without a reply.
+def _report_failures(console: Console, proxy: LLMAgentProxy, records: Sequence[dict[str, Any]]) -> None:
+    """Print the number of trajectories without a reply, and of those that ran out of context.
 
     Raises:
         BackendError: No trajectory got a reply.
     """
-    if not proxy.failures:
-        return
-    first = proxy.failures[min(proxy.failures)]  # as in the file
-    if len(proxy.failures) == played and not any(len(state["history"]) > 1 for state in proxy.rollout_states):
-        again = command_that_goes_on(proxy.config)
-        raise BackendError(f"no prompt got a reply: {first}." + (f" To try again: {again}" if again else ""))
-    console.print(
-        f"{counted(len(proxy.failures), 'trajectory', 'trajectories')} ended without a reply (see 'error' in the "
-        f"file); the first: {first}",
-        soft_wrap=True,
-    )
-    if command := command_that_goes_on(proxy.config):
+    missing = [record["error"] for record in records if "error" in record]
+    full = [record["out_of_context"] for record in records if "out_of_context" in record]
+    command = command_that_goes_on(proxy.config)
+    if len(missing) + len(full) == len(records) and not any(record["actions"] for record in records):
+        again = f" To try again: {command}" if command else ""
+        raise BackendError(f"no prompt got a reply: {printable([*missing, *full][0])}.{again}")
+    for reasons, what in ((full, "ended out of context, and count"), (missing, "ended without a reply")):
+        if reasons:
+            told = f"{counted(len(reasons), 'trajectory', 'trajectories')} {what}; the first: {reasons[0]}"
+            console.print(printable(told), soft_wrap=True)
+    if missing and command:
         console.print(f"to request them again: {command}", soft_wrap=True)
 
 

@@ -3,8 +3,9 @@
 A killed run therefore loses only the episodes in progress, and a resumed one (``resume: true``) repeats no request.
 ``run.json`` beside it describes what was played; a run with a different configuration cannot resume it. ``usage.json``
 has the usage of all runs of the file, including unfinished and failed episodes. Episodes that ended because a prompt
-got no reply are played again; if the actor has a journal, ``replies.jsonl``, replies that they and unfinished episodes
-had received are not requested again. A run that starts over moves the files of an earlier one aside.
+got no reply, or whose environment failed, are played again; if the actor has a journal, ``replies.jsonl``, replies that
+they and unfinished episodes had received are not requested again. A run that starts over moves the files of an earlier
+one aside.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from ragen.closing import Closing
 from ragen.commands import counted
 from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path, suggestion
 from ragen.files import json_text, why_no_folder, write_whole
-from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
+from ragen.llm_agent.backends.journal import ReplyJournal, has_replies, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.loading import changed_settings, decisive_settings
-from ragen.llm_agent.evaluation.replies import MISSING_REPLY, outcome
+from ragen.llm_agent.evaluation.replies import JUDGED, MISSING_REPLY, outcome
 from ragen.llm_agent.evaluation.results import RESULTS, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 from ragen.output import shown_address, shown_override
@@ -119,9 +120,15 @@ class RolloutFile(Closing):
         """Read the folder's files; repeated in ``begin``, when no other run can write to it."""
         self.kept, self._used_before = {}, {}
         if self._resumes and self.path.exists():
-            self._check_about()
+            records = [record for record in read_records(self.path) if outcome(record) == JUDGED]
+            try:
+                self._check_about()
+            except ConfigError:
+                if any(record["actions"] for record in records) or has_replies(self.path.with_name(REPLIES)):
+                    raise
+                records = []  # nothing was answered with other settings, so nothing is lost
+            self.kept = {record["env_id"]: record for record in records}
             self._used_before = read_usage(self.path.with_name(USAGE))
-            self.kept = {record["env_id"]: record for record in read_records(self.path) if "error" not in record}
         self.written = len(self.kept)
 
     def _check_about(self) -> None:

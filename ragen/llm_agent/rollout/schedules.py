@@ -35,10 +35,10 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from ragen.errors import InputError, LimitReachedError
+from ragen.errors import ContextFullError, InputError, LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.rollout.actor import BackendActor, WorkerModes, exchange_of, failures_of, requests_of
+from ragen.llm_agent.rollout.actor import BackendActor, WorkerModes, exchange_of, reasons_of, requests_of
 from ragen.llm_agent.rollout.player import Cache, Rollout, Schedule
 from ragen.llm_agent.rollout.timeline import Span
 from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
@@ -46,7 +46,7 @@ from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
 MOST_AT_A_TIME = 64  # maximum number of arrivals processed together, to limit waiting for the next prompt
 LOOK_UP_S = 1.0  # seconds between checks of the limits while nothing arrives
 _GRACE_S = 5.0  # seconds for pending calls of the actor when a rollout is interrupted
-_REPLY, _OUTPUTS, _STEPPED = "reply", "outputs", "stepped"
+_REPLY, _OUTPUTS, _STEPPED, _ENDED = "reply", "outputs", "stepped", "ended"
 
 
 class Lockstep(Schedule):
@@ -105,7 +105,7 @@ class Unit:
 
 
 class _Event(NamedTuple):
-    """An arrival: replies of units, or units that were stepped."""
+    """An arrival: replies of units, units that were stepped, or units of which an episode ended before its turn."""
 
     kind: str
     units: Sequence[Unit]
@@ -218,14 +218,16 @@ class Turns:
         if self._asks_in_threads:
             for unit in begun:
                 for batch in _batches(_prompts(unit), most):
-                    self._in_thread(_OUTPUTS, [unit], self._request(batch))
+                    if (request := self._request(batch)) is not None:
+                        self._in_thread(_OUTPUTS, [unit], request)
             return
         for unit in begun:
             self._prompts += _prompts(unit)
         if self._prompts and self._patience() <= 0:
             batch = next(_batches(self._prompts, most))
             self._prompts = self._prompts[len(batch) :]
-            self._here(_OUTPUTS, list(dict.fromkeys(unit for unit, _ in batch)), self._request(batch))
+            if (request := self._request(batch)) is not None:
+                self._here(_OUTPUTS, list(dict.fromkeys(unit for unit, _ in batch)), request)
 
     def _begin_turn(self, unit: Unit) -> None:
         unit.playing = playing = unit.active
@@ -240,7 +242,8 @@ class Turns:
         if not asking:
             return
         with self._player.timed("tokenizing"):
-            requests = requests_of(self._player.prompts(self._rollout, asking, self._rollout.meta_info, tensors=False))
+            prompts = self._prompts_of(asking, tensors=False)
+            requests = requests_of(prompts) if prompts is not None else []
         sampling = self._player.actor.sampling(self._rollout.meta_info)
         for request in requests:
             future = self._backend.submit(request, sampling)
@@ -252,15 +255,36 @@ class Turns:
         units, error = [self._unit_of[request.env_id]], future.exception()
         self._events.put(_Event(_REPLY, units, None if error else (request, future.result()), error))
 
-    def _request(self, batch: Sequence[_Prompt]) -> Callable[[], AnyBatch]:
-        """A function that calls the actor with these prompts, which are written now."""
-        unit, meta_info = batch[0][0], self._rollout.meta_info
-        if self._modes is not None:
-            meta_info = self._modes.of_turn(unit.turn)
+    def _prompts_of(self, asking: Sequence[Cache], tensors: bool = True) -> AnyBatch | None:
+        """The prompts of trajectories, without those that do not fit the model's context; None if none is left."""
+        while asking:
+            try:
+                return self._player.prompts(self._rollout, asking, self._rollout.meta_info, tensors)
+            except ContextFullError as error:
+                left = [cache for cache in asking if cache["env_id"] != error.env_id]
+                if len(left) == len(asking):
+                    raise
+                self._end(error.env_id, str(error))
+                asking = left
+        return None
+
+    def _end(self, env_id: int, reason: str) -> None:
+        """End an episode whose prompt does not fit the model's context; its unit goes on without it."""
+        self._rollout.es_manager.end_episode(env_id, reason)
+        unit = self._unit_of[env_id]
+        unit.missing -= 1
+        self._events.put(_Event(_ENDED, [unit]))
+
+    def _request(self, batch: Sequence[_Prompt]) -> Callable[[], AnyBatch] | None:
+        """A function that calls the actor with these prompts, which are written now; None if none fits the model."""
         with self._player.timed("tokenizing"):
-            prompts = self._player.prompts(self._rollout, [cache for _, cache in batch], meta_info)
+            prompts = self._prompts_of([cache for _, cache in batch])
+        if prompts is None:
+            return None
+        if self._modes is not None:
+            prompts.meta_info = {**prompts.meta_info, **self._modes.of_turn(batch[0][0].turn)}
         tracks = ", ".join(dict.fromkeys(unit.track.removeprefix("shard ") for unit, _ in batch))
-        rows = len(batch)
+        rows = len(prompts.non_tensor_batch["env_ids"])
 
         def generate() -> AnyBatch:
             start = time.perf_counter()
@@ -349,6 +373,7 @@ class Turns:
             "env_ids": np.array([request.env_id for request in requests]),
             "response_texts": object_array(reply.text for reply in noted),
             "errors": object_array(reply.error for reply in noted),
+            "out_of_context": object_array(reply.out_of_context for reply in noted),
             "exchanges": object_array(exchanges),
         }
         return PromptBatch(columns)
@@ -356,8 +381,11 @@ class Turns:
     def _read(self, outputs: AnyBatch) -> None:
         with self._player.timed("tokenizing"):
             inputs = self._rollout.ctx_manager.get_env_inputs(outputs)
-        self._failed.update(failures_of(outputs))
-        for each in inputs:
+        self._failed.update(reasons_of(outputs, "errors"))
+        full = reasons_of(outputs, "out_of_context")
+        for env_id, reason in full.items():
+            self._end(env_id, reason)
+        for each in (one for one in inputs if one["env_id"] not in full):
             unit = self._unit_of[each["env_id"]]
             unit.missing -= 1
             unit.inputs[each["env_id"]] = each

@@ -4,7 +4,8 @@ A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages
 ``rewards``, ``infos``, ``invalid`` (whether the reply earned the format penalty) and ``raw_replies`` (what the model
 wrote; the chat has what the parser made of it), and over the trajectory ``penalty``, ``success`` and ``metrics``.
 ``action_names`` has the names of actions by key, as texts, where the environment has such names. One that ended because
-a prompt got no reply has ``error``, one whose environment failed ``env_error``. What the environment showed in the end
+a prompt got no reply has ``error``, one whose environment failed ``env_error``, and one whose next prompt did
+not fit the model's context ``out_of_context``. What the environment showed in the end
 is ``last_state``, where that is text. Where the actor knows more of its replies, ``replies`` has a mapping for each,
 see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
@@ -75,8 +76,7 @@ def trajectory(
         record["replies"] = [dict(reply) for reply in replies]
     if error is not None:
         record["error"] = error
-    if "env_error" in state:
-        record["env_error"] = state["env_error"]
+    record |= {name: state[name] for name in ("env_error", "out_of_context") if name in state}
     return record if raw else _without_texts(record)
 
 

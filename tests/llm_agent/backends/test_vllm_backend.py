@@ -141,12 +141,12 @@ def test_probabilities_are_not_asked_for_where_nobody_wants_them(vllm):
     assert "logprobs_mode" not in vllm.engines[0].options
 
 
-def test_a_prompt_too_long_fails_alone(vllm):
+def test_a_prompt_too_long_is_out_of_context_alone(vllm):
     backend = create_backend(config(), shipped())
     first, second, third = backend.generate(requests(3, 60, 4), Sampling(max_tokens=20))
     assert (first.text, third.text) == (SAID, SAID)
-    assert second.error == "the prompt has 60 tokens, a reply up to 20, and the model's context ends at 64"
-    assert backend.generate(requests(60), Sampling(max_tokens=20))[0].error and len(vllm.engines[0].calls) == 1
+    assert second.out_of_context is not None and second.error is None
+    assert backend.generate(requests(60), Sampling(max_tokens=20))[0].out_of_context and len(vllm.engines[0].calls) == 1
 
 
 def test_a_context_longer_than_the_models_is_an_error(vllm):

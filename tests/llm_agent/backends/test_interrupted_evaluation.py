@@ -360,6 +360,34 @@ def test_a_server_that_no_longer_answers_ends_the_run_and_the_same_command_goes_
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (whole[0] / "rollouts.jsonl").read_bytes()
 
 
+FRAIL = """
+from pathlib import Path
+from support.toy_envs import Pages
+
+class Frail(Pages):
+    def step(self, action):
+        if self.seed % 2 and self.page == 1 and not Path(__file__).with_name("up").exists():
+            raise ConnectionError("the service is down")
+        return super().step(action)
+"""
+
+
+def test_failed_environments_are_played_again_with_the_replies_that_were_recorded(tmp_path, monkeypatch):
+    (tmp_path / "frail.py").write_text(FRAIL)
+    monkeypatch.syspath_prepend(tmp_path)
+    env = "+custom_envs.Frail={env_type: 'frail:Frail', max_actions_per_traj: 3, env_instruction: go}"
+    words = [env, "es_manager.val.env_configs={tags: [Frail], n_groups: [6]}", "es_manager.crash_report_dir=null"]
+    with chat_server() as server:
+        assert run(server, tmp_path / "run", *words, "es_manager.on_env_failure=raise") == 1
+        assert run(server, tmp_path / "run", *words, "es_manager.step_timeout=90") == 3
+        assert sum("env_error" in row for row in rows(tmp_path / "run")) == 3
+        (tmp_path / "up").touch()
+        assert run(server, tmp_path / "run", *words) == 0
+        found = rows(tmp_path / "run")
+        assert len(server.bodies) == sum(len(row["raw_replies"]) for row in found) == 18
+    assert not any("env_error" in row for row in found)
+
+
 def test_a_finished_run_says_so_and_asks_nothing(whole, capsys):
     folder, _ = whole
     before = (folder / "rollouts.jsonl").read_bytes()

@@ -25,7 +25,15 @@ from ragen.agent_loop.episode import Episode
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.session import Service, Session, connect
 from ragen.agent_loop.tokens import TrajectoryTokens
-from ragen.errors import BackendError, ConfigError, EnvError, InputError, ServiceTimeoutError, SessionLostError
+from ragen.errors import (
+    BackendError,
+    ConfigError,
+    ContextFullError,
+    EnvError,
+    InputError,
+    ServiceTimeoutError,
+    SessionLostError,
+)
 from ragen.extras import needs
 from ragen.settings import setting
 from ragen.validity import ENV_ERROR
@@ -116,7 +124,7 @@ class RagenEnvLoop(AgentLoopBase):
             :mod:`ragen.agent_loop.sampler` leaves the trajectory out of its group.
 
         Raises:
-            InputError: The row names no environment, or the first prompt is longer than ``rollout.prompt_length``.
+            InputError: The row names no environment, or the instruction is longer than ``rollout.prompt_length``.
             BackendError: The server returned no tokens for the first prompt.
         """
         tag, seed, mode = read_row(kwargs)
@@ -167,7 +175,14 @@ class RagenEnvLoop(AgentLoopBase):
         script, length = self._parts.script, self._parts.reply_length
         room = self.rollout_config.response_length
         if not token_rows or not script.is_one_row:
-            token_rows.append(TrajectoryTokens(self._checked(script.prompt(episode.rollout))))
+            try:
+                token_rows.append(TrajectoryTokens(self._checked(script.prompt(episode.rollout))))
+            except ContextFullError as error:  # the model cannot go on, which ends its episode and no training
+                if not token_rows:  # an instruction that is too long would end every episode
+                    bare = {**episode.rollout["history"][-1], "state": ""}
+                    self._checked(script.prompt({**episode.rollout, "history": [bare]}))
+                log.warning("an episode of tag %r and seed %d is over: %s", episode.tag, episode.status.seed, error)
+                return 0
             return min(length, room)
         context = script.continuation(episode.rollout)
         left = room - len(token_rows[-1].response) - len(token_rows[-1].unsaid(context))
@@ -178,7 +193,7 @@ class RagenEnvLoop(AgentLoopBase):
     def _checked(self, prompt: list[int]) -> list[int]:
         limit = self.rollout_config.prompt_length
         if len(prompt) > limit:
-            raise InputError(
+            raise ContextFullError(
                 f"a prompt has {len(prompt)} tokens, and actor_rollout_ref.rollout.prompt_length is {limit}; raise "
                 "agent_loop.prompt_length, or shorten the instruction."
             )
@@ -225,7 +240,7 @@ class RagenEnvLoop(AgentLoopBase):
         rows = self._rows
         if error:
             rows = [row_tokens.untrained() for row_tokens in rows if row_tokens.response]
-            rows = rows or [TrajectoryTokens.nothing(self.tokenizer.eos_token_id)]
+        rows = rows or [TrajectoryTokens.nothing(self.tokenizer.eos_token_id)]
         outputs = [self._output(row_tokens, episode, score, summary, error) for row_tokens in rows]
         return outputs[0] if self._parts.script.is_one_row else outputs
 

@@ -258,6 +258,23 @@ def test_a_trajectory_in_which_the_model_said_nothing_is_an_error_that_names_it(
             play_with(Silent(1, 2), *overrides)
 
 
+PAGES = "{env_type: 'support.toy_envs:Pages', max_actions_per_traj: 9, env_instruction: go, env_config: {%s}}"
+
+
+@pytest.mark.parametrize(
+    "window", [[], ["+agent_proxy.context_window_mode=limited_multi_turn"]], ids=["whole", "turns"]
+)
+@pytest.mark.parametrize("page", [0, 2])
+def test_an_observation_that_does_not_fit_ends_its_own_trajectory(page, window):
+    pages = f"+custom_envs.Pages={PAGES % f'seed: 1, page: {page}'}"
+    config = trainer_config(ragen(pages, "agent_proxy.max_actions_per_turn=1", *window), 3000, 2000)
+    of_long, other = play(config, StandInClient(tokenizer()), [("Pages", 1), ("Pages", 2)])
+    ends = [rows[-1] if isinstance(rows, list) else rows for rows in (of_long, other)]
+    assert [end.num_turns for end in ends] == [2 * page, 2 * 4]
+    assert ends[0].extra_fields["env_error"] == "" and ends[0].reward_score == page * ends[1].reward_score / 4
+    assert any(ends[0].response_mask) == (page > 0)
+
+
 def test_importing_the_loop_registers_nothing_so_the_yaml_entry_stays():
     (entry,) = OmegaConf.load(config_directory() / "agent_loop" / "agent_loops.yaml")
     module, _, name = entry["_target_"].rpartition(".")

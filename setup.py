@@ -126,6 +126,7 @@ setup(
         "psutil>=5.9",
         "setproctitle>=1.3.3",
         "cloudpickle>=3.0",
+        "joblib>=1.4",
         "jinja2>=3.1",
         "rapidfuzz>=3.9",
     ],

@@ -24,7 +24,6 @@ from ragen.parallel.env_set import EnvSet
 from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from ragen.parallel.interrupts import holds_interrupts
-from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Mode
 from ragen.parallel.stats import LaneStats
 from ragen.returned import NO_SUCCESS, success_of
@@ -57,7 +56,7 @@ class EnvStateManager(EnvSet):
         sequential_env_types: Types that always stay in the main process.
     """
 
-    def __init__(self, config: Any, mode: str = "train", spread: Any = spread_evenly) -> None:
+    def __init__(self, config: Any, mode: str = "train") -> None:
         """Validate the whole configuration, start workers, and build the environments of ``sequential_env_types``.
 
         The first reset builds the others. RAGEN builds all of them here: what the class of a sequential type counts or
@@ -65,26 +64,28 @@ class EnvStateManager(EnvSet):
 
         Args:
             config: The whole configuration (Hydra's, or nested dicts); ``es_manager``, ``custom_envs`` and ``seed`` are
-                read.
+                read. Or what was read from it, with all environments or some.
             mode: ``"train"`` or ``"val"``: selects the part of ``es_manager`` and how seeds advance.
-            spread: Distributes environments over workers; see :class:`~ragen.parallel.engine.EnvEngine`.
 
         Raises:
             ConfigError: A key is missing or has an invalid value.
             StateError: Called inside a worker process.
             EnvError: An environment of a sequential type could not be built.
         """
-        self._settings: ManagerConfig = read_config(config, mode)
+        is_read = isinstance(config, ManagerConfig)
+        self._settings: ManagerConfig = config if is_read else read_config(config, mode)
         self.sys_config, self.mode = config, mode
-        self.config = _part(_part(config, "es_manager"), mode)
+        self.config = None if is_read else _part(_part(config, "es_manager"), mode)
         self.env_groups, self.group_size = self._settings.env_groups, self._settings.group_size
         self.base_seed, self.seed_counter = self._settings.base_seed, 0
         self._is_2026, self._hashes_states = self._settings.generation.is_2026, self._settings.env_state_hash
         self.max_workers = self._settings.engine.workers
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
         specs = [entry.spec for entry in self._settings.entries]
-        self._hold(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
+        self._hold(specs, self._settings.engine, on_failure=self._settings.keep_failure())
         self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
+        self._entries = {entry["env_id"]: entry for entry in self.envs}
+        self._cache_of: dict[int, dict[str, Any]] = {}
         self.rollout_cache: list[dict[str, Any]] | None = None
         self._warned: set[tuple[str, str]] = set()  # types and warnings that were logged
         stay = [
@@ -132,10 +133,10 @@ class EnvStateManager(EnvSet):
         observations = self._engine.reset(by_id, {"mode": self.mode})
         self._raise_failures(observations, at_build=True)
         self._compare_groups(by_id)
-        caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
+        caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in self._entries.items()]
         # last, so that a reset that is interrupted can be made again
         self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, given, max(numbers) + 1)
-        self.rollout_cache = caches
+        self.rollout_cache, self._cache_of = caches, dict(zip(self._entries, caches, strict=True))
         return caches
 
     def step(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -179,16 +180,29 @@ class EnvStateManager(EnvSet):
         """The environments that have failed in this episode, which is over for them."""
         return {entry["env_id"] for entry in self.envs if self._engine.records[entry["env_id"]].failed is not None}
 
+    def end_failed(self, caches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """End the episodes of environments that failed in their reset, whose only turn has an empty reply.
+
+        Args:
+            caches: The rollout caches of environments that were just reset.
+
+        Returns:
+            The caches of the others.
+        """
+        failed, nothing = self.failed(), {"actions": [], "llm_response": "", "llm_raw_response": ""}
+        self.step([{**nothing, "env_id": cache["env_id"]} for cache in caches if cache["env_id"] in failed])
+        return [cache for cache in caches if cache["env_id"] not in failed]
+
     def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
         self._caches()
-        return checked_turns(all_env_inputs, self.envs)
+        return checked_turns(all_env_inputs, self._entries)
 
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
         results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
-        going_on, envs, caches = [], self.envs, self.rollout_cache or []
+        going_on = []
         for env_id, (_, env_input) in asked.items():
-            entry, cache = envs[env_id], caches[env_id]
+            entry, cache = self._entries[env_id], self._cache_of[env_id]
             result = results[env_id]
             if type(result) is EnvFailed:
                 result = failed_turn(result.text, self._engine.records[env_id].observation)
@@ -220,7 +234,7 @@ class EnvStateManager(EnvSet):
             StateError: There was no reset yet.
         """
         self._engine.messages.sum_up(is_end=True)
-        return self.episode_states(range(len(self._caches())))
+        return self.episode_states([cache["env_id"] for cache in self._caches()])
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
         """:meth:`get_rollout_states` for some environments; ``pass@k`` covers whole groups.
@@ -228,11 +242,11 @@ class EnvStateManager(EnvSet):
         Raises:
             StateError: There was no reset yet.
         """
-        every, generation = self._caches(), self._settings.generation
-        caches = [every[each] for each in env_ids]
+        self._caches()
+        caches, generation = [self._cache_of[each] for each in env_ids], self._settings.generation
         tiles = largest_tiles(caches, self._engine) if self._is_2026 else {}
         for env_id, cache in zip(env_ids, caches, strict=True):
-            add_metrics(self.envs[env_id], cache, generation, tiles.get(env_id))
+            add_metrics(self._entries[env_id], cache, generation, tiles.get(env_id))
         add_pass_at_k(caches, self.group_size)
         add_rollout_info(caches, self._engine)
         return caches
@@ -248,13 +262,9 @@ class EnvStateManager(EnvSet):
         answer = self._engine.read([env_id], "example_action", rng)[env_id]
         return answer if isinstance(answer, str) else ""
 
-    def lane_stats(self, of_this_thread: bool = False) -> list[LaneStats]:
-        """What each process (main first, then workers) hosts and has done since this manager was created.
-
-        Args:
-            of_this_thread: Whether to count only the calling thread's requests.
-        """
-        return self._engine.stats(of_this_thread)
+    def lane_stats(self) -> list[LaneStats]:
+        """What each process (main first, then workers) hosts and has done since this manager was created."""
+        return self._engine.stats()
 
     def home(self, env_id: int) -> str:
         """Where an environment lives now: ``"main"``, or the name of a worker."""

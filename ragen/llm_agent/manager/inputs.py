@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,12 +35,12 @@ class EnvStatus:
     seed: int | None = None
 
 
-def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Sequence[Mapping[str, Any]]) -> Asked:
+def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int, Mapping[str, Any]]) -> Asked:
     """The turns requested by the inputs of ``step``.
 
     Args:
         all_env_inputs: The inputs.
-        envs: The manager's entries.
+        envs: The manager's entries by env_id.
 
     Raises:
         InputError: An input has the wrong form.
@@ -53,8 +53,8 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Sequence[Ma
             env_id, actions, _, _ = _fields(given if type(given) is dict else dict(given))
         except (KeyError, TypeError, ValueError):
             raise _unfit(position, given) from None
-        if type(env_id) is not int or not 0 <= env_id < len(envs):
-            env_id = _checked_env_id(position, env_id, len(envs))
+        if type(env_id) is not int or env_id not in envs:
+            env_id = _checked_env_id(position, env_id, envs)
         if env_id in asked:
             raise InputError(f"step input {position}: env_id = {env_id} occurs twice in this call.")
         if type(actions) is not list or not _ONLY_TEXT.issuperset(map(type, actions)):
@@ -78,13 +78,13 @@ def _unfit(position: int, given: Any) -> InputError:
     return InputError(f"step input {position} lacks {missing}; it has {present or 'nothing'}.")
 
 
-def _checked_env_id(position: int, env_id: Any, count: int) -> int:
+def _checked_env_id(position: int, env_id: Any, envs: Collection[int]) -> int:
     try:
         index = -1 if isinstance(env_id, bool) else operator.index(env_id)
     except TypeError:
         index = -1
-    if not 0 <= index < count:
-        raise InputError(f"step input {position}: env_id = {env_id!r}; expected an integer from 0 to {count - 1}.")
+    if index not in envs:
+        raise InputError(f"step input {position}: env_id = {env_id!r}; expected an integer from 0 to {max(envs)}.")
     return index
 
 

@@ -10,8 +10,8 @@ into actions, and the environments are stepped (:mod:`~ragen.llm_agent.es_manage
 
 ``rollout`` is for training. An evaluation calls ``play``, since it needs no batch of tokens, in which every row is as
 wide as the longest trajectory. A schedule determines the order of the turns of many environments: lockstep or streaming
-(:mod:`~ragen.llm_agent.rollout.schedules`) or :mod:`~.shards`. A player has a schedule; a schedule
-receives the player for each rollout, and does not store it.
+(:mod:`~ragen.llm_agent.rollout.schedules`). With ``agent_proxy.use_parallel_rollout``, joblib's workers play shards of
+the environments instead (:mod:`~ragen.llm_agent.rollout.shards`).
 
 Importing this module imports neither torch nor verl, so that ``--help`` and errors about the configuration appear at
 once, and worker processes, which may import the main module, stay small.
@@ -29,7 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ragen.closing import Closing
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, InputError, in_short
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
@@ -42,6 +42,7 @@ from ragen.llm_agent.rollout.actor import (
     ForeignActor,
     GeneratesSequences,
     WorkerModes,
+    failures_of,
     name_requests,
 )
 from ragen.llm_agent.rollout.timeline import Timeline
@@ -51,12 +52,14 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
+    from ragen.llm_agent.rollout.shards import Shards
     from ragen.llm_agent.tokens.dataproto import AnyBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
 PARTS, IMPORTS = ("generation", "environments", "tokenizing"), "imports"
 
 Cache = dict[str, Any]
+EnvInput = dict[str, Any]
 TurnCallback = Callable[[int, int], None]
 OverCallback = Callable[[list[dict[str, Any]]], None]
 
@@ -67,7 +70,7 @@ class Rollout:
 
     Attributes:
         player: Its ``failures`` and ``timeline`` record what happens.
-        es_manager: The environments, created by :meth:`Schedule.new_es_manager`.
+        es_manager: The environments.
         ctx_manager: Writes their prompts and parses the replies.
         episodes: The caches of the playing environments, after their reset.
         meta_info: See :meth:`RolloutPlayer.play`.
@@ -95,6 +98,26 @@ class Rollout:
                 states = self.over(playing, active)
             self.on_over(states)
 
+    def step(self, playing: Sequence[Cache], inputs: Mapping[int, EnvInput], lost: Mapping[int, str]) -> list[Cache]:
+        """Step the environments that got a reply.
+
+        Args:
+            playing: The caches of the environments that were asked about.
+            inputs: The parsed replies, by env_id.
+            lost: Why an environment got no reply, by env_id; its episode is over.
+
+        Returns:
+            The caches of the environments that go on.
+        """
+        self.player.failures.update(lost)
+        chosen = [inputs[cache["env_id"]] for cache in playing if cache["env_id"] not in lost]
+        timeline = self.player.timeline
+        with timeline.span("rollout", "environments"), timeline.lanes(self.es_manager.lane_stats):
+            active = self.es_manager.step(chosen) if chosen else []
+        going = [cache for cache in active if turn_of(cache) < self.player.max_turn]
+        self.report_over(playing, going)
+        return going
+
     def over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The states of the episodes that ended in this turn."""
         going_on = {cache["env_id"] for cache in active}
@@ -104,12 +127,6 @@ class Rollout:
 
 class Schedule(ABC):
     """The order of the turns of many environments."""
-
-    def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """Create the environments of a mode for this schedule."""
-        from ragen.llm_agent.es_manager import EnvStateManager
-
-        return EnvStateManager(config, mode=mode)
 
     @abstractmethod
     def play(self, rollout: Rollout) -> None:
@@ -130,6 +147,8 @@ class RolloutPlayer(Closing):
             backends do: RAGEN's workers and wrappers get only RAGEN's columns.
         tokenizer: The actor's tokenizer.
         schedule: Plays the turns.
+        parallel: Plays rollouts by joblib first; None unless it is chosen.
+        is_training: Whether a training batch is made of the rollout.
         max_turn: Maximum number of turns of a rollout.
         failures: Why an environment got no reply in the last rollout, by environment id.
         rollout_states: The result of ``EnvStateManager.get_rollout_states()`` for the last rollout.
@@ -144,6 +163,7 @@ class RolloutPlayer(Closing):
         tokenizer: Any,
         schedule: Schedule,
         actor: Actor | None = None,
+        parallel: Shards | None = None,
     ) -> None:
         """Store the parts; the managers of a mode are created on first use.
 
@@ -154,13 +174,14 @@ class RolloutPlayer(Closing):
             tokenizer: The actor's tokenizer.
             schedule: Plays the turns.
             actor: The result of :func:`actor_of` for ``actor_rollout_wg``; None creates it.
+            parallel: Plays rollouts by joblib, and leaves to the schedule what fails; None for the schedule alone.
 
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
         """
         self.config = config
         self.tokenizer = tokenizer
-        self.schedule = schedule
+        self.schedule, self.parallel = schedule, parallel
         self.max_turn = read_max_turn(config)
         self.generation = Generation.read(config)
         self.actor_wg = actor_rollout_wg
@@ -170,18 +191,18 @@ class RolloutPlayer(Closing):
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.record_lanes = False
-        self._is_training = False
+        self.is_training = False
         self.timeline = Timeline()
 
     @cached_property
     def train_es_manager(self) -> EnvStateManager:
         """The environments of ``es_manager.train``."""
-        return self.schedule.new_es_manager(self.config, "train")
+        return _es_manager(self.config, "train")
 
     @cached_property
     def val_es_manager(self) -> EnvStateManager:
         """The environments of ``es_manager.val``."""
-        return self.schedule.new_es_manager(self.config, "val")
+        return _es_manager(self.config, "val")
 
     @cached_property
     def train_ctx_manager(self) -> ContextManager:
@@ -210,7 +231,7 @@ class RolloutPlayer(Closing):
     @property
     def _needs_tensors(self) -> bool:
         """Whether prompts are a ``DataProto``, because the actor or a training batch needs tensors."""
-        return self._is_training or not self.actor.takes_prompts
+        return self.is_training or not self.actor.takes_prompts
 
     def generate_sequences(self, lm_inputs: AnyBatch) -> AnyBatch:
         """Generate replies to a batch of prompts."""
@@ -237,11 +258,11 @@ class RolloutPlayer(Closing):
         Returns:
             The rollouts, as built by ``ContextManager.formulate_rollouts``.
         """
-        self._is_training = True
+        self.is_training = True
         try:
             states = self.play(dataproto.meta_info, val, on_turn, on_over, skip)
         finally:
-            self._is_training = False
+            self.is_training = False
         _, ctx_manager = self.prepare(val)
         with self.timed("tokenizing"):
             if not self.generation.is_2026:
@@ -273,34 +294,79 @@ class RolloutPlayer(Closing):
             The final states, also kept in ``rollout_states``; :func:`~ragen.llm_agent.rollout.metrics.mean_metrics`
             computes from them the metrics that a training batch would have.
         """
-        es_manager, ctx_manager = self.prepare(val)
         self.begin_record()
         if self._needs_tensors:
             self.import_tensors()
+        over, seed = list[dict[str, Any]](), None
+        if self.parallel is not None:
+            (self.val_ctx_manager if val else self.train_ctx_manager).reset_memory_managers()
+            over, seed = self.parallel.play(self, meta_info, val, on_turn, on_over, skip)
+            if seed is None:
+                self.rollout_states = over
+                return over
+            skip = {*skip, *(state["env_id"] for state in over)}
+        es_manager, ctx_manager = self.prepare(val)
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
-            episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
+            episodes = [cache for cache in es_manager.reset(seed) if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
         if isinstance(self.actor.backend, ScriptedBackend):
             self.actor.backend.example = es_manager.example_action
         rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over)
-        self.schedule.play(rollout if self._is_training else _without_failed(rollout))
-        return self.keep_states(es_manager, skip)
+        self.schedule.play(rollout if self.is_training else _without_failed(rollout))
+        with self.timed("environments"):
+            states = [state for state in es_manager.get_rollout_states() if state["env_id"] not in skip]
+        self.rollout_states = sorted([*over, *states], key=lambda state: state["env_id"])
+        return self.rollout_states
+
+    def ask(
+        self,
+        ctx_manager: ContextManager,
+        asking: Sequence[Cache],
+        meta_info: Mapping[str, Any],
+        shared: GeneratesSequences | None = None,
+    ) -> tuple[dict[int, EnvInput], dict[int, str]]:
+        """Ask the actor about some environments in one batch.
+
+        Args:
+            ctx_manager: Writes the prompts and parses the replies.
+            asking: The caches of the environments.
+            meta_info: Further data for the actor.
+            shared: Asked in the actor's place.
+
+        Returns:
+            The parsed replies by env_id, and the reasons of those that are missing.
+
+        Raises:
+            InputError: The actor answered others than it was asked about.
+        """
+        with self.timed("tokenizing"):
+            prompts = self.prompts(ctx_manager, asking, meta_info)
+        with self.timed("generation"):
+            outputs = (shared or self).generate_sequences(prompts)
+        with self.timed("tokenizing"):
+            inputs = {each["env_id"]: each for each in ctx_manager.get_env_inputs(outputs)}
+        if inputs.keys() != {cache["env_id"] for cache in asking}:
+            raise InputError(
+                f"the actor returned replies for the environments {in_short(sorted(inputs))}; expected one for each of "
+                f"{in_short([cache['env_id'] for cache in asking])}."
+            )
+        return inputs, failures_of(outputs)
 
     def prompts(
-        self, rollout: Rollout, asking: Sequence[Cache], meta_info: Mapping[str, Any], tensors: bool = True
+        self, ctx_manager: ContextManager, asking: Sequence[Cache], meta_info: Mapping[str, Any], tensors: bool = True
     ) -> AnyBatch:
         """The prompts of trajectories, with a row for each.
 
         Args:
-            rollout: The rollout.
+            ctx_manager: Writes them.
             asking: The caches of the trajectories.
             meta_info: Further data for the actor.
             tensors: Whether they may be a ``DataProto``, if the actor or a training batch needs that.
         """
         if tensors and self._needs_tensors:
-            lm_inputs: AnyBatch = rollout.ctx_manager.get_lm_inputs(asking)
+            lm_inputs: AnyBatch = ctx_manager.get_lm_inputs(asking)
         else:
-            lm_inputs = rollout.ctx_manager.get_prompts(asking, self.actor.needs_tokens)
+            lm_inputs = ctx_manager.get_prompts(asking, self.actor.needs_tokens)
         if self.names_requests:
             name_requests(lm_inputs, asking)
         lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
@@ -315,13 +381,6 @@ class RolloutPlayer(Closing):
             inputs.meta_info = {**inputs.meta_info, **mode}
             with self.timed("generation"):
                 self.generate_sequences(inputs)
-
-    def keep_states(self, es_manager: EnvStateManager, skip: Collection[int]) -> list[dict[str, Any]]:
-        """The rollout's final states, without skipped environments; they become ``rollout_states``."""
-        with self.timed("environments"):
-            states = es_manager.get_rollout_states()
-            self.rollout_states = [state for state in states if state["env_id"] not in skip]
-        return self.rollout_states
 
     @needs("verl", "a DataProto batch")
     def import_tensors(self) -> None:
@@ -349,6 +408,8 @@ class RolloutPlayer(Closing):
 
     def close(self) -> None:
         """Close the environments and their workers; may be called twice."""
+        if self.parallel is not None:
+            self.parallel.close()
         for mode in MODES:
             manager = self.__dict__.get(f"{mode}_es_manager")
             if manager is not None:
@@ -356,19 +417,23 @@ class RolloutPlayer(Closing):
 
 
 def _without_failed(rollout: Rollout) -> Rollout:
-    """The rollout without environments that failed in their reset, whose turn is written down with an empty reply.
-
-    Not for training: there, each row needs a reply that was sampled.
-    """
-    failed = rollout.es_manager.failed()
-    lost = [cache for cache in rollout.episodes if cache["env_id"] in failed]
-    if not lost:
-        return rollout
-    nothing = {"actions": [], "llm_response": "", "llm_raw_response": ""}
+    """The rollout without environments that failed in their reset; in training, a sampled reply ends these as well."""
     with rollout.player.timed("environments"):
-        rollout.es_manager.step([{**nothing, "env_id": cache["env_id"]} for cache in lost])
-    rollout.report_over(lost, [])
-    return replace(rollout, episodes=[cache for cache in rollout.episodes if cache["env_id"] not in failed])
+        going = rollout.es_manager.end_failed(rollout.episodes)
+    if len(going) < len(rollout.episodes):
+        rollout.report_over(rollout.episodes, going)
+    return replace(rollout, episodes=going)
+
+
+def _es_manager(config: Any, mode: str) -> EnvStateManager:
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+    return EnvStateManager(config, mode=mode)
+
+
+def turn_of(cache: Cache) -> int:
+    """The number of turns that a trajectory has played."""
+    return len(cache["history"]) - 1
 
 
 def actor_of(given: Any, config: Any, tokenizer: Any) -> Actor:

@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, actor_of
-from ragen.llm_agent.rollout.schedules import Lockstep, Streaming
+from ragen.llm_agent.rollout.schedules import ordinary_schedule
 from ragen.llm_agent.rollout.shards import Shards
 from ragen.settings import setting
 from ragen.validity import check_share, env_error
@@ -33,13 +31,12 @@ if TYPE_CHECKING:
 
 
 class LLMAgentProxy(RolloutPlayer):
-    """Plays rollouts with the schedule selected by ``agent_proxy.use_parallel_rollout``.
+    """Plays rollouts, by joblib's workers with ``agent_proxy.use_parallel_rollout``.
 
     A context manager; ``close`` may be called twice. Its other attributes are those of
     :class:`~ragen.llm_agent.rollout.player.RolloutPlayer`.
 
     Attributes:
-        parallel: The schedule, if ``agent_proxy.use_parallel_rollout`` is true; else None.
         use_parallel_envs: Whether rollouts are collected as one row per turn, if that is possible.
     """
 
@@ -55,15 +52,12 @@ class LLMAgentProxy(RolloutPlayer):
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1, or a key of parallel rollouts cannot work.
         """
-        overlaps = setting(config, "agent_proxy.use_parallel_rollout", bool, False)
-        self.parallel = Shards(config) if overlaps else None
+        parallel = Shards(config) if setting(config, "agent_proxy.use_parallel_rollout", bool, False) else None
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
         self._errors: list[str | None] = []  # of each trajectory that was played for training
         actor = actor_of(actor_rollout_wg, config, tokenizer)
-        streams = isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
-        schedule = self.parallel or (Streaming() if streams else Lockstep())
-        super().__init__(config, actor_rollout_wg, tokenizer, schedule, actor)
+        super().__init__(config, actor_rollout_wg, tokenizer, ordinary_schedule(actor), actor, parallel)
 
     @property
     def parallel_envs(self) -> bool:

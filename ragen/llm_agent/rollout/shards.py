@@ -1,200 +1,350 @@
-"""Rollouts that overlap: while some environments' prompts are being answered, others are stepped.
+"""Parallel rollouts by joblib: each worker makes a shard of the environments, plays it, and closes it.
 
-In lockstep every turn waits for the slowest environment and for the slowest reply. Here the environments are split into
-shards, each of which goes at its own pace::
+::
 
-    shard 0   step . prompt ......... step . prompt ......
-    shard 1   ..... step .... prompt .......... step .....        one EnvStateManager, one engine
-    shard 2   .. step . prompt .... step . prompt ........
-    actor     ###########  ############  ######### #######
+    main process                                  joblib worker: a process of loky, or a thread
+    ------------                                  ---------------------------------------------
+    a shard of the groups for each worker ----->  makes its environments and resets them
+    SharedLLMInferenceManager <---- the caches of its active environments, turn by turn
+      prompts, actor, parsed replies ---------->  steps them
+    states, in the order of environments <------  closes its environments
 
-There is one manager, with one entry per environment: seeds, ids, statuses and caches are those of the ordinary rollout,
-and the batch is made from them in the order of environments when all shards are through. What a shard cannot play is
-played in lockstep, and the log says why: its episodes are taken over as they stand, so no turn is played twice.
+A shard is a number of whole groups with the ids and seeds that they have in the ordinary loop, and the same manager
+plays it, so its rollouts are those of the ordinary loop. All workers that wait are answered in one batch. If a worker
+is killed or anything else fails, the ordinary loop plays the shards that are not over, from their seeds, and the log
+says why.
 
-An actor that answers requests one by one gets each as soon as it is there; one that is ``thread_safe`` is asked for
-each shard on its own; any other gets batches of what is due in several shards. Such a batch goes off when no other
-shard can add to it, it is full, or its oldest prompt has waited ``max_wait`` seconds.
+Worker processes play in themselves, whatever ``es_manager.use_multiprocessing`` says. Threads share the main process,
+whose deadlines and isolated random generators serve its main thread alone: their environments live where that key says,
+and types that draw from global generators need ``true``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Client, Connection, Listener
+from queue import Empty, SimpleQueue
 from typing import Any, Self
 
-from ragen.errors import ConfigError, EnvError, LaneError
-from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.rollout.player import Rollout, RolloutPlayer, Schedule
-from ragen.llm_agent.rollout.schedules import Gathering, Turns, Unit, streaming_backend
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.placement import spread
-from ragen.settings import count, number, setting
+from ragen.errors import ConfigError, LimitReachedError, ServerLostError
+from ragen.llm_agent.config.environments import ManagerConfig, read_config
+from ragen.llm_agent.rollout.player import Cache, OverCallback, RolloutPlayer, TurnCallback, actor_of
+from ragen.llm_agent.rollout.schedules import ordinary_schedule
+from ragen.seeds import counted_on, first_seed
+from ragen.settings import choice, refused, setting
 
 log = logging.getLogger(__name__)
 
-AUTO = -1
-MOST_SHARDS = 16  # of an automatic number of shards
-DEFAULT_MAX_WAIT = 0.02
-RAISED_ALIKE = (ConfigError, EnvError, LaneError)  # what lockstep would raise too
-_JOBS = "agent_proxy.parallel_n_jobs"
-_BATCH = "agent_proxy.parallel_max_batch_size"
-_WAIT = "agent_proxy.parallel_max_wait"
+BACKENDS = LOKY, THREADING = "loky", "threading"
+_BACKEND, _JOBS = "agent_proxy.parallel_backend", "agent_proxy.parallel_n_jobs"
 
 
-class ShardedEnvManager(EnvStateManager):
-    """An :class:`~ragen.llm_agent.es_manager.EnvStateManager` whose shards may be stepped by a thread each.
+class SharedLLMInferenceManager:
+    """Shares one actor among all workers: any thread may call it, and the actor gets one call at a time."""
 
-    Lanes are dealt out by shard, as far as there are enough, since a lane serves one thread at a time.
-
-    Attributes:
-        shards: The environment ids of each shard: every tag is spread evenly over them, and groups stay whole where
-            that stays even.
-    """
-
-    def __init__(self, config: Any, mode: str = "train", jobs: int = AUTO) -> None:
-        """See :class:`~ragen.llm_agent.es_manager.EnvStateManager`.
+    def __init__(self, actor_rollout_wg: Any) -> None:
+        """Share an actor.
 
         Args:
-            config: The whole configuration.
-            mode: ``"train"`` or ``"val"``.
-            jobs: How many shards; -1 is two for each worker, so that one of them can think while the other acts.
+            actor_rollout_wg: Anything with ``generate_sequences``: a worker group of verl, also of Ray, one of RAGEN's
+                wrappers, or an actor of this package.
         """
-        self._shard_of: dict[int, int] = {}
-        super().__init__(config, mode, spread=self._spread)
-        specs = self._engine.specs()
-        count = min(MOST_SHARDS, max(2, 2 * self.max_workers)) if jobs == AUTO else jobs
-        self._shard_of = spread(specs, max(1, min(count, len(specs))))
-        found = sorted(set(self._shard_of.values()))
-        self.shards = [[env_id for env_id, shard in self._shard_of.items() if shard == index] for index in found]
+        self.actor_rollout_wg = actor_rollout_wg
+        self._lock = threading.Lock()
 
-    def disturbed_by_threads(self) -> list[str]:
-        """The tags whose environments cannot be played while other threads run.
-
-        They draw from the process's own random numbers, and live in the main process, where others draw too.
-        """
-        return sorted({r.spec.tag for r in self._engine.records.values() if r.lane is None and r.spec.uses_global_rng})
-
-    def _spread(self, specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
-        """Give the environments of each shard lanes of its own, or one that it shares with other shards."""
-        shards: dict[int, list[EnvSpec]] = {}
-        for spec in specs:
-            shards.setdefault(self._shard_of.get(spec.env_id, 0), []).append(spec)
-        homes: dict[int, int] = {}
-        for place, members in enumerate(shards[shard] for shard in sorted(shards)):
-            own = _lanes_of(place, len(shards), lanes)
-            homes.update({env_id: own[index] for env_id, index in spread(members, len(own)).items()})
-        return homes
+    def generate_sequences(self, lm_inputs: Any) -> Any:
+        """Generate replies to a batch of prompts."""
+        with self._lock:
+            return self.actor_rollout_wg.generate_sequences(lm_inputs)
 
 
-def _lanes_of(place: int, shards: int, lanes: int) -> range:
-    """The lanes of one of several shards: several of its own, or one that it shares with others."""
-    if lanes <= shards:
-        return range(place % lanes, place % lanes + 1)
-    return range(place * lanes // shards, (place + 1) * lanes // shards)
-
-
-class Shards(Schedule):
-    """Plays the turns of a player's rollouts in shards.
+@dataclass(frozen=True)
+class Shard:
+    """One worker's part of a rollout.
 
     Attributes:
-        n_jobs: How many shards; -1 for an automatic number.
-        max_batch_size: The most prompts that the actor is asked at a time; None for no bound.
-        max_wait: The longest that prompts wait for those of other shards, in seconds.
-        fallback_reason: Why (a part of) the last rollout was played in lockstep; None if it was not.
+        settings: The manager's settings, with the environments of this shard.
+        mode: ``"train"`` or ``"val"``.
+        seed: The seed of group 0.
+        max_turn: Maximum number of turns.
+        skip: Environments that are not played.
+        asks_failed: Whether the model is asked about environments that failed in their reset, as in training.
+    """
+
+    settings: ManagerConfig
+    mode: str
+    seed: int
+    max_turn: int
+    skip: frozenset[int]
+    asks_failed: bool
+
+
+def play_shard(shard: Shard, address: Any, key: bytes) -> None:
+    """Play a shard in a joblib worker.
+
+    Args:
+        shard: The shard.
+        address: Where the main process listens.
+        key: Authenticates the connection.
+    """
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+    start, waited, turn = time.perf_counter(), 0.0, 0
+    with Client(address, authkey=key) as main, EnvStateManager(shard.settings, shard.mode) as manager:
+        active = [cache for cache in manager.reset(shard.seed) if cache["env_id"] not in shard.skip]
+        if not shard.asks_failed:
+            active = manager.end_failed(active)
+        while active and turn < shard.max_turn:
+            asked = time.perf_counter()
+            main.send((turn, active))
+            inputs = main.recv()
+            waited += time.perf_counter() - asked
+            active, turn = manager.step(inputs) if inputs else [], turn + 1
+        states = [state for state in manager.get_rollout_states() if state["env_id"] not in shard.skip]
+        main.send((states, time.perf_counter() - start, waited))
+
+
+class Shards:
+    """Plays rollouts by joblib.
+
+    Attributes:
+        backend: joblib's backend, ``"loky"`` or ``"threading"``.
+        n_jobs: Number of workers, as joblib's: -1 for one per processor.
+        fallback_reason: Why (a part of) the last rollout was played by the ordinary loop; None if it was not.
     """
 
     def __init__(self, config: Any, n_jobs: int | None = None) -> None:
-        """Read the keys; environments and threads are made when they are first needed.
+        """Read the keys; joblib is imported by the first rollout.
 
         Args:
             config: The whole configuration.
-            n_jobs: How many shards; None for ``agent_proxy.parallel_n_jobs``.
+            n_jobs: Number of workers; None for ``agent_proxy.parallel_n_jobs``.
 
         Raises:
             ConfigError: A key has an invalid value.
         """
-        self.n_jobs = setting(config, _JOBS, int, AUTO) if n_jobs is None else n_jobs
-        if self.n_jobs != AUTO and self.n_jobs < 1:
-            raise ConfigError(
-                f"configuration key {_JOBS!r} is {self.n_jobs}; expected at least 1, or -1 for an automatic number."
-            )
-        self.max_batch_size = count(config, _BATCH, None, low=1)
-        wait = number(config, _WAIT, None, 0)
-        self.max_wait = DEFAULT_MAX_WAIT if wait is None else wait
+        self.backend = choice(config, _BACKEND, LOKY, BACKENDS)
+        self.n_jobs = setting(config, _JOBS, int, -1) if n_jobs is None else n_jobs
+        if self.n_jobs == 0:
+            raise refused(_JOBS, self.n_jobs, "a number of workers, or -1 for one per processor")
         self.fallback_reason: str | None = None
+        self._config = config
+        self._counted = dict.fromkeys(("train", "val"), 0)
+        self._is_used = False
 
-    def new_es_manager(self, config: Any, mode: str) -> ShardedEnvManager:
-        """A manager whose environments are in shards."""
-        return ShardedEnvManager(config, mode, self.n_jobs)
+    def play(
+        self,
+        player: RolloutPlayer,
+        meta_info: Mapping[str, Any],
+        val: bool,
+        on_turn: TurnCallback | None,
+        on_over: OverCallback | None,
+        skip: Collection[int],
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Play one episode in every environment; see :meth:`RolloutPlayer.play` for the arguments.
 
-    def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.player.Schedule`.
+        ``on_over`` is called with the states of a whole shard.
 
-        ``on_turn`` is called with the turn of the slowest shard, whenever something has arrived and every second.
-        """
-        assert isinstance(rollout.es_manager, ShardedEnvManager)
-        by_id = {cache["env_id"]: cache for cache in rollout.episodes}
-        units = [
-            Unit(f"shard {shard}", [by_id[env_id] for env_id in env_ids if env_id in by_id])
-            for shard, env_ids in enumerate(rollout.es_manager.shards)
-        ]
-        units = [unit for unit in units if unit.active]
-        left, self.fallback_reason = rollout.episodes, None
-        if tags := rollout.es_manager.disturbed_by_threads():
-            self.fallback_reason = (
-                f"{', '.join(tags)} draws from the process's global random numbers in the main process; give it "
-                f"workers (es_manager.use_multiprocessing=true), or say uses_global_rng = False if it does not."
-            )
-        elif len(units) > 1:
-            left = self._overlap(rollout, units)
-        if self.fallback_reason is not None:
-            log.warning("rollouts do not overlap; using the ordinary loop: %s", self.fallback_reason)
-        if left:
-            Turns(rollout, [Unit("rollout", left)]).play()
-
-    def _overlap(self, rollout: Rollout, units: Sequence[Unit]) -> list[dict[str, Any]]:
-        """Play the shards at the same time; the caches of shards that could not be played to their end.
+        Returns:
+            The states of all shards that were played to their end, by environment; and the seed of group 0 if the
+            ordinary loop is to play the others, else None.
 
         Raises:
-            ConfigError, EnvError, LaneError: What lockstep would raise too.
+            ConfigError: A key is missing or has an invalid value.
+            LimitReachedError, ServerLostError: The actor may or can answer no more.
         """
-        turns = Turns(
-            rollout, units, backend=streaming_backend(rollout), shards=Gathering(self.max_batch_size, self.max_wait)
+        from joblib import effective_n_jobs
+
+        mode = "val" if val else "train"
+        settings, self.fallback_reason = read_config(self._config, mode), None
+        first, counted = first_seed(mode, settings.base_seed, self._counted[mode]), max(settings.group_numbers) + 1
+        self._counted[mode] = counted_on(mode, settings.base_seed, self._counted[mode], None, counted)
+        jobs = min(effective_n_jobs(self.n_jobs), settings.env_groups)
+        if jobs < 2:
+            return [], first
+        if self.backend == LOKY:
+            self._is_used, settings = True, replace(settings, engine=replace(settings.engine, use_lanes=False))
+        shards = [
+            Shard(
+                replace(settings, entries=tuple(e for e in settings.entries if e.spec.group_id % jobs == index)),
+                *(mode, first, player.max_turn, frozenset(skip), player.is_training),
+            )
+            for index in range(jobs)
+        ]
+        rollout = _Rollout(player, val, meta_info, on_turn, on_over)
+        try:
+            if self.backend == THREADING:
+                _check_threads(settings)
+            rollout.play(shards, self.backend)
+        except (LimitReachedError, ServerLostError):
+            raise
+        except Exception as error:
+            self.fallback_reason = f"{type(error).__name__}: {error}"
+            log.warning("the parallel rollout failed; using the ordinary loop: %s", self.fallback_reason)
+        states = sorted(rollout.states, key=lambda state: state["env_id"])
+        return states, None if self.fallback_reason is None else first
+
+    def close(self) -> None:
+        """End loky's processes."""
+        if self._is_used:
+            _end_processes()
+
+
+def _check_threads(settings: ManagerConfig) -> None:
+    drawing = {entry.spec.env_type for entry in settings.entries if entry.spec.uses_global_rng}
+    if drawing and settings.engine.use_lanes is not True:
+        raise ConfigError(
+            f"{', '.join(sorted(drawing))} may draw from the process's global generators, which threads share: set "
+            f"es_manager.use_multiprocessing=true, or {_BACKEND}={LOKY}."
         )
-        turns.play()
-        errors = [(unit.track, turns.errors[unit]) for unit in units if unit in turns.errors]  # not as they came
-        for _, error in errors:
-            if isinstance(error, RAISED_ALIKE):
-                raise error
-        if errors:
-            track, error = errors[0]
-            self.fallback_reason = f"{track} raised {type(error).__name__}: {error}"
-        left = [cache for unit in turns.errors for cache in unit.active]
-        return sorted(left, key=lambda cache: cache["env_id"])
+
+
+def _end_processes() -> None:
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
+
+
+class _Rollout:
+    """One rollout: a thread runs joblib, one reads each worker's messages, and the caller's thread answers them.
+
+    Attributes:
+        states: The states of the shards that are over.
+    """
+
+    def __init__(
+        self,
+        player: RolloutPlayer,
+        val: bool,
+        meta_info: Mapping[str, Any],
+        on_turn: TurnCallback | None,
+        on_over: OverCallback | None,
+    ) -> None:
+        self._player, self._meta_info, self._on_turn, self._on_over = player, meta_info, on_turn, on_over
+        self._ctx_manager = player.val_ctx_manager if val else player.train_ctx_manager
+        self._inference = SharedLLMInferenceManager(player)
+        self._events: SimpleQueue[tuple[Connection | None, Any]] = SimpleQueue()
+        self._connections: list[Connection] = []
+        self.states: list[dict[str, Any]] = []
+
+    def play(self, shards: Sequence[Shard], backend: str) -> None:
+        """Play all shards; whatever fails is raised, after the workers have ended."""
+        for index, shard in enumerate(shards):
+            tags = ", ".join(dict.fromkeys(entry.spec.tag for entry in shard.settings.entries))
+            envs = len(shard.settings.entries)
+            log.info("worker %d of %d (%s): %d environments of %s", index + 1, len(shards), backend, envs, tags)
+        key, is_over = os.urandom(32), False
+        with Listener(authkey=key) as listener:
+            jobs = threading.Thread(target=self._run, args=(shards, backend, listener.address, key), daemon=True)
+            jobs.start()
+            threading.Thread(target=self._accept, args=(listener, len(shards)), daemon=True).start()
+            try:
+                self._serve(len(shards))
+                is_over = True
+            finally:
+                for connection in self._connections:  # a worker that waits for an answer ends
+                    connection.close()
+                if backend == LOKY and not is_over:
+                    _end_processes()
+                # A thread that is still stepping ends with its turn, unless that hangs.
+                jobs.join(None if is_over else shards[0].settings.engine.step_timeout)
+
+    # Threads that pass things on
+
+    def _run(self, shards: Sequence[Shard], backend: str, address: Any, key: bytes) -> None:
+        from joblib import Parallel, delayed
+
+        try:
+            Parallel(n_jobs=len(shards), backend=backend)(delayed(play_shard)(shard, address, key) for shard in shards)
+        except BaseException as error:
+            self._events.put((None, error))
+
+    def _accept(self, listener: Listener, count: int) -> None:
+        with suppress(OSError, EOFError):  # the listener was closed
+            for _ in range(count):
+                connection = listener.accept()
+                self._connections.append(connection)
+                threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _read(self, connection: Connection) -> None:
+        with suppress(EOFError, OSError, TypeError):  # it ended, and joblib says why; TypeError: it was closed here
+            while True:
+                self._events.put((connection, connection.recv()))
+
+    # The caller's thread
+
+    def _serve(self, left: int) -> None:
+        """Answer the workers until all shards are over."""
+        while left:
+            due: dict[Connection, Sequence[Cache]] = {}
+            for connection, message in self._arrived():
+                if connection is None:
+                    raise message
+                if isinstance(message[0], int):
+                    due[connection] = message[1]
+                    if self._on_turn is not None:
+                        self._on_turn(message[0], sum(map(len, due.values())))
+                else:
+                    left -= 1
+                    self._end(*message)
+            if due:
+                self._answer(due)
+
+    def _arrived(self) -> list[tuple[Connection | None, Any]]:
+        """All messages that are there, at least one."""
+        with self._player.timed("environments"):
+            events = [self._events.get()]
+        with suppress(Empty):
+            while True:
+                events.append(self._events.get_nowait())
+        return events
+
+    def _answer(self, due: Mapping[Connection, Sequence[Cache]]) -> None:
+        """Ask the actor about all environments that are due, and send each worker its inputs."""
+        caches = sorted((cache for part in due.values() for cache in part), key=lambda cache: cache["env_id"])
+        inputs, lost = self._player.ask(self._ctx_manager, caches, self._meta_info, self._inference)
+        self._player.failures.update(lost)
+        for connection, part in due.items():
+            ids = [cache["env_id"] for cache in part]
+            with suppress(OSError):  # its worker ended, and joblib says why
+                connection.send([inputs[env_id] for env_id in ids if env_id not in lost])
+
+    def _end(self, states: list[dict[str, Any]], seconds: float, waited: float) -> None:
+        log.info(
+            "a worker played %d episodes in %.3f s, %.3f s of it waiting for replies", len(states), seconds, waited
+        )
+        self.states += states
+        if self._on_over is not None:
+            self._on_over(states)
 
 
 class ParallelRolloutManager(RolloutPlayer):
-    """A player whose turns overlap, whatever the configuration says.
+    """A player of parallel rollouts, whatever the configuration says.
 
-    Drop-in for the class of this name in RAGEN's forks, and what ``LLMAgentProxy`` is where
-    ``agent_proxy.use_parallel_rollout`` is true. A context manager; ``close`` may be called twice.
+    What ``LLMAgentProxy`` is with ``agent_proxy.use_parallel_rollout: true``, under the name that RAGEN's forks use. A
+    context manager; ``close`` may be called twice.
     """
 
     def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any, n_jobs: int | None = None) -> None:
-        """Take the parts; environments and threads are made when they are first needed.
+        """Take the parts; workers and environments are made by each rollout.
 
         Args:
             config: The whole configuration.
             actor_rollout_wg: Who answers; see :class:`~ragen.llm_agent.rollout.player.RolloutPlayer`.
             tokenizer: The actor's tokenizer.
-            n_jobs: How many shards; None for ``agent_proxy.parallel_n_jobs``.
+            n_jobs: Number of workers; None for ``agent_proxy.parallel_n_jobs``.
 
         Raises:
             ConfigError: A key has an invalid value.
         """
-        self.parallel = Shards(config, n_jobs)
-        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel)
+        actor = actor_of(actor_rollout_wg, config, tokenizer)
+        super().__init__(config, actor_rollout_wg, tokenizer, ordinary_schedule(actor), actor, Shards(config, n_jobs))
 
     parallel_rollout = RolloutPlayer.rollout
 
@@ -205,10 +355,12 @@ class ParallelRolloutManager(RolloutPlayer):
 
     @property
     def n_jobs(self) -> int:
-        """How many shards; -1 for an automatic number."""
+        """Number of workers; -1 for one per processor."""
+        assert self.parallel is not None
         return self.parallel.n_jobs
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why (a part of) the last rollout was played in lockstep; None if it was not."""
+        """Why (a part of) the last rollout was played by the ordinary loop; None if it was not."""
+        assert self.parallel is not None
         return self.parallel.fallback_reason

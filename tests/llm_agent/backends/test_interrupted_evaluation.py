@@ -159,7 +159,7 @@ def test_a_run_that_was_killed_loses_no_reply(whole, tmp_path):
 @pytest.mark.parametrize("loop", ["lockstep", "overlapping"])
 def test_the_rollouts_are_those_of_the_other_loops_bit_for_bit(loop, whole, tmp_path, monkeypatch):
     folder, requests = whole
-    monkeypatch.setattr(proxy, "Streaming", Lockstep)
+    monkeypatch.setattr(proxy, "ordinary_schedule", lambda actor: Lockstep())
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, tmp_path, f"agent_proxy.use_parallel_rollout={loop == 'overlapping'}") == 0
     assert len(server.bodies) == requests

@@ -174,7 +174,7 @@ class RolloutPlayer(Closing):
             tokenizer: The actor's tokenizer.
             schedule: Plays the turns.
             actor: The result of :func:`actor_of` for ``actor_rollout_wg``; None creates it.
-            parallel: Plays rollouts by joblib, and leaves to the schedule what fails; None for the schedule alone.
+            parallel: Plays rollouts without callbacks by joblib; the schedule plays the others, and what fails.
 
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
@@ -298,9 +298,9 @@ class RolloutPlayer(Closing):
         if self._needs_tensors:
             self.import_tensors()
         over, seed = list[dict[str, Any]](), None
-        if self.parallel is not None:
+        if self.parallel is not None and on_turn is None and on_over is None and not skip:
             (self.val_ctx_manager if val else self.train_ctx_manager).reset_memory_managers()
-            over, seed = self.parallel.play(self, meta_info, val, on_turn, on_over, skip)
+            over, seed = self.parallel.play(self, meta_info, val)
             if seed is None:
                 self.rollout_states = over
                 return over

@@ -25,7 +25,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Client, Connection, Listener
@@ -34,7 +34,7 @@ from typing import Any, Self
 
 from ragen.errors import ConfigError, LimitReachedError, ServerLostError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.rollout.player import Cache, OverCallback, RolloutPlayer, TurnCallback, actor_of
+from ragen.llm_agent.rollout.player import Cache, RolloutPlayer, actor_of
 from ragen.llm_agent.rollout.schedules import ordinary_schedule
 from ragen.seeds import counted_on, first_seed
 from ragen.settings import choice, refused, setting
@@ -73,7 +73,6 @@ class Shard:
         mode: ``"train"`` or ``"val"``.
         seed: The seed of group 0.
         max_turn: Maximum number of turns.
-        skip: Environments that are not played.
         asks_failed: Whether the model is asked about environments that failed in their reset, as in training.
     """
 
@@ -81,7 +80,6 @@ class Shard:
     mode: str
     seed: int
     max_turn: int
-    skip: frozenset[int]
     asks_failed: bool
 
 
@@ -97,17 +95,16 @@ def play_shard(shard: Shard, address: Any, key: bytes) -> None:
 
     start, waited, turn = time.perf_counter(), 0.0, 0
     with Client(address, authkey=key) as main, EnvStateManager(shard.settings, shard.mode) as manager:
-        active = [cache for cache in manager.reset(shard.seed) if cache["env_id"] not in shard.skip]
+        active = manager.reset(shard.seed)
         if not shard.asks_failed:
             active = manager.end_failed(active)
         while active and turn < shard.max_turn:
             asked = time.perf_counter()
-            main.send((turn, active))
+            main.send(active)
             inputs = main.recv()
             waited += time.perf_counter() - asked
             active, turn = manager.step(inputs) if inputs else [], turn + 1
-        states = [state for state in manager.get_rollout_states() if state["env_id"] not in shard.skip]
-        main.send((states, time.perf_counter() - start, waited))
+        main.send((manager.get_rollout_states(), time.perf_counter() - start, waited))
 
 
 class Shards:
@@ -139,17 +136,9 @@ class Shards:
         self._is_used = False
 
     def play(
-        self,
-        player: RolloutPlayer,
-        meta_info: Mapping[str, Any],
-        val: bool,
-        on_turn: TurnCallback | None,
-        on_over: OverCallback | None,
-        skip: Collection[int],
+        self, player: RolloutPlayer, meta_info: Mapping[str, Any], val: bool
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Play one episode in every environment; see :meth:`RolloutPlayer.play` for the arguments.
-
-        ``on_over`` is called with the states of a whole shard.
 
         Returns:
             The states of all shards that were played to their end, by environment; and the seed of group 0 if the
@@ -173,11 +162,11 @@ class Shards:
         shards = [
             Shard(
                 replace(settings, entries=tuple(e for e in settings.entries if e.spec.group_id % jobs == index)),
-                *(mode, first, player.max_turn, frozenset(skip), player.is_training),
+                *(mode, first, player.max_turn, player.is_training),
             )
             for index in range(jobs)
         ]
-        rollout = _Rollout(player, val, meta_info, on_turn, on_over)
+        rollout = _Rollout(player, val, meta_info)
         try:
             if self.backend == THREADING:
                 _check_threads(settings)
@@ -218,15 +207,8 @@ class _Rollout:
         states: The states of the shards that are over.
     """
 
-    def __init__(
-        self,
-        player: RolloutPlayer,
-        val: bool,
-        meta_info: Mapping[str, Any],
-        on_turn: TurnCallback | None,
-        on_over: OverCallback | None,
-    ) -> None:
-        self._player, self._meta_info, self._on_turn, self._on_over = player, meta_info, on_turn, on_over
+    def __init__(self, player: RolloutPlayer, val: bool, meta_info: Mapping[str, Any]) -> None:
+        self._player, self._meta_info = player, meta_info
         self._ctx_manager = player.val_ctx_manager if val else player.train_ctx_manager
         self._inference = SharedLLMInferenceManager(player)
         self._events: SimpleQueue[tuple[Connection | None, Any]] = SimpleQueue()
@@ -286,10 +268,8 @@ class _Rollout:
             for connection, message in self._arrived():
                 if connection is None:
                     raise message
-                if isinstance(message[0], int):
-                    due[connection] = message[1]
-                    if self._on_turn is not None:
-                        self._on_turn(message[0], sum(map(len, due.values())))
+                if isinstance(message, list):
+                    due[connection] = message
                 else:
                     left -= 1
                     self._end(*message)
@@ -320,8 +300,6 @@ class _Rollout:
             "a worker played %d episodes in %.3f s, %.3f s of it waiting for replies", len(states), seconds, waited
         )
         self.states += states
-        if self._on_over is not None:
-            self._on_over(states)
 
 
 class ParallelRolloutManager(RolloutPlayer):

@@ -156,28 +156,14 @@ def test_a_run_that_was_killed_loses_no_reply(whole, tmp_path):
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("loop", ["lockstep", "overlapping"])
-def test_the_rollouts_are_those_of_the_other_loops_bit_for_bit(loop, whole, tmp_path, monkeypatch):
+def test_the_rollouts_are_those_of_lockstep_bit_for_bit(whole, tmp_path, monkeypatch):
     folder, requests = whole
     monkeypatch.setattr(proxy, "ordinary_schedule", lambda actor: Lockstep())
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path, f"agent_proxy.use_parallel_rollout={loop == 'overlapping'}") == 0
+        assert run(server, tmp_path) == 0
     assert len(server.bodies) == requests
     for name in ("rollouts.jsonl", "results.json"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
-
-
-def test_a_run_in_shards_keeps_its_replies_too(whole, tmp_path):
-    folder, requests = whole
-    with chat_server() as server:
-        given = interrupting(server, 9, lambda: os.kill(os.getpid(), signal.SIGINT))
-        shards = ("agent_proxy.use_parallel_rollout=true", "agent_proxy.parallel_n_jobs=3")
-        assert run(server, tmp_path, "actor.openai.grace=1", *shards) == 130
-        asked = len(server.bodies)
-        server.script = lambda prompt, tries: reply_to(prompt)
-        assert run(server, tmp_path) == 0
-        assert len(server.bodies) - asked == requests - len(given)
-    assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 
 def test_a_reply_that_arrives_while_a_run_stops_is_kept(tmp_path):

@@ -218,9 +218,10 @@ class EnvStateManager(EnvSet):
             env_id: The environment.
             reason: Becomes ``out_of_context`` of its cache; ``<tag>/out_of_context`` is then 1 among its metrics.
         """
-        status: EnvStatus = self.envs[env_id]["status"]
+        self._caches()
+        status: EnvStatus = self._entries[env_id]["status"]
         status.terminated = status.truncated = True
-        self._caches()[env_id]["out_of_context"] = reason
+        self._cache_of[env_id]["out_of_context"] = reason
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """The rollout caches, each with its ``metrics`` and the environment's ``rollout_info``.

@@ -12,7 +12,6 @@ import pytest
 from ragen.errors import ConfigError, EnvError, InputError, LimitReachedError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
-from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.rollout.shards import ParallelRolloutManager, SharedLLMInferenceManager
 from ragen.llm_agent.testing.equivalence import Recording
 from support.configurations import composed
@@ -211,9 +210,9 @@ def test_with_callbacks_the_ordinary_loop_plays():
         if turn >= 1:
             raise LimitReachedError("enough")
 
-    with LLMAgentProxy(config_of(), create_backend(config_of()), shipped()) as proxy:
-        with pytest.raises(LimitReachedError):
-            proxy.play({}, on_turn=stop)
+    proxy = LLMAgentProxy(config_of(), create_backend(config_of()), shipped())
+    with proxy, pytest.raises(LimitReachedError):
+        proxy.play({}, on_turn=stop)
 
 
 def test_environments_that_draw_from_global_generators_are_not_played_in_threads_of_the_main_process():
@@ -269,9 +268,9 @@ def test_ctrl_c_ends_the_workers():
         if requests[0].turn == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with LLMAgentProxy(config_of(), Wrapped(config_of(), interrupt), shipped()) as proxy:
-        with pytest.raises(KeyboardInterrupt):
-            proxy.rollout(no_prompts())
+    proxy = LLMAgentProxy(config_of(), Wrapped(config_of(), interrupt), shipped())
+    with proxy, pytest.raises(KeyboardInterrupt):
+        proxy.rollout(no_prompts())
     assert not loky_processes()
 
 

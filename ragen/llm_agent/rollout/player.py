@@ -26,10 +26,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragen.closing import Closing
-from ragen.errors import ConfigError, InputError, in_short
+from ragen.errors import ConfigError, ContextFullError, InputError, in_short
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
@@ -42,8 +43,8 @@ from ragen.llm_agent.rollout.actor import (
     ForeignActor,
     GeneratesSequences,
     WorkerModes,
-    failures_of,
     name_requests,
+    reasons_of,
 )
 from ragen.llm_agent.rollout.timeline import Timeline
 
@@ -62,6 +63,28 @@ Cache = dict[str, Any]
 EnvInput = dict[str, Any]
 TurnCallback = Callable[[int, int], None]
 OverCallback = Callable[[list[dict[str, Any]]], None]
+
+
+class Answers(NamedTuple):
+    """The answers to some prompts.
+
+    Attributes:
+        inputs: The parsed replies, by env_id.
+        lost: Why there is no reply, by env_id.
+        full: Why a prompt did not fit the model's context, by env_id.
+    """
+
+    inputs: dict[int, EnvInput]
+    lost: dict[int, str]
+    full: dict[int, str]
+
+    @classmethod
+    def of(cls, ctx_manager: ContextManager, outputs: AnyBatch) -> Answers:
+        """The answers in the output of an actor."""
+        lost, full = reasons_of(outputs, "errors"), reasons_of(outputs, "out_of_context")
+        parsed = {each["env_id"]: each for each in ctx_manager.get_env_inputs(outputs)}
+        inputs = {env_id: each for env_id, each in parsed.items() if env_id not in lost and env_id not in full}
+        return cls(inputs, {env_id: reason for env_id, reason in lost.items() if env_id not in full}, full)
 
 
 @dataclass(frozen=True)
@@ -98,22 +121,23 @@ class Rollout:
                 states = self.over(playing, active)
             self.on_over(states)
 
-    def step(self, playing: Sequence[Cache], inputs: Mapping[int, EnvInput], lost: Mapping[int, str]) -> list[Cache]:
+    def step(self, playing: Sequence[Cache], answers: Answers) -> list[Cache]:
         """Step the environments that got a reply.
 
         Args:
             playing: The caches of the environments that were asked about.
-            inputs: The parsed replies, by env_id.
-            lost: Why an environment got no reply, by env_id; its episode is over.
+            answers: The answers to them; an episode without a reply is over.
 
         Returns:
             The caches of the environments that go on.
         """
-        self.player.failures.update(lost)
-        chosen = [inputs[cache["env_id"]] for cache in playing if cache["env_id"] not in lost]
+        self.player.failures.update(answers.lost)
+        for env_id, reason in answers.full.items():
+            self.es_manager.end_episode(env_id, reason)
         timeline = self.player.timeline
         with timeline.span("rollout", "environments"), timeline.lanes(self.es_manager.lane_stats):
-            active = self.es_manager.step(chosen) if chosen else []
+            inputs = [answers.inputs[cache["env_id"]] for cache in playing if cache["env_id"] in answers.inputs]
+            active = self.es_manager.step(inputs) if inputs else []
         going = [cache for cache in active if turn_of(cache) < self.player.max_turn]
         self.report_over(playing, going)
         return going
@@ -309,8 +333,7 @@ class RolloutPlayer(Closing):
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             episodes = [cache for cache in es_manager.reset(seed) if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
-        if isinstance(self.actor.backend, ScriptedBackend):
-            self.actor.backend.example = es_manager.example_action
+        self.give_examples(es_manager.example_action)
         rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over)
         self.schedule.play(rollout if self.is_training else _without_failed(rollout))
         with self.timed("environments"):
@@ -324,7 +347,7 @@ class RolloutPlayer(Closing):
         asking: Sequence[Cache],
         meta_info: Mapping[str, Any],
         shared: GeneratesSequences | None = None,
-    ) -> tuple[dict[int, EnvInput], dict[int, str]]:
+    ) -> Answers:
         """Ask the actor about some environments in one batch.
 
         Args:
@@ -333,24 +356,44 @@ class RolloutPlayer(Closing):
             meta_info: Further data for the actor.
             shared: Asked in the actor's place.
 
-        Returns:
-            The parsed replies by env_id, and the reasons of those that are missing.
-
         Raises:
             InputError: The actor answered others than it was asked about.
         """
         with self.timed("tokenizing"):
-            prompts = self.prompts(ctx_manager, asking, meta_info)
+            prompts, full = self.fitting_prompts(ctx_manager, asking, meta_info)
+        if prompts is None:
+            return Answers({}, {}, full)
         with self.timed("generation"):
             outputs = (shared or self).generate_sequences(prompts)
         with self.timed("tokenizing"):
-            inputs = {each["env_id"]: each for each in ctx_manager.get_env_inputs(outputs)}
-        if inputs.keys() != {cache["env_id"] for cache in asking}:
+            inputs, lost, refused = Answers.of(ctx_manager, outputs)
+        answered, asked = {*inputs, *lost, *refused}, {c["env_id"] for c in asking if c["env_id"] not in full}
+        if answered != asked:
             raise InputError(
-                f"the actor returned replies for the environments {in_short(sorted(inputs))}; expected one for each of "
-                f"{in_short([cache['env_id'] for cache in asking])}."
+                f"the actor returned replies for the environments {in_short(sorted(answered))}; expected one for each "
+                f"of {in_short(sorted(asked))}."
             )
-        return inputs, failures_of(outputs)
+        return Answers(inputs, lost, full | refused)
+
+    def give_examples(self, example: Callable[[int, Random], str]) -> None:
+        """Set where a scripted backend gets the actions that environments propose; others need none."""
+        if isinstance(self.actor.backend, ScriptedBackend):
+            self.actor.backend.example = example
+
+    def fitting_prompts(
+        self, ctx_manager: ContextManager, asking: Sequence[Cache], meta_info: Mapping[str, Any], tensors: bool = True
+    ) -> tuple[AnyBatch | None, dict[int, str]]:
+        """The prompts that fit the model's context, None if none does, and why others do not, by env_id."""
+        full: dict[int, str] = {}
+        while asking:
+            try:
+                return self.prompts(ctx_manager, asking, meta_info, tensors), full
+            except ContextFullError as error:
+                left = [cache for cache in asking if cache["env_id"] != error.env_id]
+                if len(left) == len(asking):
+                    raise
+                full[error.env_id], asking = str(error), left
+        return None, full
 
     def prompts(
         self, ctx_manager: ContextManager, asking: Sequence[Cache], meta_info: Mapping[str, Any], tensors: bool = True

@@ -14,17 +14,16 @@ produce the same rollouts, bit for bit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
 
-from ragen.errors import LimitReachedError, ServerLostError
+from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.rollout.actor import Actor, BackendActor, WorkerModes, exchange_of, failures_of, requests_of
-from ragen.llm_agent.rollout.player import Cache, Rollout, Schedule, turn_of
+from ragen.llm_agent.rollout.actor import Actor, BackendActor, WorkerModes, exchange_of, requests_of
+from ragen.llm_agent.rollout.player import Answers, Cache, Rollout, Schedule, turn_of
 from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 
 MOST_AT_A_TIME = 64  # maximum number of arrivals processed together, to limit waiting for the next prompt
@@ -47,8 +46,7 @@ class Lockstep(Schedule):
         while active:
             rollout.report_turn(turn, len(active))
             meta_info = rollout.meta_info if modes is None else modes.of_turn(turn)
-            inputs, lost = player.ask(rollout.ctx_manager, active, meta_info)
-            active, turn = rollout.step(active, inputs, lost), turn + 1
+            active, turn = rollout.step(active, player.ask(rollout.ctx_manager, active, meta_info)), turn + 1
         rollout.report_turn(turn, 0)
         if modes is not None:
             player.end_turns(modes)
@@ -61,9 +59,8 @@ class Streaming(Schedule):
         """See :class:`~ragen.llm_agent.rollout.player.Schedule`.
 
         ``on_turn`` is called with the turn of the slowest trajectory, whenever something has arrived and every second.
-        If it raises :class:`~ragen.errors.LimitReachedError` or :class:`~ragen.errors.ServerLostError`, no more
-        requests are sent, those under way are completed and played, and the error is raised again if that leaves an
-        episode unfinished.
+        If it raises :class:`~ragen.errors.LimitReachedError`, no more requests are sent, those under way are completed
+        and played, and the error is raised again if that leaves an episode unfinished.
         """
         _Stream(rollout).play()
 
@@ -86,7 +83,7 @@ class _Stream:
         while self._active:
             try:
                 self._rollout.report_turn(min(self._turns), len(self._active))
-            except (LimitReachedError, ServerLostError):
+            except LimitReachedError:
                 self._backend.settle()
                 while arrived := self._arrived():
                     self._take(arrived)
@@ -103,8 +100,9 @@ class _Stream:
             return
         meta_info = self._rollout.meta_info
         with self._player.timed("tokenizing"):
-            prompts = self._player.prompts(self._rollout.ctx_manager, ready, meta_info, tensors=False)
-            requests = requests_of(prompts)
+            prompts, full = self._player.fitting_prompts(self._rollout.ctx_manager, ready, meta_info, tensors=False)
+            requests = requests_of(prompts) if prompts is not None else []
+        self._step([cache for cache in ready if cache["env_id"] in full], Answers({}, {}, full))
         sampling = self._actor.sampling(meta_info)
         for request in requests:
             future = self._backend.submit(request, sampling)
@@ -133,12 +131,16 @@ class _Stream:
             return []
         outputs = self._outputs_of(arrived)
         with self._player.timed("tokenizing"):
-            inputs: Mapping[int, Any] = {
-                each["env_id"]: each for each in self._rollout.ctx_manager.get_env_inputs(outputs)
-            }
-        playing = [self._active.pop(request.env_id) for request, _ in arrived]
+            answers = Answers.of(self._rollout.ctx_manager, outputs)
+        return self._step([self._active[request.env_id] for request, _ in arrived], answers)
+
+    def _step(self, playing: Sequence[Cache], answers: Answers) -> list[Cache]:
+        if not playing:
+            return []
         self._turns.subtract(map(turn_of, playing))
-        going = self._rollout.step(playing, inputs, failures_of(outputs))
+        for cache in playing:
+            del self._active[cache["env_id"]]
+        going = self._rollout.step(playing, answers)
         self._active.update((cache["env_id"], cache) for cache in going)
         self._turns.update(map(turn_of, going))
         self._turns += Counter()  # removes turns without trajectories
@@ -156,6 +158,7 @@ class _Stream:
             "env_ids": np.array([request.env_id for request in requests]),
             "response_texts": object_array(reply.text for reply in noted),
             "errors": object_array(reply.error for reply in noted),
+            "out_of_context": object_array(reply.out_of_context for reply in noted),
             "exchanges": object_array(exchanges),
         }
         return PromptBatch(columns)

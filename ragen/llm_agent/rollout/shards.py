@@ -30,9 +30,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Client, Connection, Listener
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from random import Random
+from typing import Any, NamedTuple, Self
 
-from ragen.errors import ConfigError, LimitReachedError, ServerLostError
+from ragen.errors import ConfigError, LimitReachedError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.rollout.player import Cache, RolloutPlayer, actor_of
 from ragen.llm_agent.rollout.schedules import ordinary_schedule
@@ -83,6 +84,13 @@ class Shard:
     asks_failed: bool
 
 
+class Example(NamedTuple):
+    """A question of a scripted backend: which action an environment proposes."""
+
+    env_id: int
+    rng: Random
+
+
 def play_shard(shard: Shard, address: Any, key: bytes) -> None:
     """Play a shard in a joblib worker.
 
@@ -101,8 +109,12 @@ def play_shard(shard: Shard, address: Any, key: bytes) -> None:
         while active and turn < shard.max_turn:
             asked = time.perf_counter()
             main.send(active)
-            inputs = main.recv()
+            while isinstance(answers := main.recv(), Example):
+                main.send(manager.example_action(*answers))
             waited += time.perf_counter() - asked
+            inputs, full = answers
+            for env_id, reason in full.items():
+                manager.end_episode(env_id, reason)
             active, turn = manager.step(inputs) if inputs else [], turn + 1
         main.send((manager.get_rollout_states(), time.perf_counter() - start, waited))
 
@@ -146,7 +158,7 @@ class Shards:
 
         Raises:
             ConfigError: A key is missing or has an invalid value.
-            LimitReachedError, ServerLostError: The actor may or can answer no more.
+            LimitReachedError: The actor may answer no more.
         """
         from joblib import effective_n_jobs
 
@@ -171,7 +183,7 @@ class Shards:
             if self.backend == THREADING:
                 _check_threads(settings)
             rollout.play(shards, self.backend)
-        except (LimitReachedError, ServerLostError):
+        except LimitReachedError:
             raise
         except Exception as error:
             self.fallback_reason = f"{type(error).__name__}: {error}"
@@ -212,6 +224,7 @@ class _Rollout:
         self._ctx_manager = player.val_ctx_manager if val else player.train_ctx_manager
         self._inference = SharedLLMInferenceManager(player)
         self._events: SimpleQueue[tuple[Connection | None, Any]] = SimpleQueue()
+        self._kept: list[tuple[Connection | None, Any]] = []
         self._connections: list[Connection] = []
         self.states: list[dict[str, Any]] = []
 
@@ -278,8 +291,10 @@ class _Rollout:
 
     def _arrived(self) -> list[tuple[Connection | None, Any]]:
         """All messages that are there, at least one."""
-        with self._player.timed("environments"):
-            events = [self._events.get()]
+        events, self._kept = self._kept, []
+        if not events:
+            with self._player.timed("environments"):
+                events.append(self._events.get())
         with suppress(Empty):
             while True:
                 events.append(self._events.get_nowait())
@@ -288,12 +303,26 @@ class _Rollout:
     def _answer(self, due: Mapping[Connection, Sequence[Cache]]) -> None:
         """Ask the actor about all environments that are due, and send each worker its inputs."""
         caches = sorted((cache for part in due.values() for cache in part), key=lambda cache: cache["env_id"])
-        inputs, lost = self._player.ask(self._ctx_manager, caches, self._meta_info, self._inference)
+        hosts = {cache["env_id"]: connection for connection, part in due.items() for cache in part}
+        self._player.give_examples(lambda env_id, rng: self._example(hosts[env_id], Example(env_id, rng)))
+        inputs, lost, full = self._player.ask(self._ctx_manager, caches, self._meta_info, self._inference)
         self._player.failures.update(lost)
         for connection, part in due.items():
             ids = [cache["env_id"] for cache in part]
+            came = [inputs[env_id] for env_id in ids if env_id in inputs]
             with suppress(OSError):  # its worker ended, and joblib says why
-                connection.send([inputs[env_id] for env_id in ids if env_id not in lost])
+                connection.send((came, {env_id: full[env_id] for env_id in ids if env_id in full}))
+
+    def _example(self, host: Connection, question: Example) -> str:
+        """Ask an environment's worker, which waits, for an action; other messages are kept."""
+        host.send(question)
+        while True:
+            connection, message = self._events.get()
+            if connection is None:
+                raise message
+            if connection is host:
+                return str(message)
+            self._kept.append((connection, message))
 
     def _end(self, states: list[dict[str, Any]], seconds: float, waited: float) -> None:
         log.info(

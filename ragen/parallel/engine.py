@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 from ragen.closing import Closing
@@ -48,6 +49,7 @@ from ragen.parallel.round import Round
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import Gain, LaneStats, Stats, home_name
 
+log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 _lane_of = attrgetter("lane")
 
@@ -91,7 +93,7 @@ class EnvEngine(Closing):
         self._use_lanes: Mode = self.settings.use_lanes
         self.environments = Environments()
         self.records = self.environments.records
-        self.messages = RepeatedMessageFilter(logging.getLogger(__name__))
+        self.messages = RepeatedMessageFilter(log)
         self.stats_book = Stats(self.environments)
         number = next(_numbers)  # never used twice in this process
         self.homes = Homes(number, self.settings, self.environments, self.messages)
@@ -100,6 +102,7 @@ class EnvEngine(Closing):
         )
         for spec in specs:
             self.add(spec)
+        log.debug("%d environments: %s", len(self.records), self.settings)
         self.homes.prepare(self._use_lanes, spread)
 
     # Environments
@@ -232,7 +235,7 @@ class EnvEngine(Closing):
                     self._rebalance({env_id for env_id, seed in seeds.items() if seed is not None})
             asked = self._round(Reset, orders, self.settings.reset_timeout)
             asked.looks = is_whole and self._use_lanes == "auto" and self.homes.may_look_within
-            values = asked.run()
+            values = self._run(asked, "reset", orders)
             with self.environments.lock:
                 if is_whole:
                     self.stats_book.count_call(asked.time, are_turns=False)
@@ -251,6 +254,17 @@ class EnvEngine(Closing):
     def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:
         asked = Asked(kind, items, timeout, self.settings.reset_timeout)
         return Round(self.environments, self.homes, self.failures, self.stats_book, asked)
+
+    def _run(self, asked: Round, what: str, env_ids: Collection[int]) -> dict[int, Any]:
+        """Carry out a round; at the level DEBUG, log where it was played, what failed, and how long it took."""
+        start = perf_counter()
+        values = asked.run()
+        if log.isEnabledFor(logging.DEBUG):
+            homes = Counter(home_name(record.lane) for record in self.environments.of(env_ids))
+            failed = {env_id: value.text for env_id, value in values.items() if type(value) is EnvFailed}
+            where = ", ".join(f"{count} in {home}" for home, count in homes.items())
+            log.debug("%s: %s; %.3f ms; failed: %s", what, where, 1e3 * (perf_counter() - start), failed or "none")
+        return values
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play one turn in each of the given environments, and add it to their episodes.
@@ -271,7 +285,7 @@ class EnvEngine(Closing):
             asked = self._round(Play, items, self.settings.step_timeout)
             with self.environments.lock:
                 asked.looks = self._before_turns(actions)
-            values = asked.run()
+            values = self._run(asked, "turn", actions)
             with self.environments.lock:
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
@@ -413,6 +427,7 @@ class EnvEngine(Closing):
         Args:
             forgotten: Called by the garbage collector, possibly while another engine waits for its lanes.
         """
+        log.debug("closing %d environments", len(self.records))
         self.environments.is_closed = True
         try:
             self.messages.forget()

@@ -20,6 +20,7 @@ whether environments that it has loaded there still are.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from contextlib import suppress
@@ -33,6 +34,8 @@ from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, Wor
 from ragen.parallel.lanes.orders import Order
 
 _numbers = itertools.count(1)  # of lanes and requests alike: none is ever used twice
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Lane:
         """
         if self.handle is None:
             self._since = time.monotonic()
+            log.debug("starting %s", self.name)
             self.handle = self._kind.start(self.name)
             self.generation += 1
             self.current = self.generation

@@ -15,7 +15,9 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 RUN = {  # pages whose Python needs nothing but this package
     "cage2": 1,
+    "cage2_search": 1,
     "parallel_env_processing": 1,
+    "parallel_rollouts": 1,
     "scaling": 1,
     "vector": 1,
 }
@@ -34,7 +36,7 @@ def test_a_block_of_python_runs_as_it_is_pasted(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = python_of(ROOT / "docs" / f"{name}.md")[: RUN[name]]
     assert len(blocks) == RUN[name]
-    names = {"__name__": "pasted"}
+    names = {"__name__": "__main__"}
     for block in blocks:
         exec(compile(block, f"{name}.md", "exec"), names)
 

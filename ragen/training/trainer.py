@@ -157,7 +157,8 @@ class TinyTrainer(Closing):
         if failed := failures_in_words(self._errors):
             count = sum(error is not None for error in self._errors)
             self._say(f"{count} of {len(self._errors)} episodes were left out, as their environments failed: {failed}")
-        self._say(self.player.gain().describe())
+        if self.player.proxy.parallel is None:  # joblib's workers measure nothing
+            self._say(self.player.gain().describe())
         return Outcome(finished, settings.folder, self._validations, self._early.kind)
 
     def _say(self, text: str) -> None:

@@ -233,6 +233,8 @@ class Failures:
                 self._homes.evict([record])
                 record.is_suspect = False
         elif then is Then.QUARANTINE:
+            if trouble is Trouble.RAISED and not record.is_suspect:
+                self._homes.evict([record])  # it may hold a port, which the next one opens
             if trouble is not Trouble.KILLED:
                 self._killed.discard(record.env_id)
             elif not record.is_suspect:

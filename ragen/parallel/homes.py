@@ -328,12 +328,11 @@ class Homes:
             record.in_sync, record.generation = False, NOT_LOADED  # first: closing it may be interrupted
             if record.lane is None:
                 self.main.unload([record.env_id], self._settings.step_timeout)
-            elif record.is_suspect:
-                guests.append(record)
-            elif was_loaded:
+                continue
+            if was_loaded:
                 leaving[record.lane].append(record.env_id)
-        if guests:
-            self.quarantine.release(guests, self.pool)
+            if record.is_suspect:
+                guests.append(record)
         if leaving:
             timeout = self._settings.step_timeout
             ask(
@@ -342,6 +341,8 @@ class Homes:
                     for lane, env_ids in leaving.items()
                 }
             )
+        if guests:
+            self.quarantine.release(guests, self.pool)
 
     # Lanes whose workers do not start
 

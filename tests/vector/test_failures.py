@@ -61,6 +61,54 @@ def test_an_environment_that_fails_is_truncated_where_so_asked(lanes, mode, acti
     assert not truncated.any()
 
 
+class NeedsAServer(Walk):
+    """Holds a file that only one may hold, and cannot play while its server is away."""
+
+    def __init__(self, folder=None):
+        super().__init__()
+        self.held, self.away, self.once = (folder / name for name in ("held", "away", "once"))
+        self.held.touch(exist_ok=False)
+
+    def reset(self, *, seed=None, options=None):
+        if self.away.exists():
+            raise ConnectionError("the server is away")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if self.away.exists() or self.once.exists():
+            self.once.unlink(missing_ok=True)
+            raise ConnectionError("the server is away")
+        return super().step(action)
+
+    def close(self):
+        self.held.unlink()
+
+
+@pytest.mark.parametrize("failure", ["raise", "truncate", "fallback"])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_an_environment_fails_for_as_long_as_its_server_is_away(lanes, mode, failure, tmp_path):
+    functions = [Walk, lambda: NeedsAServer(tmp_path)]
+    envs = lanes(functions, autoreset_mode=mode, on_env_failure=failure)
+    envs.reset(seed=0)
+    (tmp_path / "away").touch()
+    for _ in range(3):
+        if failure == "raise":
+            with pytest.raises(ConnectionError):
+                envs.step(np.zeros(2, int))
+        else:
+            assert envs.step(np.zeros(2, int))[3].tolist() == [False, True]
+    (tmp_path / "away").unlink()
+    assert not any(envs.step(np.zeros(2, int))[3].any() for _ in range(2))
+
+
+def test_an_environment_is_closed_before_it_is_built_again(lanes, tmp_path):
+    envs, other = lanes([lambda: NeedsAServer(tmp_path)], on_env_failure="fallback"), SyncVectorEnv([Walk])
+    same(envs.reset(seed=0), other.reset(seed=0))
+    (tmp_path / "once").touch()
+    for _ in range(2):
+        same(envs.step(np.zeros(1, int)), other.step(np.zeros(1, int)))
+
+
 @pytest.mark.parametrize("action", [RAISE, HANG, EXIT], ids=["raise", "hang", "exit"])
 def test_an_environment_that_fails_once_is_not_noticed_with_fallback(lanes, tmp_path, action):
     envs = lanes(walks(2, Obeys, lives=str(tmp_path / "died")), on_env_failure="fallback", step_timeout=1.0)

@@ -55,6 +55,9 @@ def test_digests_are_equal_for_equal_observations_only():
     digests = [digest_of(value) for value in DIFFERENT]
     assert len(set(digests)) == len(DIFFERENT)
     assert digests == [digest_of(detached(value)) for value in DIFFERENT]
+    large = np.arange(84 * 84 * 3).reshape(84, 84, 3)
+    for view in (large.transpose(1, 0, 2), large[::-1], large[5:-5], large[..., 0], np.asfortranarray(large)):
+        assert digest_of(view) == digest_of(detached(view))
     assert digest_of(np.array([np.nan])) == digest_of(np.array([np.nan]))
     assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ragen.env.openenv import OpenEnvEnv, OpenEnvEnvConfig
 
-CHOICES = ("env", "split", "index", "seed")  # what a reset takes of a row
+CHOICES = ("env", "mode", "seed")  # what a reset takes of a row
 MOVES = ["Right", "Down", "Down"]
 SEED = 5
 
@@ -45,7 +45,7 @@ def server(env: str) -> Iterator[str]:
 
 
 def trl_environment(url: str) -> Any:
-    """What ``GRPOTrainer(environment_factory=...)`` takes; a row of the data set may have a seed, or be a task."""
+    """What ``GRPOTrainer(environment_factory=...)`` takes; a row of the data set may have a seed."""
 
     class Game:
         def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """TRL's own ``GRPOTrainer`` trains on an environment of ``ragen serve``, with a model of 160,000 parameters, on a CPU.
 
 Run it with ``pip install trl openenv jmespath`` and ``python examples/serve_train_trl.py [--steps 30]``. It starts a
-server of the two-armed bandit, takes the rows of its data set from the server's tasks, teaches a model with random
+server of the two-armed bandit, teaches a model with random
 weights the form of a tool call (either arm, as often as the other), and hands it to the trainer. The trainer's
 environments are sessions on the server: it plays, and TRL updates the model. Thirty steps show that the parts fit; they
 are too few for so noisy a reward to rise. Nothing is downloaded.
@@ -10,12 +10,10 @@ are too few for so noisy a reward to rise. Nothing is downloaded.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
 import tempfile
-import urllib.request
 from typing import Any
 
 from serve_clients import server, trl_environment
@@ -27,13 +25,6 @@ TASKS = 64
 LESSONS = 300
 GROUP, GROUPS = 8, 4  # rollouts of a task, and tasks, that each step learns from
 LONGEST = 160  # tokens of the model and of the tool's answer
-
-
-def tasks(url: str) -> list[dict[str, Any]]:
-    """The first tasks of the split ``train``, from the server."""
-    body = json.dumps({"split": "train", "start": 0, "stop": TASKS}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/bandit/task_range", body)) as reply:
-        return list(json.load(reply)["tasks"])
 
 
 def model_and_tokenizer(seed: int) -> tuple[Any, Any]:
@@ -96,7 +87,7 @@ def train(url: str, steps: int, seed: int) -> list[dict[str, float]]:
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(1)  # more are slower for a model of this size
-    rows, factory = tasks(url), trl_environment(url)
+    rows, factory = [{"seed": seed} for seed in range(TASKS)], trl_environment(url)
     model, tokenizer = model_and_tokenizer(seed)
     loss = teach(model, tokenizer, factory(), rows)
     print(f"{len(rows)} tasks; loss after {LESSONS} lessons: {loss:.3f}", flush=True)

@@ -115,12 +115,13 @@ def part_of(path: Path) -> Path:
 
 
 @contextmanager
-def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
+def replacing(path: Path, durable: bool = False, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Write a file that replaces ``path`` at the end of the block; if the block raises, nothing is left behind.
 
     Args:
         path: The file; its folder is created if needed.
         durable: Whether to wait until it is on the disk, so that it survives a crash of the machine.
+        mode: Its mode, less the process's umask.
 
     Raises:
         OSError: It cannot be written; the old file is unchanged.
@@ -128,7 +129,7 @@ def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path)
     try:
-        with part.open("wb") as file:
+        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             if durable:
                 file.flush()
@@ -139,7 +140,7 @@ def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
         raise
 
 
-def write_whole(path: Path, text: str, durable: bool = False) -> None:
+def write_whole(path: Path, text: str, durable: bool = False, mode: int = 0o666) -> None:
     """Replace a file with a text in UTF-8; see :func:`replacing`."""
-    with replacing(path, durable) as file:
+    with replacing(path, durable, mode) as file:
         file.write(text.encode())

@@ -6,17 +6,14 @@
 ``POST /s/TOKEN/reset``, ``/step``     the same session over HTTP; ``GET /s/TOKEN/state``, ``DELETE /s/TOKEN``
 ``POST /reset``, ``/step``             one call on a fresh environment, as OpenEnv defines it
 ``GET /health`` ...                    ``/metadata``, ``/schema``, ``/state``, ``/openapi.json``, ``/list_environments``
-``GET /ENV/splits``                    and ``POST /ENV/tasks``, ...: OpenEnv's Task API: :mod:`ragen.serve.tasks`
-``POST /mcp``, ``/s/TOKEN/mcp``        JSON-RPC with two tools: :mod:`ragen.serve.mcp`
 =====================================  ==========================================================================
 
-All of them are also available under ``/s/TOKEN``, for clients that append paths to a single base address. ``POST
-/reset`` and ``/step`` whose body has ``responses_create_params`` come from NeMo-Gym: they are answered in its form,
-with the session in a cookie.
+All of them are also available under ``/s/TOKEN``, for clients that append paths to a single base address.
 
 The calls of a connection are handled one at a time: the next message is read after the answer was sent, so that a
-client that sends faster than it is served waits in its own connection. Messages are JSON; invalid ones are refused with
-a code. The event loop neither steps environments nor waits for the disk.
+client that sends faster than it is served waits in its own connection. Messages and answers are JSON that any strict
+reader takes; invalid messages are refused with a code. The event loop neither steps environments nor waits for the
+disk.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ import asyncio
 import hmac
 import json
 import logging
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -39,19 +35,16 @@ from ragen.errors import (
     RagenError,
     ServiceFullError,
     SessionLostError,
-    StateError,
     in_short,
 )
 from ragen.extras import needs
-from ragen.serve import tasks as task_api
-from ragen.serve.mcp import TOOLS, Tools
-from ragen.serve.mcp import shown as shown_to_caller
-from ragen.serve.sessions import ServedSession, Sessions
+from ragen.files import json_text
+from ragen.serve.sessions import NO_EPISODE, Answer, ServedSession, Sessions
 
 with needs("serve", "ragen serve"):
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import JSONResponse, Response
+    from starlette.responses import Response
     from starlette.routing import Route, WebSocketRoute
     from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -72,11 +65,21 @@ TAKEN_OVER, TOO_BIG = 4001, 1009
 """Close codes: another connection holds the session now; a message was too long."""
 GETS = ("health", "metadata", "schema", "state", "openapi.json", "list_environments")
 POSTS = ("reset", "step", "mcp")
-COOKIE, NEMO_GYM = "ragen_session", "responses_create_params"
-"""The cookie with the session of a NeMo-Gym client, and the key that distinguishes its bodies from OpenEnv's."""
+BODY_S = 10  # seconds until a body is complete
+CLOSED = {"status": "closed"}
+NO_TOOLS = {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no tools here; use reset and step"}}
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 OnEnd = Callable[[int], Awaitable[None]]
+
+
+class _Json(Response):
+    """An answer."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json_text(content).encode()
 
 
 class _Refused(Exception):
@@ -112,8 +115,6 @@ def create_app(sessions: Sessions, auth_token: str | None = None, hosts: tuple[s
             WebSocketRoute(f"{prefix}/ws", _finished(server.socket)),
             *(Route(f"{prefix}/{name}", _finished(getattr(server, name.partition(".")[0]))) for name in GETS),
             *(Route(f"{prefix}/{name}", _finished(getattr(server, name)), methods=["POST"]) for name in POSTS),
-            Route(f"{prefix}/{{env}}/splits", server.tasks),
-            *(Route(f"{prefix}/{{env}}/{name}", server.tasks, methods=["POST"]) for name in task_api.CALLS),
         ]
     app = Starlette(routes=routes, lifespan=lifespan)
     app.add_middleware(_Guard, auth_token=auth_token, hosts=hosts)
@@ -166,7 +167,6 @@ class _Server:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._tools = Tools(sessions)
 
     async def sweep(self) -> None:
         while True:
@@ -182,7 +182,7 @@ class _Server:
         It is accepted once it holds its session: from then on, messages from earlier connections of this session are
         no longer played.
         """
-        token = socket.path_params.get("token") or socket.query_params.get("session_id")
+        token = socket.path_params.get("token")
         try:
             session = self._sessions.attach(token)
         except RagenError as error:
@@ -204,8 +204,7 @@ class _Server:
         finally:
             if session.on_end is mine:
                 session.on_end = None
-            if token is None:
-                await session.end(keeps_journal=False)
+            await self._sessions.leave(session)
 
     async def _converse(self, socket: WebSocket, session: ServedSession, mine: OnEnd) -> None:
         while True:
@@ -232,7 +231,7 @@ class _Server:
             try:
                 await _say(socket, answer)
             except (WebSocketDisconnect, RuntimeError):  # the client is gone
-                if answer["type"] == "observation" and "tools" not in answer["data"]["observation"]:
+                if answer["type"] == "observation":
                     session.note_lost(call)
                 return
 
@@ -240,38 +239,15 @@ class _Server:
         data, request_id = message.get("data"), message.get("request_id")
         if call == "state":
             return {"type": "state", "data": await session.state()}
-        if call == "mcp":
-            return {"type": "mcp", "data": await self._tools.answer(data, session)}
         if call not in ("reset", "step"):
             raise _Refused(
-                "UNKNOWN_TYPE",
-                f"unknown type {in_short(message.get('type'))}; expected reset, step, state, mcp or close.",
+                "UNKNOWN_TYPE", f"unknown type {in_short(message.get('type'))}; expected reset, step, state or close."
             )
         data = {} if data is None and call == "reset" else data
         if not isinstance(data, dict):
             raise _Refused("VALIDATION_ERROR", f"the data of a {call} is an object, not {in_short(data)}.")
-        played = session.reset(data, request_id) if call == "reset" else self._turn(session, data, request_id)
+        played = session.reset(data, request_id) if call == "reset" else session.step(data, request_id)
         return {"type": "observation", "data": await played}
-
-    async def _turn(self, session: ServedSession, action: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
-        """Play an action: the environment's own, or one of OpenEnv's actions for tools."""
-        if action.get("type") in ("list_tools", "call_tool"):
-            return await self._tool(session, action, request_id)
-        return await session.step(action, request_id)
-
-    async def _tool(self, session: ServedSession, data: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
-        """Play an action of OpenEnv's MCP clients, which list and call tools by steps."""
-        if data["type"] == "list_tools":
-            return {"observation": {"tools": list(TOOLS)}, "reward": None, "done": False}
-        seen: dict[str, Any] = {"tool_name": str(data.get("tool_name")), "result": None, "error": None}
-        try:
-            answer = await self._tools.call(session, data.get("tool_name"), data.get("arguments") or {}, request_id)
-        except (InputError, StateError) as error:
-            kind = "invalid_args" if isinstance(error, InputError) else "execution_error"
-            seen["error"] = {"error_type": kind, "message": str(error)}
-            return {"observation": seen, "reward": None, "done": False}
-        seen["result"] = {"data": shown_to_caller(answer)}
-        return {**answer, "observation": seen}
 
     def _fault(self, error: Exception) -> dict[str, Any]:
         code, text = _code(error)
@@ -299,7 +275,7 @@ class _Server:
                 raise InputError(f"the body of a step is {{'action': {{...}}}}; action is {in_short(action)}.")
             if "token" not in request.path_params:
                 await session.reset({})
-            return await self._turn(session, action, body.get("request_id"))
+            return await session.step(action, body.get("request_id"))
 
         return await self._called(request, call)
 
@@ -309,90 +285,51 @@ class _Server:
         async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
             return await session.state()
 
-        return await self._called(request, call)
+        return await self._called(request, call, NO_EPISODE)
 
     async def delete(self, request: Request) -> Response:
         """End a session."""
 
         async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
             await session.end(keeps_journal=False)
-            return {"status": "closed"}
+            return CLOSED
 
-        return await self._called(request, call)
+        return await self._called(request, call, CLOSED)
 
     async def _called(
-        self, request: Request, call: Callable[[ServedSession, Mapping[str, Any]], Awaitable[Any]]
+        self,
+        request: Request,
+        call: Callable[[ServedSession, Mapping[str, Any]], Awaitable[Any]],
+        if_unknown: Answer | None = None,
     ) -> Response:
+        """Answer a call; one with ``if_unknown`` creates no session."""
         token = request.path_params.get("token")
         session = None
         try:
+            if if_unknown is not None and not await self._sessions.knows(token):
+                return _Json(if_unknown)
             body = {} if request.method in ("GET", "DELETE") else _object(await _body(request) or b"{}")
-            if NEMO_GYM in body:
-                return await self._nemo_gym(request, body)
             session = self._sessions.attach(token)
-            return JSONResponse(await call(session, body))
+            return _Json(await call(session, body))
         except Exception as error:
             return self._refusal(error)
         finally:
-            if session is not None and token is None:
-                await session.end(keeps_journal=False)
+            if session is not None:
+                await self._sessions.leave(session)
 
     def _refusal(self, error: Exception) -> Response:
         if isinstance(error, ClientDisconnect):
             return Response(status_code=499)
         data = self._fault(error)["data"]
-        return JSONResponse({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
-
-    async def _nemo_gym(self, request: Request, body: Mapping[str, Any]) -> Response:
-        """Answer NeMo-Gym's agent: a reset has the fields of a row, a step has the model's whole response."""
-        token = request.path_params.get("token") or request.cookies.get(COOKIE)
-        if request.url.path.endswith("/reset"):
-            token = token or secrets.token_hex(16)
-            row = body.get("verifier_metadata")
-            session = self._sessions.attach(token)
-            played = await session.reset({**(row if isinstance(row, dict) else {}), **body}, body.get("request_id"))
-            answer = JSONResponse({"observation": played["observation"]["text"], "info": played["metadata"]})
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
-            return answer
-        found = self._sessions.attach(token) if token else None
-        if found is None:
-            raise InputError(f"a step of NeMo-Gym's has the cookie {COOKIE} that its reset was answered with.")
-        played = await found.step({"text": _said(body.get("response"))}, body.get("request_id"))
-        is_cut = played["metadata"]["truncated"]
-        if played["done"]:
-            await found.end(keeps_journal=False)
-        return JSONResponse(
-            {
-                "observation": played["observation"]["text"],
-                "reward": played["reward"],
-                "terminated": played["done"] and not is_cut,
-                "truncated": is_cut,
-                "info": played["metadata"],
-            }
-        )
+        return _Json({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
 
     async def health(self, _: Request) -> Response:
         """Whether the server is up."""
-        return JSONResponse({"status": "healthy"})
+        return _Json({"status": "healthy"})
 
     async def list_environments(self, _: Request) -> Response:
         """The tags that are served."""
-        return JSONResponse(list(self._sessions.settings.tags))
-
-    async def tasks(self, request: Request) -> Response:
-        """The splits and tasks of an environment."""
-        tags, name = self._sessions.settings.tags, request.path_params["env"]
-        tag, call = task_api.tag_of(name, tags), request.url.path.rpartition("/")[2]
-        if tag is None:
-            return _error("NOT_FOUND", f"unknown environment {in_short(name)}; there are {', '.join(tags)}.", 404)
-        if call == "splits":
-            return JSONResponse(task_api.splits())
-        try:
-            return JSONResponse(task_api.answer(call, tag, _object(await _body(request))))
-        except IndexError:
-            return _error("VALIDATION_ERROR", "Invalid task index", 400)
-        except Exception as error:
-            return self._refusal(error)
+        return _Json(list(self._sessions.settings.tags))
 
     async def metadata(self, _: Request) -> Response:
         """Name, version and environments of the server."""
@@ -400,7 +337,7 @@ class _Server:
         described = (
             f"Text environments in worker processes: {', '.join(tags)}. reset takes env, seed, mode, episode_id."
         )
-        return JSONResponse(
+        return _Json(
             {
                 "name": tags[0],
                 "description": described,
@@ -415,24 +352,15 @@ class _Server:
         action = SCHEMA["action"]
         examples = {"examples": list(self._sessions.examples)} if self._sessions.examples else {}
         text = {**action["properties"]["text"], **examples}
-        return JSONResponse({**SCHEMA, "action": {**action, "properties": {**action["properties"], "text": text}}})
+        return _Json({**SCHEMA, "action": {**action, "properties": {**action["properties"], "text": text}}})
 
     async def openapi(self, _: Request) -> Response:
         """The HTTP endpoints."""
-        return JSONResponse(_openapi())
+        return _Json(_openapi())
 
-    async def mcp(self, request: Request) -> Response:
-        """Answer a JSON-RPC message."""
-        token = request.path_params.get("token")
-        try:
-            message = json.loads(await _body(request))
-        except (ValueError, RecursionError, _Refused):
-            message = None
-        try:
-            session = None if token is None else self._sessions.attach(token)
-            return JSONResponse(await self._tools.answer(message, session))
-        except Exception as error:
-            return self._refusal(error)
+    async def mcp(self, _: Request) -> Response:
+        """Every OpenEnv server answers here, also one without tools."""
+        return _Json(NO_TOOLS)
 
 
 async def _close(socket: WebSocket, code: int = 1000) -> None:
@@ -452,13 +380,13 @@ def _code(error: Exception) -> tuple[str, str]:
 
 
 def _error(code: str, text: str, status: int) -> Response:
-    return JSONResponse({"detail": text, "message": text, "code": code}, status)
+    return _Json({"detail": text, "message": text, "code": code}, status)
 
 
 async def _say(socket: WebSocket, answer: Mapping[str, Any]) -> None:
     if socket.client_state is WebSocketState.DISCONNECTED:
         raise WebSocketDisconnect
-    await socket.send_text(json.dumps(answer))
+    await socket.send_text(json_text(answer))
 
 
 async def _received(socket: WebSocket) -> str | bytes:
@@ -471,36 +399,28 @@ async def _received(socket: WebSocket) -> str | bytes:
 
 async def _body(request: Request) -> bytes:
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_FRAME:
-            raise _Refused("VALIDATION_ERROR", f"a body has at most {MAX_FRAME} bytes.")
-        parts.append(part)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > MAX_FRAME:
+                    raise _Refused("VALIDATION_ERROR", f"a body has at most {MAX_FRAME} bytes.")
+                parts.append(part)
+    except TimeoutError:
+        raise _Refused("VALIDATION_ERROR", f"a body is complete within {BODY_S} s; send it at once.") from None
     return b"".join(parts)
 
 
 def _object(raw: str | bytes) -> dict[str, Any]:
+    """A message; NaN, which JSON does not know, and half characters, which no text in UTF-8 has, are refused."""
     try:
         message = json.loads(raw)
+        json.dumps(message, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise _Refused("INVALID_JSON", f"Invalid JSON: {error}") from error
     if not isinstance(message, dict):
         raise _Refused("VALIDATION_ERROR", f"a message is an object, not {in_short(message)}.")
     return message
-
-
-def _said(response: Any) -> str:
-    """The text of a model's response, as of OpenAI's Responses API.
-
-    Raises:
-        InputError: It has another form.
-    """
-    try:
-        said = [item["content"] for item in response["output"] if item["type"] == "message"]
-        parts = [[{"type": "output_text", "text": each}] if isinstance(each, str) else each for each in said]
-        return "".join(part["text"] for each in parts for part in each if part["type"] == "output_text")
-    except (LookupError, TypeError) as error:
-        raise InputError(f"response is no answer of the Responses API: {in_short(response)}.") from error
 
 
 def _schema(title: str, required: list[str], **properties: Any) -> dict[str, Any]:
@@ -540,13 +460,11 @@ SCHEMA = {
 
 def _openapi() -> dict[str, Any]:
     named = {"200": {"description": "OK", "content": {"application/json": {}}}}
-    calls = dict.fromkeys((*GETS, "{env}/splits", "s/{token}/state"), "get")
-    calls |= dict.fromkeys((*POSTS, *(f"{{env}}/{call}" for call in task_api.CALLS)), "post")
-    calls |= dict.fromkeys((f"s/{{token}}/{path}" for path in POSTS), "post") | {"s/{token}": "delete"}
+    calls = dict.fromkeys((*GETS, "s/{token}/state"), "get")
+    calls |= dict.fromkeys((*POSTS, *(f"s/{{token}}/{path}" for path in POSTS)), "post") | {"s/{token}": "delete"}
     paths: dict[str, Any] = {f"/{path}": {method: {"responses": named}} for path, method in calls.items()}
     for path in paths:
-        for name in ("token", "env"):
-            if f"{{{name}}}" in path:
-                place = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-                paths[path]["parameters"] = [place]
+        if "{token}" in path:
+            place = {"name": "token", "in": "path", "required": True, "schema": {"type": "string"}}
+            paths[path]["parameters"] = [place]
     return {"openapi": "3.1.0", "info": {"title": "ragen serve", "version": ragen.__version__}, "paths": paths}

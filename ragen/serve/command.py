@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import gc
 import math
+import os
 import socket
+import threading
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +19,8 @@ from ragen.extras import needs
 
 PROG = "ragen serve"
 LOCAL = ("localhost", "127.0.0.1", "::1")
-GRACE_S = 5  # seconds for pending calls at the end
+GRACE_S = 5  # seconds for pending calls at the end, and again for closing
+SILENCE_S = 10  # seconds that a connection may spend on the head of a request
 SHORTEST_TOKEN = 8
 SECTIONS = ("es_manager", "custom_envs", "agent_loop", "generation", "seed")
 
@@ -72,13 +75,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="folder for journals of open episodes, which the next server continues",
     )
-    limits.add_argument(
-        "--journal-max-age",
-        type=_seconds,
-        default=7 * 24 * 3600.0,
-        metavar="SECONDS",
-        help="remove journals that have not changed for this long (default: %(default)s, a week)",
-    )
     return top
 
 
@@ -90,6 +86,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     with needs("serve", prog):
         import uvicorn
         import websockets  # noqa: F401  # uvicorn needs it for WebSocket, and would only notice at the first connection
+        from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     from ragen.serve.app import MAX_FRAME, create_app
     from ragen.serve.sessions import Sessions
@@ -99,6 +96,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     listening = _listening(arguments.host, arguments.port)
     config = uvicorn.Config(
         app,
+        http=_impatient(AutoHTTPProtocol),
         ws_max_size=MAX_FRAME,
         ws_per_message_deflate=False,  # messages are short; it costs a quarter of a turn's time, and memory per session
         access_log=False,
@@ -110,10 +108,44 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         print(f"serving {', '.join(sessions.settings.tags)} at http://{host}:{listening.getsockname()[1]}", flush=True)
         _collect_seldom()
         try:
-            uvicorn.Server(config).run(sockets=[listening])
+            _in_time(uvicorn.Server)(config).run(sockets=[listening])
         except KeyboardInterrupt:
             return STOPPED
     return 0
+
+
+def _impatient(protocol: Any) -> Any:
+    """Uvicorn's protocol, closing connections that wait for the rest of a request, which uvicorn keeps forever."""
+
+    class Impatient(protocol):  # type: ignore[misc]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.loop.call_later(SILENCE_S, self._close_if_silent, None)
+
+        def _close_if_silent(self, before: Any) -> None:
+            if self.transport.is_closing() or self.transport.get_protocol() is not self:  # it is a WebSocket now
+                return
+            cycle = self.cycle
+            if cycle is before and (cycle is None or cycle.response_complete):
+                self.transport.close()
+            else:
+                self.loop.call_later(SILENCE_S, self._close_if_silent, cycle)
+
+    return Impatient
+
+
+def _in_time(server: Any) -> Any:
+    """Uvicorn's server, ending in time: a thread in an environment that hangs would keep the process for minutes."""
+
+    class InTime(server):  # type: ignore[misc]
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            # What was answered is in the journals, and worker processes end with this one.
+            last = threading.Timer(2 * GRACE_S, os._exit, [128 + sig])
+            last.daemon = True
+            last.start()
+            super().handle_exit(sig, frame)
+
+    return InTime
 
 
 def _collect_seldom() -> None:
@@ -202,7 +234,6 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         max_sessions=arguments.max_sessions,
         idle_timeout=arguments.idle_timeout,
         journal_dir=arguments.journal_dir,
-        journal_max_age=arguments.journal_max_age,
         action_sep=replies.action_sep,
         max_actions_per_turn=most,
     )

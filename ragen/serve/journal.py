@@ -14,7 +14,7 @@ the next server that reads a journal completes the files from that machine's log
 nothing. A line that was cut short by a crash was never answered, and is dropped.
 
 The locks keep two servers that see the same folder (such as a server and its successor on another machine) from playing
-the same session. A journal without changes for a long time, and without a server, is removed.
+the same session. All files are their owner's alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import json
 import os
 import secrets
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,9 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import SessionLostError, StorageError
-from ragen.files import part_of, write_whole
+from ragen.files import json_text, part_of, write_whole
 
 VERSION = 1
+PRIVATE, PRIVATE_FOLDER = 0o600, 0o700  # modes: turns may hold what is nobody else's business
 LARGEST_LOG = 64 << 20
 """Size of a server's log, in bytes, after which sessions' files are synced and a new log is begun."""
 SYNCING = 8  # files synced at the same time
@@ -56,7 +56,8 @@ class Journals:
             OSError: It cannot be created or written.
         """
         self.folder, self._servers = folder, folder / "servers"
-        self._servers.mkdir(parents=True, exist_ok=True)
+        for path in (folder, self._servers):
+            path.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
         self._name = secrets.token_hex(8)
         with _waited_for(self._servers / READING):  # else another server could consider this one dead
             self._seat = _locked(self._servers / f"{self._name}.lock")
@@ -147,7 +148,7 @@ class Journals:
         self._log, self._size = self._new_log(), 0
 
     def _new_log(self) -> int:
-        log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE)
         _sync_folder(self._servers)
         return log
 
@@ -209,27 +210,6 @@ class Journals:
         self._thread.shutdown()
         for descriptor in (self._log, self._seat):
             os.close(descriptor)
-
-    def remove_older(self, seconds: float) -> int:
-        """Remove journals that no server holds and that were unchanged for so long; returns their number."""
-        oldest, removed = time.time() - seconds, 0
-        for path in {
-            each.with_suffix(".jsonl") for kind in ("jsonl", "lock") for each in self.folder.glob(f"*.{kind}")
-        }:
-            lock_path = path.with_suffix(".lock")
-            with suppress(BlockingIOError, FileNotFoundError):
-                if _newest(lock_path, path) >= oldest:
-                    continue
-                lock = _locked(lock_path)
-                try:
-                    if _newest(lock_path, path) < oldest:
-                        removed += path.exists()
-                        part_of(path).unlink(missing_ok=True)
-                        path.unlink(missing_ok=True)
-                        lock_path.unlink()
-                finally:
-                    os.close(lock)
-        return removed
 
 
 class Journal:
@@ -298,7 +278,7 @@ class Journal:
         """
         episode = secrets.token_hex(8)
         try:
-            write_whole(self.path, _text({"version": VERSION, "episode": episode, **line}), durable=True)
+            write_whole(self.path, _text({"version": VERSION, "episode": episode, **line}), durable=True, mode=PRIVATE)
             _sync_folder(self.path.parent)
             self._open()
         except OSError as error:
@@ -341,6 +321,8 @@ class Journal:
         try:
             if self._file is not None:
                 os.fsync(self._file)
+            elif self._lock is not None:  # there is no episode
+                self._lock_path.unlink(missing_ok=True)
         finally:
             self.release()
 
@@ -383,7 +365,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _text(line: dict[str, Any]) -> str:
-    return json.dumps(line, separators=(",", ":")) + "\n"
+    return json_text(line) + "\n"
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -403,11 +385,6 @@ def _sync(paths: Iterable[Path]) -> None:
         list(threads.map(sync, paths))
 
 
-def _newest(*paths: Path) -> float:
-    """Time of the last change of any of these files, in seconds since 1970."""
-    return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
-
-
 def _locked(path: Path) -> int:
     """The descriptor of a file that is locked until it is closed.
 
@@ -415,7 +392,7 @@ def _locked(path: Path) -> int:
         BlockingIOError: Another process, or another part of this one, holds it.
         FileNotFoundError: It was removed meanwhile.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.stat(path).st_ino != os.fstat(lock).st_ino:
@@ -429,7 +406,7 @@ def _locked(path: Path) -> int:
 @contextmanager
 def _waited_for(path: Path) -> Iterator[None]:
     """Hold the lock of a file that is never removed."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

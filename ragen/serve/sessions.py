@@ -37,7 +37,6 @@ from ragen.errors import (
     RagenError,
     ServiceFullError,
     StateError,
-    in_contrast,
     in_short,
 )
 from ragen.llm_agent.config.environments import read_config
@@ -57,6 +56,7 @@ RESTARTS = 20
 ENDED = 1001
 """WebSocket's close code for a connection whose session has ended."""
 Answer = dict[str, Any]
+NO_EPISODE: Answer = {"episode_id": None, "step_count": 0}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,6 @@ class ServeSettings:
         max_sessions: Maximum number of concurrent sessions.
         idle_timeout: Seconds after which a session without calls is closed.
         journal_dir: Folder that keeps open episodes for the next server; None keeps them in memory only.
-        journal_max_age: Seconds after which a journal whose client has not come back is removed.
         action_sep: Separates named actions in a text.
         max_actions_per_turn: Further actions are dropped; None keeps all.
     """
@@ -79,7 +78,6 @@ class ServeSettings:
     max_sessions: int = 1024
     idle_timeout: float = 3600.0
     journal_dir: Path | None = None
-    journal_max_age: float = 7 * 24 * 3600.0
     action_sep: str = "||"
     max_actions_per_turn: int | None = None
 
@@ -137,7 +135,6 @@ class Sessions:
             try:
                 self.journals = Journals(settings.journal_dir)
                 self.journals.take_in()
-                self._remove_journals()
             except OSError as error:
                 raise ConfigError(f"--journal-dir {settings.journal_dir}: {error.strerror}.") from error
         self._open: dict[str, ServedSession] = {}
@@ -171,11 +168,21 @@ class Sessions:
             journal = self.journals.of(token) if token is not None and self.journals is not None else None
             session = self._open[key] = ServedSession(self, key, journal)
         session.used = time.monotonic()
+        session.holders += 1
         return session
 
-    def find(self, token: Any) -> ServedSession | None:
-        """The open session of a token, if there is one."""
-        return self._open.get(token) if isinstance(token, str) else None
+    async def leave(self, session: ServedSession) -> None:
+        """Let go of an attached session; it ends if it has no token, or no episode and nothing else that holds it."""
+        session.holders -= 1
+        is_nameless = session.key.startswith("/")
+        if not session.holders and (is_nameless or not session.has_episode):
+            await session.end(keeps_journal=not is_nameless)
+
+    async def knows(self, token: str | None) -> bool:
+        """Whether a token has a session, open or in a journal."""
+        if token is None or token in self._open or self.journals is None:
+            return token in self._open
+        return await asyncio.to_thread(self.journals.of(token).path.exists)
 
     def drop(self, session: ServedSession) -> None:
         """Forget a session that has ended or could not be loaded."""
@@ -183,19 +190,11 @@ class Sessions:
             del self._open[session.key]
 
     async def sweep(self) -> None:
-        """Close idle sessions, which resume from their journals when their clients return; remove old journals."""
+        """Close idle sessions, which resume from their journals when their clients return."""
         oldest = time.monotonic() - self.settings.idle_timeout
         for session in [each for each in self._open.values() if each.used < oldest and not each.is_busy]:
             log.warning("a session was idle for %g s; it is closed", self.settings.idle_timeout)
             await session.end(keeps_journal=True)
-        await asyncio.to_thread(self._remove_journals)
-
-    def _remove_journals(self) -> None:
-        if self.journals is None:
-            return
-        removed = self.journals.remove_older(self.settings.journal_max_age)
-        if removed:
-            log.warning("%d journals were older than %g s; they are removed", removed, self.settings.journal_max_age)
 
     async def shut_down(self) -> None:
         """Close all environments and end the workers; journals stay."""
@@ -213,6 +212,7 @@ class ServedSession:
     Attributes:
         key: Its token, or a generated name.
         used: Time of its last call, in seconds of the monotonic clock.
+        holders: Number of calls and connections that are attached.
         on_end: Closes the connection that holds the session; None if there is none.
     """
 
@@ -220,6 +220,7 @@ class ServedSession:
         """Begin without an episode; the first call reads the journal, if any."""
         self.key = key
         self.used = time.monotonic()
+        self.holders = 0
         self.on_end: Callable[[int], Awaitable[None]] | None = None
         self._sessions = sessions
         self._journal = journal
@@ -228,6 +229,11 @@ class ServedSession:
         self._lock = asyncio.Lock()
         self._lost: str | None = None  # the call whose answer was lost with its connection
         self._has_ended = False
+
+    @property
+    def has_episode(self) -> bool:
+        """Whether there is an episode in memory."""
+        return self._episode is not None
 
     @property
     def is_busy(self) -> bool:
@@ -414,7 +420,7 @@ class ServedSession:
         self._lost = None
         episode = self._episode
         if episode is None:
-            return {"episode_id": None, "step_count": 0}
+            return NO_EPISODE
         head = {name: episode.head[name] for name in ("episode_id", "env", "seed", "mode")}
         return {**head, "step_count": episode.turns, "actions_left": episode.actions_left, "done": episode.done}
 
@@ -425,10 +431,9 @@ class ServedSession:
     def _head(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """How an episode begins, from the data of a reset."""
         tags = self._sessions.settings.tags
-        env, mode, seed = data.get("env") or tags[0], _either(data, "mode", "split"), _either(data, "seed", "index")
+        env, mode, seed = data.get("env") or tags[0], data.get("mode") or "train", data.get("seed")
         if env not in tags:
             raise InputError(f"env is {in_short(env)}; this server has {', '.join(tags)}.")
-        mode = mode or "train"
         if mode not in MODES:
             raise InputError(f"mode is {in_short(mode)}; expected one of {', '.join(MODES)}.")
         if seed is None:
@@ -448,15 +453,6 @@ def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:
     part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
     checked = read_config({**config, "es_manager": {**(config.get("es_manager") or {}), "train": part}}, "train")
     return tuple((getattr(checked.entries[0].spec.config, "action_lookup", None) or {}).values())
-
-
-def _either(data: Mapping[str, Any], ours: str, tasks: str) -> Any:
-    """A value that a client may send under our name or under that of OpenEnv's tasks."""
-    given = [data[name] for name in (ours, tasks) if data.get(name) is not None]
-    if len(given) == 2 and given[0] != given[1]:
-        one, other = in_contrast(*given)
-        raise InputError(f"{ours} and {tasks} are the same here, and {one} is not {other}.")
-    return given[0] if given else None
 
 
 def _checked_id(name: str, value: Any) -> str | None:

@@ -13,6 +13,7 @@ TAGS = {
     "Lake": {"env_type": "frozen_lake", "max_actions_per_traj": 10},
     "Walk": {"env_type": "support.faulty_envs:Walk", "max_actions_per_traj": 7},
     "Box": {"env_type": "sokoban", "max_actions_per_traj": 5, "env_config": {"render_mode": "rgb_array"}},
+    "Odd": {"env_type": "support.odd_answers:Odd", "max_actions_per_traj": 7},
 }
 
 

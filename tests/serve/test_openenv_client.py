@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import urllib.request
 from types import SimpleNamespace
 
 import pytest
@@ -71,33 +70,6 @@ def test_a_check_of_a_server_is_a_report_that_openenv_reads(start, capsys):
     known = {entry.check_id for entry in load_policy("v2").entries}
     results = [CheckResult.model_validate(each) for each in json.loads(capsys.readouterr().out)["results"]]
     assert {result.check_id for result in results} <= known and len(results) == 6
-
-
-def test_the_mcp_client_of_openenv_plays_with_tools(start):
-    from openenv.core.mcp_client import MCPToolClient
-
-    url = f"http://127.0.0.1:{start()[1]}"
-    with MCPToolClient(base_url=url).sync() as env:
-        assert [tool.name for tool in env.list_tools()] == ["begin", "act"]
-        assert env.call_tool("begin", seed=5)["reward"] is None
-        assert env.call_tool("act", text="Right")["reward"] == 0
-        assert env.state().step_count == 1
-        with pytest.raises(RuntimeError, match="act takes text"):
-            env.call_tool("act", move="Right")
-
-
-def test_a_task_that_a_client_was_told_of_is_played_by_its_fields(start):
-    from openenv import GenericEnvClient
-
-    url = f"http://127.0.0.1:{start()[1]}"
-    asked = urllib.request.Request(
-        f"{url}/bandit/task", json.dumps({"split": "val", "index": 5}).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(asked) as reply:
-        task = json.load(reply)["task"]
-    with GenericEnvClient(base_url=url).sync() as env:
-        shown = [env.reset(**fields).observation for fields in (task, {"env": "bandit", "split": "val", "index": 5})]
-        assert shown[0] == shown[1] and env.state()["mode"] == "val"
 
 
 def test_another_client_of_openenv_goes_on_under_the_same_address(start):

@@ -194,29 +194,28 @@ def test_a_long_log_is_begun_anew_and_loses_nothing(serve, whole, tmp_path, monk
         assert [*begun, *turns(socket, MOVES[4:])] == whole
 
 
-def test_an_old_journal_is_removed_unless_a_session_has_it(serve, whole, tmp_path):
-    def age():
-        for path in tmp_path.glob("*.*"):
-            os.utime(path, (1, 1))
-
-    client = serve(journal_dir=tmp_path)
-    with client.websocket_connect("/s/gone/ws") as socket:
-        episode(socket)
-    client.sessions.attach("gone").used -= 2 * client.sessions.settings.idle_timeout
-    client.portal.call(client.sessions.sweep)
+def test_journals_are_for_their_owner_alone(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr("ragen.serve.journal.LARGEST_LOG", 1)
+    client = serve(journal_dir=tmp_path / "journals")
     with client.websocket_connect("/s/mine/ws") as socket:
-        begun = episode(socket, MOVES[:2])
-        client.portal.call(client.sessions.sweep)
-        assert len(list(tmp_path.glob("*.jsonl"))) == 2
-        age()
-        client.portal.call(client.sessions.sweep)
-        assert len(list(tmp_path.glob("*.jsonl"))) == 1
-        assert [*begun, *turns(socket, MOVES[2:])] == whole
-    client.__exit__(None, None, None)
-    client.__exit__ = lambda *_: None
-    age()
-    serve(journal_dir=tmp_path)
-    assert list(tmp_path.glob("*.*")) == []
+        episode(socket)
+    found = [tmp_path / "journals", *(tmp_path / "journals").rglob("*")]
+    assert len(found) > 5
+    assert {(path.is_dir(), path.stat().st_mode & 0o777) for path in found} == {(True, 0o700), (False, 0o600)}
+
+
+def test_journals_outlive_every_clock(serve, whole, tmp_path):
+    first = serve(journal_dir=tmp_path)
+    with first.websocket_connect("/s/mine/ws") as socket:
+        answers = episode(socket, MOVES[:2])
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    first.sessions.attach("mine").used -= 2 * first.sessions.settings.idle_timeout
+    first.portal.call(first.sessions.sweep)
+    assert not len(first.sessions)
+    with serve(journal_dir=tmp_path).websocket_connect("/s/mine/ws") as socket:
+        answers += turns(socket, MOVES[2:])
+    assert answers == whole
 
 
 def test_an_environment_that_shows_something_else_than_the_journal_is_refused(serve, tmp_path):

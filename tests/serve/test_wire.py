@@ -1,5 +1,7 @@
 """The wire: its messages, its errors, its limits, and who may speak."""
 
+import json
+
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
@@ -21,6 +23,9 @@ def error_of(socket, text):
     [
         ("{", "INVALID_JSON", "Invalid JSON"),
         ("[" * 100_000, "INVALID_JSON", "Invalid JSON"),
+        ('{"type": "reset", "data": {"seed": NaN}}', "INVALID_JSON", ""),
+        ('{"type": "reset", "data": {"seed": 1e999}}', "INVALID_JSON", ""),
+        ('{"type": "step", "data": {"text": "\\ud800"}}', "INVALID_JSON", ""),
         ("[]", "VALIDATION_ERROR", "object"),
         ('{"type": "jump"}', "UNKNOWN_TYPE", "'jump'"),
         ('{"type": ["reset"]}', "UNKNOWN_TYPE", "reset"),
@@ -59,7 +64,7 @@ def test_a_full_server_says_how_full(serve):
 def test_http_answers_what_openenv_asks_for(serve):
     client = serve()
     assert client.get("/health").json() == {"status": "healthy"}
-    assert client.get("/list_environments").json() == ["Lake", "Walk", "Box"]
+    assert client.get("/list_environments").json() == ["Lake", "Walk", "Box", "Odd"]
     metadata, schema = client.get("/metadata").json(), client.get("/schema").json()
     assert metadata["name"] == "Lake" and metadata["description"]
     assert set(schema) == {"action", "observation", "state", "reset_observation"}
@@ -173,136 +178,74 @@ def test_limits_are_numbers_that_can_be(capsys):
     assert "--max-sessions" in capsys.readouterr().err
 
 
-def test_tasks_are_listed_by_split_and_played_by_index(serve):
-    client = serve()
-    assert client.get("/Walk/splits").json() == [
-        {"name": "train", "type": "train"},
-        {"name": "val", "type": "validation"},
-    ]
-    assert client.post("/walk/num_tasks", json={"split": "val"}).json() == {"num_tasks": 2**32}
-    task = client.post("/Walk/task", json={"split": "val", "index": 12}).json()["task"]
-    assert (task["env"], task["split"], task["index"]) == ("Walk", "val", 12)
-    few = client.post("/s/mine/Walk/task_range", json={"split": "val", "start": 11, "stop": 13}).json()["tasks"]
-    assert few[1] == task and len(few) == 2
-    all_of_them = client.post("/Walk/tasks", json={"split": "val"}).json()
-    assert all_of_them["env_name"] == "Walk" and all_of_them["tasks"][12] == task
-    assert (
-        client.post("/Walk/task_range", json={"split": "train", "start": -2}).json()["tasks"][-1]["seed"] == 2**32 - 1
-    )
-    played = [
-        client.post("/reset", json={**row, "episode_id": "e"}).json()
-        for row in (task, {"env": "Walk", "split": "val", "index": 12})
-    ]
-    assert (
-        played[0]
-        == played[1]
-        == client.post("/reset", json={"env": "Walk", "mode": "val", "seed": 12, "episode_id": "e"}).json()
-    )
-
-
-@pytest.mark.parametrize(
-    ("path", "asked", "status", "says"),
-    [
-        ("/Maze/num_tasks", {"split": "train"}, 404, "Lake, Walk, Box"),
-        ("/Walk/num_tasks", {"split": "test"}, 422, "train, val"),
-        ("/Walk/num_tasks", {}, 422, "split is None"),
-        ("/Walk/task", {"split": "val", "index": "2"}, 422, "index is '2'"),
-        ("/Walk/task", {"split": "val", "index": -1}, 400, "index"),
-        ("/Walk/task", {"split": "val", "index": 2**32}, 400, "index"),
-        ("/Walk/task_range", {"split": "val", "start": 1.5}, 422, "start is 1.5"),
-        ("/Walk/task_range", {"split": "val"}, 422, "at most 10000"),
-        ("/reset", {"split": "val", "mode": "train"}, 422, "mode and split"),
-        ("/reset", {"seed": 1, "index": 2}, 422, "seed and index"),
-        ("/reset", {"split": "test"}, 422, "train, val"),
-        ("/reset", {"index": -1}, 422, "-1"),
-    ],
-)
-def test_what_is_no_task_is_refused(serve, path, asked, status, says):
-    answer = serve().post(path, json=asked)
-    assert answer.status_code == status and says in answer.json()["message"]
-
-
 def test_all_that_openenv_asks_for_is_below_a_session_too(serve):
     client = serve()
     for path in ("health", "metadata", "schema", "openapi.json", "list_environments"):
         assert client.get(f"/s/mine/{path}").json() == client.get(f"/{path}").json()
-    listed = client.post("/s/mine/step", json={"action": {"type": "list_tools"}}).json()["observation"]["tools"]
-    assert [tool["name"] for tool in listed] == ["begin", "act"]
 
 
-def rpc(client, method, path="/mcp", **params):
-    answer = client.post(path, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).json()
-    assert answer["id"] == 7 and answer["jsonrpc"] == "2.0"
-    return answer.get("result") or answer["error"]
+def strict(text):
+    """A text as JSON, by its standard."""
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    text.encode()
+    return json.loads(text, parse_constant=refuse)
 
 
-def test_tools_play_in_a_session_without_a_socket(serve):
+@pytest.mark.parametrize("journaled", [False, True])
+@pytest.mark.parametrize("action", ["nan", "inf", "half", "info", "deep", "object", "raises"])
+def test_a_turn_that_was_played_is_answered(serve, tmp_path, action, journaled):
+    client = serve(journal_dir=tmp_path if journaled else None)
+    client.post("/s/mine/reset", json={"env": "Odd", "seed": 1})
+    for number in (1, 2):
+        asked = {"action": {"text": action}, "request_id": str(number)}
+        told = client.post("/s/mine/step", json=asked)
+        again = client.post("/s/mine/step", json=asked)
+        assert told.status_code == 200 and told.text == again.text
+        assert strict(told.text)["metadata"]["turn"] == number
+        with client.websocket_connect("/s/mine/ws") as socket:
+            socket.send_json({"type": "step", "data": asked["action"], "request_id": str(number)})
+            assert strict(socket.receive_text())["data"] == strict(told.text)
+        if strict(told.text)["done"]:
+            break
+    assert client.get("/s/mine/state").json()["step_count"] == number
+
+
+@pytest.mark.parametrize("body", [b'{"action": {"text": "\\ud800"}}', b'{"action": {"text": "a"}, "x": NaN}', b"\xff"])
+def test_what_is_no_strict_json_is_not_played(serve, body):
     client = serve()
-    assert [tool["name"] for tool in rpc(client, "tools/list")["tools"]] == ["begin", "act"]
-    session = rpc(client, "openenv/session/create")["session_id"]
-    begun = rpc(client, "tools/call", name="begin", arguments={"seed": 5}, session_id=session)["data"]
-    rpc(client, "tools/call", name="act", arguments={"text": "Right"}, session_id=session)
-    with client.websocket_connect(f"/ws?session_id={session}") as socket:
+    client.post("/s/mine/reset", json={"seed": 1})
+    assert client.post("/s/mine/step", content=body).status_code == 400
+    assert client.get("/s/mine/state").json()["step_count"] == 0
+
+
+def connect(client, token):
+    with client.websocket_connect(f"/s/{token}/ws") as socket:
         socket.send_json({"type": "state"})
-        assert socket.receive_json()["data"]["step_count"] == 1
-        socket.send_json({"type": "reset", "data": {"seed": 5}})
-        assert socket.receive_json()["data"]["observation"] == begun["observation"]
-    assert rpc(client, "openenv/session/close", session_id=session)["closed"] is True
-    assert len(client.sessions) == 0
-    kept = rpc(client, "openenv/session/create", path="/s/mine/mcp")
-    assert kept == {"session_id": "mine"} and len(client.sessions) == 1
+        socket.receive_json()
 
 
+@pytest.mark.parametrize("journaled", [False, True])
 @pytest.mark.parametrize(
-    ("method", "params", "code", "says"),
+    "ask",
     [
-        ("tools/jump", {}, -32601, "tools/jump"),
-        ("tools/call", {"name": "act"}, -32602, "session_id"),
-        ("tools/call", {"name": "fly", "session_id": "mine"}, -32602, "begin and act"),
-        ("tools/call", {"name": "act", "arguments": {"move": 1}, "session_id": "mine"}, -32602, "act takes text"),
-        ("tools/call", {"name": "act", "arguments": {"text": "Up"}, "session_id": "mine"}, -32603, "send reset first"),
-        ("openenv/session/close", {"session_id": "yours"}, -32602, "session_id"),
+        lambda client, token: client.get(f"/s/{token}/state"),
+        lambda client, token: client.delete(f"/s/{token}"),
+        lambda client, token: client.post(f"/s/{token}/reset", json={"seed": -1}),
+        lambda client, token: client.post(f"/s/{token}/step", json={"action": {"text": "Up"}}),
+        lambda client, token: client.post(f"/s/{token}/step", content=b"{"),
+        connect,
     ],
 )
-def test_what_tools_cannot_do_is_said(serve, method, params, code, says):
-    client = serve()
-    rpc(client, "openenv/session/create", path="/s/mine/mcp")
-    error = rpc(client, method, **params)
-    assert error["code"] == code and says in error["message"]
-    assert client.post("/mcp", content=b"{").json()["error"]["code"] == -32600
-
-
-def test_openenvs_actions_for_tools_are_answered_on_the_socket(serve):
-    with serve().websocket_connect("/ws") as socket:
-
-        def step(**action):
-            socket.send_json({"type": "step", "data": action})
-            return socket.receive_json()["data"]
-
-        assert len(step(type="list_tools")["observation"]["tools"]) == 2
-        early = step(type="call_tool", tool_name="act", arguments={"text": "Up"})
-        assert early["observation"]["error"]["error_type"] == "execution_error"
-        step(type="call_tool", tool_name="begin", arguments={"seed": 5})
-        played = step(type="call_tool", tool_name="act", arguments={"text": "Right"})
-        assert played["observation"]["result"]["data"]["done"] is played["done"] is False
-        assert played["metadata"]["turn"] == 1
-
-
-def said(text):
-    return {"output": [{"type": "reasoning"}, {"type": "message", "content": [{"type": "output_text", "text": text}]}]}
-
-
-def test_the_agent_of_nemo_gym_has_a_session_by_its_cookie(serve):
-    client, params = serve(), {"responses_create_params": {"input": []}}
-    begun = client.post("/reset", json={**params, "verifier_metadata": {"env": "Box", "seed": 5}}).json()
-    assert set(begun) == {"observation", "info"} and begun["info"]["seed"] == 5
-    steps = [client.post("/step", json={**params, "response": said("<answer>Up</answer>")}).json() for _ in range(5)]
-    assert [step["info"]["turn"] for step in steps] == [1, 2, 3, 4, 5]
-    assert [(step["terminated"], step["truncated"]) for step in steps] == [(False, False)] * 4 + [(False, True)]
-    assert len(client.sessions) == 0
-    assert client.post("/reset", json={**params, "seed": 6}).json()["info"]["seed"] == 6
-    wrong = client.post("/step", json={**params, "response": {"output": "Up"}})
-    assert wrong.status_code == 422 and "Responses API" in wrong.json()["message"]
-    client.cookies.clear()
-    lost = client.post("/step", json={**params, "response": said("Up")})
-    assert lost.status_code == 422 and "cookie" in lost.json()["message"]
+def test_without_an_episode_there_is_no_session(serve, tmp_path, ask, journaled):
+    client = serve(journal_dir=tmp_path if journaled else None, max_sessions=2)
+    for number in range(4):
+        ask(client, f"unknown{number}")
+    assert client.post("/s/mine/reset", json={"seed": 1}).status_code == 200
+    client.post("/s/other/reset", json={"seed": 1})
+    assert len(client.sessions) == 2
+    assert client.get("/s/unknown/state").json() == {"episode_id": None, "step_count": 0}  # also of a full server
+    kept = {path.suffix for path in tmp_path.glob("*.*")}
+    assert len([*tmp_path.glob("*.lock")]) == (2 if journaled else 0), kept

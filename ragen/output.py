@@ -13,9 +13,10 @@ import io
 import logging
 import os
 import re
+import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import MissingExtraError
@@ -32,6 +33,8 @@ SECRET_NAME = re.compile(
     r"(api|access|secret)[-_.]?key|authorization|password|passwd|credential|secret|(^|[-_.])token$", re.I
 )
 """Pattern of the names of settings that hold secrets."""
+LOOKS_SECRET = re.compile(r"\b(sk|key|org)-[\w*.-]{6,}")
+"""Pattern of texts that may be secrets."""
 _USER = re.compile(r"^(\W*\w+://)?.*@", re.S)
 _QUERY = re.compile(r"[?#].*", re.S)
 _LONGEST_LINE = 1000  # characters
@@ -78,9 +81,26 @@ def shown_address(url: str) -> str:
 def shown_override(word: str) -> str:
     """A word of a command, such as ``key=value``, for messages and files, without possible secrets."""
     key, equals, value = word.partition("=")
+    if "://" in key:
+        return shown_address(word)
     if equals and SECRET_NAME.search(key) and not key.endswith("api_key_env"):
         return f"{key}=***"
-    return f"{key}{equals}{shown_address(value)}" if "://" in value else word
+    is_address = "://" in value or key.endswith("url")
+    return LOOKS_SECRET.sub("***", f"{key}{equals}{shown_address(value)}" if is_address else word)
+
+
+def shown_words(words: Iterable[str]) -> str:
+    """Words of a command as a shell takes them, without possible secrets."""
+    return " ".join(shlex.quote(shown_override(word)) for word in words)
+
+
+def shown_settings(value: Any, name: str = "") -> Any:
+    """Settings as plain dicts, lists and values, without possible secrets."""
+    if isinstance(value, dict):
+        return {key: shown_settings(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shown_settings(item, name) for item in value]
+    return shown_override(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
 
 
 def new_console(is_plain: bool = False) -> Console:

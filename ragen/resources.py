@@ -357,23 +357,40 @@ def cache_places() -> list[Path]:
 def _is_usable(path: Path) -> bool:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        is_own = not hasattr(os, "getuid") or not path.name.startswith("ragen-cache-") or _is_private(path)
+        is_own = not path.name.startswith("ragen-cache-") or _is_private(path)
         return is_own and os.access(path, os.W_OK | os.X_OK)
     except (OSError, RuntimeError):  # no home
         return False
 
 
 def _is_private(path: Path) -> bool:
-    """Whether a folder in a world-writable place belongs to this user."""
+    """Whether a folder belongs to this user, and nobody else may write to it."""
+    if not hasattr(os, "getuid"):
+        return True
     found = path.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def _own_shelf(name: str) -> Path:
+    """The folder of a group in the cache; in a cache that others may write to, within a folder of this user's alone."""
+    folder = cache_folder()
+    shared = folder / f"ragen-cache-{getattr(os, 'getuid', int)()}"
+    for place in [folder / name, shared / name]:
+        place.parent.mkdir(0o700, exist_ok=True)
+        if not _is_private(place.parent):
+            continue
+        place.mkdir(0o700, exist_ok=True)
+        if _is_private(place):
+            return place
+    raise CacheError(f"others may write to {str(shared)!r}: name a folder of your own with {CACHE_VARIABLE}.")
 
 
 def machine_cache(name: str, key: Any, build: Callable[[Path], object]) -> Path:
     """A folder that is built once for all processes of this machine, and kept between programs.
 
     The first process builds it under a lock, while the others wait; it appears under its name only when it is complete.
-    A builder that raises or is killed leaves nothing that another process could mistake for a result.
+    A builder that raises or is killed leaves nothing that another process could mistake for a result. What other users
+    built, or could have changed, is not used.
 
     Args:
         name: The name of the group, such as ``"alfworld"``, under which its folders are stored.
@@ -392,11 +409,10 @@ def machine_cache(name: str, key: Any, build: Callable[[Path], object]) -> Path:
     if not re.fullmatch(r"[\w][\w.-]*", name):
         raise CacheError(f"machine_cache: {name!r} is not a valid folder name; use letters, digits, '_', '-' and '.'.")
     digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=16).hexdigest()
-    shelf = cache_folder() / name
+    shelf = _own_shelf(name)
     folder = shelf / digest
     if folder.is_dir():
         return folder
-    shelf.mkdir(exist_ok=True)
     with machine_lock(shelf / f"{digest}.lock"):
         if folder.is_dir():
             return folder

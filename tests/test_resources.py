@@ -206,6 +206,23 @@ def write(folder: Path) -> None:
     (folder / "index").write_text("whole")
 
 
+@pytest.mark.parametrize("what", ["cache", "shelf"])
+def test_a_cache_that_others_may_write_to_is_not_trusted(tmp_path, monkeypatch, what):
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path))
+    planted = machine_cache("levels", 1, write)
+    open_to_all = {"cache": tmp_path, "shelf": planted.parent}[what]
+    open_to_all.chmod(0o777)
+    try:
+        own = machine_cache("levels", 1, write)
+        assert own != planted and machine_cache("levels", 1, lambda _: pytest.fail("built twice")) == own
+        assert own.parent.stat().st_mode & 0o777 == own.parent.parent.stat().st_mode & 0o777 == 0o700
+        own.parent.chmod(0o777)
+        with pytest.raises(CacheError):
+            machine_cache("levels", 1, write)
+    finally:
+        open_to_all.chmod(0o700)
+
+
 def test_a_cache_is_built_once_and_another_key_is_another_folder(cache: Path) -> None:
     folder = machine_cache("alfworld", {"scene": 3, "version": [1, 2]}, write)
     assert folder.is_relative_to(cache / "alfworld") and (folder / "index").read_text() == "whole"

@@ -1,6 +1,7 @@
 """What commands take from Hydra: --cfg, sweeps, and a choice of tags and groups; and what cannot be a section."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ragen.llm_agent.config.loading import check_model, load_config, where_said
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.evaluation import command as evaluation
 from ragen.llm_agent.rollout import command
+from ragen.output import shown_settings, shown_words
 from ragen.settings import setting
 from support.chat_server import chat_server, say
 
@@ -245,3 +247,29 @@ def test_a_manager_that_is_given_no_configuration_says_so_in_short(arguments, sa
     with pytest.raises(ConfigError, match=said) as caught:
         EnvStateManager(*arguments)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "actor.base_url=http://h/v1?api-key=qk-SEKRET-1",
+        "actor.base_url=h/v1?api-key=qk-SEKRET-1",
+        "++actor.base_url=http://me:SEKRET@h/v1",
+        "actor.openai.request={url: 'http://h?SEKRET'}",
+        "actor.openai.request.api_key=SEKRET",
+        "actor.model=sk-SEKRET-1",
+        "http://h/v1?api-key=SEKRET",
+    ],
+)
+def test_no_key_is_printed_or_names_a_folder(word):
+    key, _, value = word.partition("=")
+    settings = shown_settings({"actor": [{key: value}]}) if "://" not in key else None
+    for shown in (shown_words(["eval", word]), folder_name(["seed=1", word]), settings):
+        assert "SEKRET" not in str(shown)
+
+
+def test_what_is_no_key_is_shown_as_it_is():
+    words = ["eval", "actor.model=a/b", "seed=1", "output_dir=a b", "actor.openai.api_key_env=NAME"]
+    assert shlex.split(shown_words(words)) == words
+    settings = {"a": "${b}", "b": [1, None, "???"], "c": {"eos": "</s>"}}
+    assert shown_settings(settings) == settings

@@ -34,7 +34,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragen.errors import ConfigError, did_you_mean
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, TOKENS, Sampling
-from ragen.output import SECRET_NAME, printable, shown_address
+from ragen.output import LOOKS_SECRET, SECRET_NAME, printable, shown_address
 from ragen.settings import key, number, read, section, setting
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -50,7 +50,6 @@ _NAMES = (
 _SET_HERE = ("messages", "model", "stream", "n")
 _USER_WITHIN = re.compile(r"://[^\s/@]*@")
 _PRINTABLE = re.compile(r"[!-~]+")
-LOOKS_SECRET = re.compile(r"\b(sk|key|org)-[\w*.-]{6,}")
 
 
 @dataclass(frozen=True, repr=False)

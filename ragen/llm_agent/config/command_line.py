@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser, check_no_option
 from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
 from ragen.llm_agent.config.loading import load_config, quoted, settings_of_base
-from ragen.output import CLOSED, output_watched, printable
+from ragen.output import CLOSED, output_watched, printable, shown_override, shown_settings
 from ragen.settings import one_line, override_key, plain, setting
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
@@ -179,7 +179,7 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]
 def folder_name(overrides: Sequence[str]) -> str:
     """The name of a run's folder, from its own overrides; a shortened name ends with a part of their hash."""
     whole = ",".join(overrides)
-    name = re.sub(r"[^\w.,=+-]+", "_", whole)[:LONGEST_NAME]
+    name = re.sub(r"[^\w.,=+-]+", "_", ",".join(map(shown_override, overrides)))[:LONGEST_NAME]
     return name if name == whole else f"{name}-{sha256(whole.encode()).hexdigest()[:8]}"
 
 
@@ -253,7 +253,7 @@ def run_command(
         print(note, file=sys.stderr)
     code, began = 0, datetime.now()
     for number, (own, overrides) in enumerate(runs, 1):
-        print(f"run {number} of {len(runs)}: {' '.join(own)}", file=sys.stderr)
+        print(f"run {number} of {len(runs)}: {' '.join(map(shown_override, own))}", file=sys.stderr)
         came = _run(arguments, (parser.prog, *others, *overrides), overrides, SweptRun(own, began), run, compose)
         code = came if came >= STOPPED else code or came
         if came >= STOPPED:
@@ -355,7 +355,8 @@ def _run(
         if sweep is not None:
             OmegaConf.update(config, "output_dir", sweep.folder(config))
         if arguments.cfg:
-            print(OmegaConf.to_yaml(config), end="")
+            said = shown_settings(OmegaConf.to_container(config, resolve=False))
+            print(OmegaConf.to_yaml(OmegaConf.create(said)), end="")
             return 0
         return run(config)
     except (ConfigError, MissingExtraError, OmegaConfBaseException) as error:

@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import platform
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,13 +26,13 @@ from ragen.commands import counted
 from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path, suggestion
 from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, has_replies, storage_error
-from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
+from ragen.llm_agent.backends.openai_settings import OPENAI_URL
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.loading import changed_settings, decisive_settings
 from ragen.llm_agent.evaluation.replies import JUDGED, MISSING_REPLY, outcome
 from ragen.llm_agent.evaluation.results import RESULTS, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
-from ragen.output import shown_address, shown_override
+from ragen.output import shown_address, shown_words
 from ragen.settings import one_line, setting
 
 ROWS = "rollouts.jsonl"
@@ -463,4 +462,4 @@ def command_to_repeat() -> str:
     if not called:
         return ""
     program, *words = called
-    return " ".join([program, *(shlex.quote(Access().redacted(shown_override(word))) for word in words)])
+    return f"{program} {shown_words(words)}".rstrip()

@@ -7,12 +7,11 @@ SIGTERM, which batch systems send before they kill, is taken as Ctrl-C: nothing 
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -23,6 +22,7 @@ from ragen.llm_agent.backends.base import tokens_of
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.rollout.actor import Actor
+from ragen.output import shown_words
 from ragen.settings import key, override_key, read, setting
 
 TERMINATED = 128 + signal.SIGTERM
@@ -87,6 +87,8 @@ def wait_for_replies(actor: Actor) -> None:
 def command_that_goes_on(config: Any, changed: Mapping[str, str] | None = None) -> str:
     """The command that was called, so that it resumes in the same folder; empty where none was called.
 
+    Secrets are shown as ``***``.
+
     Args:
         config: The configuration.
         changed: Keys whose values differ from those of the command that was called.
@@ -100,11 +102,7 @@ def command_that_goes_on(config: Any, changed: Mapping[str, str] | None = None) 
         changed["output_dir"] = folder
     called = [word for word in called_as() if override_key(word) not in changed]
     further = [f"{name}={value}" for name, value in changed.items()]
-    return " ".join([*_program(called[0]), *(shlex.quote(word) for word in (*called[1:], *further))])
-
-
-def _program(name: str) -> Sequence[str]:
-    return name.split()  # such as "python -m ragen.llm_agent.agent_proxy"
+    return f"{called[0]} {shown_words([*called[1:], *further])}"
 
 
 NAMES = ("cost", "tokens", "minutes")

@@ -511,13 +511,8 @@ class Examination:
         return Finding("warn", text, fix)
 
     def _rewards(self) -> Finding:
-        """The range of the rewards of a turn, and whether all are finite."""
-        rewards = [(step.reward, turn, seed) for turn, seed, step in self._steps() if turn]
-        for reward, turn, seed in rewards:
-            if isinstance(reward, float) and not math.isfinite(reward):
-                fix = "Return a finite number: this one makes the advantages of its whole group NaN."
-                return Finding("fail", f"{reward} in turn {turn} of seed {seed}", fix)
-        values = [reward for reward, *_ in rewards if isinstance(reward, int | float)]
+        """The range of the rewards of a turn; one that is not finite has raised."""
+        values = [step.reward for turn, _, step in self._steps() if turn and isinstance(step.reward, int | float)]
         most = max(len(actions) for turns in (self._plan | self._other_plan).values() for actions in turns)
         of_several = f" of up to {most} actions" if most > 1 else ""
         span = f": {min(values):.3g} to {max(values):.3g} a turn{of_several}" if values else ""

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.rollout.shards import Shards
     from ragen.llm_agent.tokens.dataproto import AnyBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
@@ -157,6 +156,33 @@ class Schedule(ABC):
         """Play a rollout's episodes to their end."""
 
 
+class ParallelLoop(ABC):
+    """Plays the rollouts of a player that have no callbacks; see :mod:`~ragen.llm_agent.rollout.shards`.
+
+    Attributes:
+        n_jobs: Number of workers; -1 for one per processor.
+        fallback_reason: Why (a part of) the last rollout was played by the schedule; None if it was not.
+    """
+
+    n_jobs: int
+    fallback_reason: str | None
+
+    @abstractmethod
+    def play(
+        self, player: RolloutPlayer, meta_info: Mapping[str, Any], val: bool
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Play one episode in every environment; see :meth:`RolloutPlayer.play` for the arguments.
+
+        Returns:
+            The states of all that was played to its end, by environment; and the seed of group 0 if the schedule is to
+            play the rest, else None.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers."""
+
+
 class RolloutPlayer(Closing):
     """Plays rollouts: an actor answers, environments are stepped, and states or a training batch are returned.
 
@@ -187,7 +213,7 @@ class RolloutPlayer(Closing):
         tokenizer: Any,
         schedule: Schedule,
         actor: Actor | None = None,
-        parallel: Shards | None = None,
+        parallel: ParallelLoop | None = None,
     ) -> None:
         """Store the parts; the managers of a mode are created on first use.
 

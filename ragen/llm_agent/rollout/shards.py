@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, Self
 
 from ragen.errors import ConfigError, LimitReachedError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.rollout.player import Cache, RolloutPlayer, actor_of
+from ragen.llm_agent.rollout.player import Cache, ParallelLoop, RolloutPlayer, actor_of
 from ragen.llm_agent.rollout.schedules import ordinary_schedule
 from ragen.seeds import counted_on, first_seed
 from ragen.settings import choice, refused, setting
@@ -119,7 +119,7 @@ def play_shard(shard: Shard, address: Any, key: bytes) -> None:
         main.send((manager.get_rollout_states(), time.perf_counter() - start, waited))
 
 
-class Shards:
+class Shards(ParallelLoop):
     """Plays rollouts by joblib.
 
     Attributes:
@@ -150,11 +150,7 @@ class Shards:
     def play(
         self, player: RolloutPlayer, meta_info: Mapping[str, Any], val: bool
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Play one episode in every environment; see :meth:`RolloutPlayer.play` for the arguments.
-
-        Returns:
-            The states of all shards that were played to their end, by environment; and the seed of group 0 if the
-            ordinary loop is to play the others, else None.
+        """See :class:`~ragen.llm_agent.rollout.player.ParallelLoop`.
 
         Raises:
             ConfigError: A key is missing or has an invalid value.

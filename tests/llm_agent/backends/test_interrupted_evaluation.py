@@ -359,9 +359,9 @@ class Frail(Pages):
 
 
 def test_failed_environments_are_played_again_with_the_replies_that_were_recorded(tmp_path, monkeypatch):
-    (tmp_path / "frail.py").write_text(FRAIL)
+    (tmp_path / "fragile.py").write_text(FRAIL)
     monkeypatch.syspath_prepend(tmp_path)
-    env = "+custom_envs.Frail={env_type: 'frail:Frail', max_actions_per_traj: 3, env_instruction: go}"
+    env = "+custom_envs.Frail={env_type: 'fragile:Frail', max_actions_per_traj: 3, env_instruction: go}"
     words = [env, "es_manager.val.env_configs={tags: [Frail], n_groups: [6]}", "es_manager.crash_report_dir=null"]
     with chat_server() as server:
         assert run(server, tmp_path / "run", *words, "es_manager.on_env_failure=raise") == 1

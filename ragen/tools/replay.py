@@ -1,9 +1,9 @@
 """``ragen replay FILE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
 
 A crash report is data: it is shown, with what is about to be imported, before anything is. Environments are imported
-from what is installed, from the current folder, and from folders named by ``--path``; a script is run only if
-``--script`` names it. An environment may do anything with its configuration and actions: inspect a
-stranger's report with ``--dry-run`` first.
+from what is installed, from the current folder, and from folders named by ``--path``, and their configurations name
+files only there; a script is run only if ``--script`` names it. An environment may do anything with its configuration
+and actions: inspect a stranger's report with ``--dry-run`` first.
 
 Every turn is shown: the request, the result, and whether it equals the recorded one. The environment lives in a worker
 of its own, so that a hang or a crash of its process is reported like any failure.
@@ -22,11 +22,13 @@ from __future__ import annotations
 import argparse
 import os
 import pdb
+import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +230,11 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
         help="play no further than turn N, counted from 1 (0: the reset alone); with --pdb, stop before it",
     )
     top.add_argument(
-        "--path", action="append", default=[], metavar="FOLDER", help="also import modules from this folder"
+        "--path",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="import modules from this folder too, and let the configuration name files in it",
     )
     top.add_argument("--script", metavar="FILE", help="the script that defines the environment, which is run")
     top.add_argument("--dry-run", action="store_true", help="show the report and what would be imported, then exit")
@@ -246,9 +252,35 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     print(f"{about_to_run(report, options.script)}; its configuration: {report.config!r}", flush=True)
     if options.dry_run:
         return AS_RECORDED
+    _check_paths(report, list(map(os.path.realpath, options.path)))
     code, text = _replay(report, load_spec(report, options.script), options)
     print(f"\n{text}")
     return code
+
+
+def _check_paths(report: CrashReport, named: Sequence[str]) -> None:
+    """Refuse a configuration that names files outside of these folders: an environment may run them.
+
+    Raises:
+        CrashReportError: There is such a file.
+    """
+    for text in _texts((report.config, report.journal.options, report.journal.settings)):
+        path = os.path.realpath(os.path.expanduser(text.replace("\0", "").removeprefix("file://")))
+        if text and os.path.exists(path) and not any(Path(path).is_relative_to(each) for each in named):
+            folder = path if os.path.isdir(path) else os.path.dirname(path)
+            raise CrashReportError(
+                f"its configuration names {text!r}, which its environment may run. If you trust what is there: "
+                f"--path {shlex.quote(folder)}."
+            )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str | os.PathLike):
+        yield os.fspath(value)
+    elif isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from chain.from_iterable(map(_texts, value))
 
 
 def _introduce(report: CrashReport) -> None:

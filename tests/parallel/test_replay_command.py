@@ -90,7 +90,7 @@ def test_a_failure_that_has_gone_is_told_from_one_that_stays(tmp_path, capsys):
     flag = tmp_path / "flag"
     flag.touch()
     path = report_of(tmp_path / "crash_reports", check_cases.RaisesWhileAFlagIsThere, flag=str(flag))
-    assert run(path) == AGAIN
+    assert run(path, "--path", tmp_path) == AGAIN
     flag.unlink()
     assert run(path) == AS_RECORDED
     shown = capsys.readouterr().out
@@ -290,6 +290,27 @@ def test_a_script_that_only_the_report_names_is_not_run(tmp_path, capsys):
     assert f"if you trust it: --script '{script}'" in capsys.readouterr().err and not marker.exists()
     assert run(path, "--script", script) == REFUSED
     assert marker.exists(), "the user has named it"
+
+
+@pytest.mark.parametrize("form", ["{}/tasks", "tasks", "./tasks/../tasks", "~/tasks", "file://{}/tasks", "{}/link"])
+def test_files_that_only_a_report_names_are_not_run(tmp_path, capsys, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link").symlink_to(tmp_path / "tasks")
+    task = tmp_path / "tasks" / "one"
+    (task / "files").mkdir(parents=True)
+    (task / "instruction.txt").write_text("go")
+    (task / "check.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef check(files): return [False]\n")
+    path = changed(
+        report_of(tmp_path / "reports", check_cases.Raises),
+        env_type="terminal",
+        env_class="ragen.env.terminal.env:TerminalEnv",
+        config_class="ragen.env.terminal.config:TerminalEnvConfig",
+        config={"tasks": form.format(tmp_path)},
+    )
+    assert run(path) == REFUSED and not (tmp_path / "ran").exists()
+    assert f"--path {tmp_path / 'tasks'}" in capsys.readouterr().err
+    assert run(path, "--path", tmp_path / "elsewhere") == REFUSED
 
 
 def test_a_folder_that_only_the_report_names_is_not_imported_from(tmp_path, capsys):

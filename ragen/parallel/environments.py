@@ -59,6 +59,8 @@ class EnvRecord:
         lane: Where it lives now: its home, or a quarantine lane.
         generation: The worker of ``lane`` that has it loaded.
         in_sync: Whether its replica is exactly at the end of its journal.
+        before: Lane and generation of the replica at the end of its journal that it moves from, which stays open until
+            the new one has given a value; None if there is none.
         bound_to_main: Why it turned out not to work in a worker; empty if it did not.
         is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
         failures: How often it has failed at the current request.
@@ -76,6 +78,7 @@ class EnvRecord:
     lane: Lane | None = field(init=False)
     generation: int = NOT_LOADED
     in_sync: bool = False
+    before: tuple[Lane | None, int] | None = None
     bound_to_main: str = ""
     is_suspect: bool = False
     failures: int = 0
@@ -96,10 +99,14 @@ class EnvRecord:
         return self.generation == (IN_MAIN if self.lane is None else self.lane.current)
 
     @property
+    def stands(self) -> bool:
+        """Whether a live replica is at the end of its journal."""
+        return self.in_sync and self.is_loaded
+
+    @property
     def can_move(self) -> bool:
         """Whether it can be rebuilt elsewhere in its current state."""
-        stands = self.in_sync and self.is_loaded and self.journal.has_begun
-        return not stands or (self.spec.is_replayable and self.journal.can_be_rebuilt)
+        return not (self.stands and self.journal.has_begun) or (self.spec.is_replayable and self.journal.can_be_rebuilt)
 
     def forget_failures(self) -> None:
         """Clear the last episode's failures before a reset."""

@@ -146,6 +146,12 @@ class Failures:
     def of_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, asked: Asked) -> None:
         """Handle an exception or a divergence of an environment."""
         if isinstance(value, Divergence):
+            what = f"does not replay: {value.describe()}"
+        else:
+            what = f"failed: {value.text} (while: {value.phase})"
+        if self._goes_back(record, what):
+            return
+        if isinstance(value, Divergence):
             self._diverged(record, value, order, asked)
         elif isinstance(value, TimedOut):
             late = LaneTimeoutError(f"{record.describe()} {value.text} in the main process.")
@@ -162,6 +168,8 @@ class Failures:
     def lost(self, record: EnvRecord, asked: Asked) -> None:
         """Fail an environment whose state is gone and that declares that it cannot be replayed."""
         text = "its state was lost, and its class declares that it cannot be replayed"
+        if self._goes_back(record, f"failed: {text}"):
+            return
         error = EnvError(f"{record.describe()}: {text}.")
         self._decide(record, Trouble.LOST, asked.failure(record, Rebuild((), ()), text, error))
 
@@ -216,6 +224,21 @@ class Failures:
             self.not_deterministic[spec.tag] = spec.env_type
         self._messages.say(f"{spec.describe()} {story}", (spec.tag, "diverged"))
         return text
+
+    def _goes_back(self, record: EnvRecord, what: str) -> bool:
+        """Return an environment that did not come through its move to where it was; from main, its type stays there."""
+        if record.before is None:
+            return False
+        stays = ""
+        if record.before[0] is None:
+            stays = ", and so do all of its type, in the main process"
+            for each in self._environments.records.values():
+                if each.spec.env_type == record.spec.env_type:
+                    each.bound_to_main = each.bound_to_main or what
+        story = f"{record.describe()} stays where it is{stays}: where it was to move, it {what}."
+        self._messages.say(story, (record.spec.tag, "moved"))
+        self._homes.take_back(record)
+        return True
 
     def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
         self._stats.count_failure()
@@ -307,6 +330,8 @@ class Failures:
             text = f"its process {failure.ending.describe()}"
             where = f"{failure.lane}, {failure.ending.where}" if failure.ending.where else failure.lane
             error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
+        if not order.plays and self._goes_back(record, f"failed: {text}"):
+            return
         if failure.stacks:
             add_note(error, failure.stacks)
         self._decide(record, recovery.trouble_of(failure), asked.failure(record, order, text, error), is_shared)

@@ -310,17 +310,53 @@ class Homes:
             if (records[env_id].lane is not home or records[env_id].is_suspect)
             and (env_id in reseeded or records[env_id].can_move)
         ]
-        self.evict(moved)
+        leaving = []
+        for record in moved:
+            if record.before is not None and record.before[0] is homes[record.env_id]:
+                self.take_back(record)
+            elif record.stands and record.before is None and not record.is_suspect:
+                record.before = record.lane, record.generation
+                record.in_sync, record.generation = False, NOT_LOADED
+            else:
+                leaving.append(record)
+        self._unload(leaving)
         for record in moved:
             record.home = record.lane = homes[record.env_id]
             record.is_suspect = False
+
+    def take_back(self, record: EnvRecord) -> None:
+        """Return an environment to the replica that it was to move from; the new one is closed."""
+        assert record.before is not None
+        self._unload([record])
+        (lane, generation), record.before = record.before, None
+        record.home = record.lane = lane
+        record.generation, record.in_sync, record.is_suspect = generation, True, False
+
+    def let_go(self, moved: Mapping[int, tuple[Lane | None, int]]) -> None:
+        """Close replicas that environments have moved from: lane and generation, by env_id."""
+        leaving: dict[Lane, list[int]] = defaultdict(list)
+        for env_id, (lane, generation) in moved.items():
+            if lane is None:
+                self.main.unload([env_id], self._settings.step_timeout)
+            elif generation == lane.current:
+                leaving[lane].append(env_id)
+        self._ask_to_unload(leaving)
 
     def move_to_main(self, records: Iterable[EnvRecord]) -> None:
         """Make main the home of these environments."""
         self.place({record.env_id: None for record in records})
 
     def evict(self, records: Iterable[EnvRecord]) -> None:
-        """Close the replicas of environments that are about to move."""
+        """Close the replicas of environments that are leaving, or are to be built again."""
+        leaving = list(records)
+        self._unload(leaving)
+        moved = {record.env_id: record.before for record in leaving if record.before is not None}
+        for record in leaving:
+            record.before = None
+        self.let_go(moved)
+
+    def _unload(self, records: Iterable[EnvRecord]) -> None:
+        """Close the replicas where environments live now."""
         leaving: dict[Lane, list[int]] = defaultdict(list)
         guests = []
         for record in list(records):
@@ -333,6 +369,11 @@ class Homes:
                 leaving[record.lane].append(record.env_id)
             if record.is_suspect:
                 guests.append(record)
+        self._ask_to_unload(leaving)
+        if guests:
+            self.quarantine.release(guests, self.pool)
+
+    def _ask_to_unload(self, leaving: Mapping[Lane, list[int]]) -> None:
         if leaving:
             timeout = self._settings.step_timeout
             ask(
@@ -341,8 +382,6 @@ class Homes:
                     for lane, env_ids in leaving.items()
                 }
             )
-        if guests:
-            self.quarantine.release(guests, self.pool)
 
     # Lanes whose workers do not start
 

@@ -15,6 +15,8 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
     | it, or its result, cannot travel           | to main, where it stays     |                                   |
     | its replay differs                         | once more in main           | failed                            |
     | its state is lost, and it cannot replay    | failed                      |                                   |
+    | any of these where it moves to, but for an | back, where its replica was |                                   |
+    |   end of its worker at a turn              |   kept, and its type stays  |                                   |
 
 A lane whose worker is gone while no environment was at its turn (:func:`decide_lane`):
 

@@ -74,6 +74,7 @@ class Round:
         self.time = CallTime(0.0, 0)
         self.looks = False
         self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
+        self._left: dict[int, tuple[Lane | None, int]] = {}  # replicas that environments have moved from
         self._is_waiting = False  # for room in quarantine
         self._has_failures = False
         self._piece_size = 1  # environments of main's next piece
@@ -107,6 +108,9 @@ class Round:
         lane_s = dict(self._busy_s)
         times = lane_s.pop(None, 0.0), max(lane_s.values(), default=0.0), len(lane_s), exchange.idle_s
         self.time = CallTime(perf_counter() - start, len(self.asked.items), *times)
+        if self._left:
+            with self._environments.lock:
+                self._homes.let_go(self._left)
         interrupts_come_too_late()
         return {env_id: self.values[env_id] for env_id in self.asked.items}
 
@@ -144,7 +148,7 @@ class Round:
             if env_id in at_work:  # where another thread may have moved it from
                 continue
             if record.failed is not None:
-                self.values[env_id] = record.failed
+                self._keep(env_id, record.failed)
             elif record.is_suspect and not self._failures.admit(record, self.asked.items, todo):
                 self._is_waiting = True
             elif (lane := record.lane) not in self._sent:
@@ -271,6 +275,12 @@ class Round:
                 self._has_failures = True
                 self._failures.of_lane(lane, reply, order, self.asked)
 
+    def _keep(self, env_id: int, value: Any) -> None:
+        """Keep a value; what its environment has moved from is behind it now."""
+        self.values[env_id], record = value, self._environments.records[env_id]
+        if record.before is not None:
+            self._left[env_id], record.before = record.before, None
+
     def _fail(self, record: EnvRecord, value: Raised | Divergence, order: Order) -> None:
         self._has_failures = True
         self._failures.of_env(record, value, order, self.asked)
@@ -293,7 +303,7 @@ class Round:
                     record.generation, record.in_sync = generation, self._needs(record) is record.journal
                     self._rebuilt.add(env_id)
             if gives_values:
-                self.values[env_id] = value
+                self._keep(env_id, value)
             if saved is not None:
                 self.saved[env_id] = saved
         if isinstance(order, Rebuild):

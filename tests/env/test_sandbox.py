@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -77,6 +78,24 @@ def test_a_hostile_program_gains_nothing_and_harms_nobody(envs: Any, name: str) 
     assert attempt(env, RIGHT)[3]["success"], "the next run is not harmed"
     assert env.hold_sandbox().value is sandbox, "the sandbox lives"
     assert_nothing_is_left_running(sandbox, before)
+
+
+@needs_shell
+@needs_programs
+def test_a_lock_that_another_run_holds_on_a_file_of_the_system_is_not_seen(envs: Any) -> None:
+    programs, shell = envs
+    look = (
+        "import fcntl, os\ndef f(x):\n    with open(os.__file__) as file:\n        try:\n            {}\n"
+        "            return 'FREE'\n        except OSError as error:\n            return error.errno"
+    )
+    shell.reset(7)
+    with open("/usr/bin/awk") as file, open(os.__file__) as module:
+        fcntl.flock(module, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "FREE" in shell.step("exec 8< /usr/bin/awk; flock -n 8 && echo FREE || echo HELD")[0]
+        assert "FREE" in attempt(programs, look.format("fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"))[0]
+    assert "FREE" in attempt(programs, look.format("fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)"))[0]
+    assert "FREE" not in attempt(programs, look.format("fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)"))[0]
 
 
 @needs_shell

@@ -1,8 +1,10 @@
 """The system calls that a sandboxed program may make; all others fail with EPERM.
 
-libseccomp compiles the filters for this machine's processor. Three calls behave differently: sleeping returns at once,
-since waiting proves nothing; ``getrandom`` does not exist, so random bytes come from a fixed file; and ``clone3`` does
-not exist, so the C library uses ``clone``, whose flags a filter can check.
+libseccomp compiles the filters for this machine's processor. Some calls behave differently: sleeping returns at once,
+since waiting proves nothing; every lock on a file is granted and none is taken, since sandboxes share the files of the
+system and would see each other's locks (nor may they watch files or the page cache, for the same reason);
+``getrandom`` does not exist, so random bytes come from a fixed file; and ``clone3`` does not exist, so the C library
+uses ``clone``, whose flags a filter can check.
 """
 
 from __future__ import annotations
@@ -32,13 +34,15 @@ _TERMINAL_QUESTIONS = (
 _HARMLESS_PRCTL = (1, 3, 15, 16, 23)  # the parent's death, dumpable?, names, a capability of the bounding set?
 
 ASLEEP = ("nanosleep", "clock_nanosleep")
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1031, 1032, 1033, 1034)  # copies and flags of descriptors, sizes of pipes, seals
+_FCNTL_LOCKS = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, and those of open file descriptions
 UNKNOWN = ("getrandom", "clone3")
 
 PROGRAM = re.findall(
     r"\w+",
     """
     creat read write readv writev pread64 pwrite64 close lseek open openat stat fstat lstat newfstatat statx access
-    faccessat faccessat2 readlink readlinkat getdents64 getcwd chdir fchdir fcntl dup dup2 dup3 pipe pipe2 poll
+    faccessat faccessat2 readlink readlinkat getdents64 getcwd chdir fchdir dup dup2 dup3 pipe pipe2 poll
     ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2 mmap munmap mprotect mremap
     madvise brk futex set_robust_list get_robust_list rseq sched_yield sched_getaffinity rt_sigaction rt_sigprocmask
     rt_sigreturn sigaltstack exit exit_group clock_gettime clock_getres gettimeofday time times getrusage getpid
@@ -56,9 +60,9 @@ COMMANDS = re.findall(
     execve execveat fork vfork wait4 waitid kill tgkill tkill rt_sigsuspend rt_sigtimedwait rt_sigpending pause
     setpgid setsid setitimer getitimer alarm timer_create timer_settime timer_gettime timer_delete timer_getoverrun
     sendfile splice tee copy_file_range chown fchown lchown fchownat mknod mknodat setxattr lsetxattr fsetxattr
-    removexattr lremovexattr fremovexattr getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr flock
-    fallocate sync syncfs prlimit64 setrlimit inotify_init1 inotify_add_watch inotify_rm_watch sched_getparam
-    sched_getscheduler getpriority capget memfd_create utime utimes futimesat pidfd_open pidfd_send_signal mincore
+    removexattr lremovexattr fremovexattr getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
+    fallocate sync syncfs prlimit64 setrlimit sched_getparam
+    sched_getscheduler getpriority capget memfd_create utime utimes futimesat pidfd_open pidfd_send_signal
     """,
 )
 """Further system calls of a shell and its commands."""
@@ -97,6 +101,8 @@ def compile_filter(commands: bool) -> bytes:
     rules += [(name, _ERRNO, None) for name in ASLEEP]  # with errno 0: as if they had slept
     rules += [(name, _ERRNO | errno.ENOSYS, None) for name in UNKNOWN]
     rules += [("ioctl", _ALLOW, Compare(1, None, question)) for question in _TERMINAL_QUESTIONS]
+    rules += [("flock", _ERRNO, None)] + [("fcntl", _ERRNO, Compare(1, None, lock)) for lock in _FCNTL_LOCKS]
+    rules += [("fcntl", _ALLOW, Compare(1, None, command)) for command in _FCNTL]
     if commands:
         rules += [(name, _ALLOW, None) for name in COMMANDS]
         rules += [("clone", _ALLOW, Compare(0, _CLONE_NEW, 0))]

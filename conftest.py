@@ -98,6 +98,10 @@ def few_objects_to_collect() -> None:
 def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of tests are started by supervisors that stay, unless their start and end is what is tested."""
     node = request.node
+    if node.get_closest_marker("cold") and sys.platform == "linux":
+        from support import leftovers
+
+        leftovers.forgive_sandboxes()
     is_warm = node.get_closest_marker("processes") and not node.get_closest_marker("cold")
     if is_warm and sys.platform == "linux":  # elsewhere nobody counts what is left
         from ragen.parallel.kinds.process import kind

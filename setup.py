@@ -131,7 +131,5 @@ setup(
         "rapidfuzz>=3.9",
     ],
     extras_require=EXTRAS,
-    entry_points={
-        "console_scripts": ["ragen = ragen.cli.main:main", "ragen-rollout = ragen.llm_agent.rollout.command:main"]
-    },
+    entry_points={"console_scripts": ["ragen = ragen.cli.main:main"]},
 )

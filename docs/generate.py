@@ -72,7 +72,7 @@ CURES = {
     "it is slow.",
     "OpenEnvError": "Check that the server at `url` is running; increase `timeout` if it is slow. "
     "`CAPACITY_REACHED`: let it "
-    "accept more sessions (`max_concurrent_envs`). `ragen check URL` plays it and reports other problems.",
+    "accept more sessions (`max_concurrent_envs`).",
     "BackendError": "Check the server or the worker group: the first reply's error is in the message. With "
     "`resume=true` and the same `output_dir`, no reply is requested twice.",
     "LimitReachedError": "Run the printed command: it resumes with as much again, and requests no reply twice.",
@@ -181,8 +181,7 @@ def commands_page() -> str:
     """Every command, its arguments and its example."""
     lines = [
         "# Commands\n",
-        "`ragen COMMAND --help` shows the same in the terminal; `python -m ragen` is `ragen`. For tab completion: "
-        '`eval "$(ragen completion bash)"`, or `zsh`, or `fish`.\n',
+        "`ragen COMMAND --help` shows the same in the terminal; `python -m ragen` is `ragen`.\n",
     ]
     for command in COMMANDS.values():
         parser = command.parser()

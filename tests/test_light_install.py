@@ -177,7 +177,6 @@ def test_what_needs_an_extra_names_the_command_that_installs_it(light, tmp_path)
         (("ragen", "rollout", "actor.tokenizer=x"), "hf", 2),
         (("python", "-m", "ragen.meta"), "meta", 2),
         (("python", "-m", "ragen.cage2", "search"), "cage2", 2),
-        (("ragen", "cluster"), "ray", 1),
     ):
         last = light(*words, folder=tmp_path, code=code).splitlines()[-1]
         assert f"pip install -e '.[{extra}]'" in last, last

@@ -58,8 +58,6 @@ COMMANDS = {
         Command("meta", "train a meta-RL agent on many tasks", "ragen.meta.command"),
         Command("cage2", "search for a CAGE 2 workflow, or compare simulators", "ragen.cage2.__main__"),
         Command("doctor", "show what works on this machine and what is missing", "ragen.cli.doctor"),
-        Command("cluster", "check that a Ray cluster's nodes can play environments", "ragen.cli.cluster"),
-        Command("completion", "print a script for shell completion", "ragen.cli.completion"),
     )
 }
 """By name, in the order in which they are listed."""

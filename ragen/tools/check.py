@@ -1,7 +1,5 @@
 """``ragen check TYPE|module:Class [key=value ...]``: checks whether an environment works in worker processes.
 
-``ragen check URL [URL2]`` checks an OpenEnv server instead: :mod:`ragen.tools.server_check`.
-
 The environment is played in workers, never in this process, with deadlines, so that hanging or crashing is an ordinary
 finding. The same episodes are replayed on two objects that take turns, on a used one, on a copy made for a group if its
 class supports snapshots, and in other processes with different hash seeds and local dates; if something differs there,
@@ -27,10 +25,9 @@ from ragen.output import new_console
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.tools.check_report import CheckReport
 from ragen.tools.examination import Examination
-from ragen.tools.server_check import check_server, is_server
 
 NOTHING_TO_FIX, FIX_FIRST = 0, 1
-_NOT_ARGUMENTS = ("type", "settings", "stacks", "json", "auth_token_file")
+_NOT_ARGUMENTS = ("type", "settings", "stacks", "json")
 
 
 def check_parallel(
@@ -92,17 +89,14 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     """The argument parser."""
     top = CommandParser(
         prog=prog,
-        description="Does an environment work in worker processes, and do they pay off? Does an OpenEnv server "
-        "play the episode that seed and actions decide? Exit codes: 0 nothing to fix, 1 something must be fixed first, "
-        "2 the arguments are wrong.",
-        examples=(f"{prog} sokoban dim_x=8 --seeds 5", f"{prog} http://127.0.0.1:8000"),
+        description="Does an environment work in worker processes, and do they pay off? Exit codes: 0 nothing to fix, "
+        "1 something must be fixed first, 2 the arguments are wrong.",
+        examples=(f"{prog} sokoban dim_x=8 --seeds 5",),
     )
     add = top.add_argument
-    add("type", help="a registered type, package.module:Class, or an OpenEnv server's address")
-    what = "a key of env_config, such as dim_x=8; for a server, the address of another one to compare it with"
-    add("settings", nargs="*", default=[], metavar="key=value", help=what)
-    several = "episodes to compare, with the seeds 1 to N (default 3; of a server at least 2)"
-    add("--seeds", type=positive, default=3, metavar="N", help=several)
+    add("type", help="a registered type, or package.module:Class")
+    add("settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8")
+    add("--seeds", type=positive, default=3, metavar="N", help="episodes to compare, with the seeds 1 to N (default 3)")
     add("--turns", type=positive, default=8, metavar="N", help="turns per episode (default 8)")
     add("--actions", nargs="+", default=(), metavar="TEXT", help="actions to play if actions are texts")
     add("--timeout", type=float, default=30.0, metavar="SECONDS", help="time limit of a reset or turn (default 30)")
@@ -115,7 +109,6 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     )
     add("--stacks", action="store_true", help="show tracebacks and stacks of failures")
     add("--json", action="store_true", help="print the findings in the format of OpenEnv's validation reports")
-    add("--auth-token-file", metavar="FILE", help="a file with the token that the server requires")
     return top
 
 
@@ -130,22 +123,17 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     """Run the command; returns one of the exit codes above."""
     top = parser(prog)
     options = vars(top.parse_intermixed_args(arguments))
-    env_type, settings, with_stories, as_json, token_file = map(options.pop, _NOT_ARGUMENTS)
-    if is_server(env_type):
-        if len(settings) > 1 or not all(map(is_server, settings)):
-            raise InputError(f"{env_type}: a server is checked alone or against one other address; got {settings}.")
-        report = check_server(env_type, *settings, auth_token_file=token_file, **options)
-    else:
-        env_class, config_class = resolve_env(env_type)
-        if env_class.__module__.startswith("ragen."):
-            warn_of_another_package()
-        known = field_types(config_class)
-        check_no_option(top, settings, lambda name, _: name in known)
-        fields = read_settings(env_type, config_class, settings)
-        try:
-            report = check_parallel(env_type, fields, on_check=_tell, **options)
-        finally:
-            _tell("")
+    env_type, settings, with_stories, as_json = map(options.pop, _NOT_ARGUMENTS)
+    env_class, config_class = resolve_env(env_type)
+    if env_class.__module__.startswith("ragen."):
+        warn_of_another_package()
+    known = field_types(config_class)
+    check_no_option(top, settings, lambda name, _: name in known)
+    fields = read_settings(env_type, config_class, settings)
+    try:
+        report = check_parallel(env_type, fields, on_check=_tell, **options)
+    finally:
+        _tell("")
     if as_json:
         print(report.as_json())
         return NOTHING_TO_FIX if report.ok else FIX_FIRST

@@ -99,7 +99,6 @@ class CheckReport:
     advice: Advice
     line: str
     reason: str
-    section: str = "es_manager"
 
     @property
     def ok(self) -> bool:
@@ -158,7 +157,7 @@ class CheckReport:
         reason = escape(self.reason)
         if self.ok:
             line = escape(self.line)
-            yield f"{reason} In the configuration:\n[bold]{self.section}:\n  {line}[/bold]".lstrip()
+            yield f"{reason} In the configuration:\n[bold]es_manager:\n  {line}[/bold]".lstrip()
         else:
             yield f"[bold]fix this first:[/bold] {reason}"
 

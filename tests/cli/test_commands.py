@@ -247,8 +247,8 @@ def test_what_a_library_makes_of_a_broken_pipe_is_the_same_end():
 
 
 def test_a_usage_asks_for_no_more_than_is_needed(capsys):
-    for words in ("play", "check", "completion"):
-        assert run(capsys, words)[2].splitlines()[-1].endswith(("required: type", "required: shell"))
+    for words in ("play", "check"):
+        assert run(capsys, words)[2].splitlines()[-1].endswith("required: type")
     assert run(capsys, "compare", "a")[2].endswith("required: B\n")
 
 

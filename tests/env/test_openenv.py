@@ -1,12 +1,9 @@
-"""Environments on OpenEnv servers, and the judges of such servers: what is played, what is retried, what is found."""
+"""Environments on OpenEnv servers: what is played, and what is retried."""
 
 import json
 import random
-import time
-from types import SimpleNamespace
 
 import pytest
-import yaml
 
 pytest.importorskip("websockets")
 
@@ -14,13 +11,9 @@ from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.env import REFUSAL, OpenEnvEnv, shown
 from ragen.env.openenv.wire import Actions
 from ragen.errors import ConfigError, OpenEnvError
-from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.serve.sessions import ServeSettings, Sessions
-from ragen.tools import server_check
-from ragen.tools.check import main
-from ragen.tools.server_check import check_server, difference
 from support import openenv_servers as servers
 from support.openenv_servers import ours, server
 
@@ -203,93 +196,3 @@ def test_examples_of_actions_fit_the_schema(schema, fits):
     actions, rng = Actions(whole), random.Random(0)
     for text, _ in zip(actions.examples(rng), range(20), strict=False):
         assert fits(actions.of_text(text)["move"])
-
-
-# The judges
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    """A server's clock goes on when the judge waits for that, and only then, however slow the machine is."""
-    waits = []
-
-    def wait(seconds):
-        waits.append(seconds)
-        time.sleep(min(seconds, 0.05))
-
-    monkeypatch.setattr(server_check, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
-    monkeypatch.setattr(servers, "clock", lambda: len(waits))
-
-
-JUDGES = {
-    servers.Honest: {},
-    servers.GlobalGenerator: {"runtime.episode_isolation": "while other sessions took turns"},
-    servers.IgnoresSeeds: {"runtime.seed_control": "two resets with seed 1: observation.board"},
-    servers.ShowsTime: {"runtime.episode_determinism": "observation.time"},
-    servers.SharesState: {"runtime.episode_isolation": "while other sessions took turns"},
-    servers.KeepsEpisodes: {"semantic.replayability": "in a used session"},
-    servers.Refuses: {"runtime.startup": "none of"},
-}
-
-
-@pytest.mark.parametrize("kind", JUDGES, ids=lambda kind: kind.__name__)
-def test_a_broken_server_is_found_out(kind):
-    with server(kind) as url:
-        findings = check_server(url, turns=5).findings
-    for name, text in JUDGES[kind].items():
-        assert findings[name].status == "fail" and text in findings[name].text, findings
-        assert findings[name].fix
-    failed = next((name for name, finding in findings.items() if finding.status == "fail"), None)
-    assert failed == next(iter(JUDGES[kind]), None)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "found"),
-    [
-        (servers.OtherOrder, servers.OtherHost, "another order"),
-        (servers.Sums, servers.SumsBackwards, "noise of floating point"),
-        (servers.Honest, servers.OtherOrder, ""),
-    ],
-)
-def test_hosts_are_compared(one, other, found):
-    with server(one) as here, server(other) as there:
-        finding = check_server(here, there, turns=3).findings["hub.cross_host_determinism"]
-    assert (finding.status == "fail") is bool(found) and found in finding.text
-
-
-def test_a_server_of_one_session_is_not_blamed_for_others():
-    with server(most=1) as url:
-        report = check_server(url, turns=2)
-    assert report.findings["runtime.episode_isolation"].status == "skip" and report.ok
-
-
-def test_our_own_server_passes(capsys):
-    with ours(sessions()) as url:
-        assert main([url, "--json", "--turns", "3"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["verdict"] == "warn"  # no second host
-    assert [each["status"] for each in report["results"]] == ["pass"] * 5 + ["skip"]
-    part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": ["Far"], "n_groups": [1]}}
-    advised = {"es_manager": {"train": part}, "custom_envs": yaml.safe_load(report["advice"])}
-    assert read_config(advised, "train").entries[0].spec.is_replayable
-
-
-def test_what_is_no_server_is_said(capsys):
-    with server() as url:
-        assert main([f"{url}/nothing"]) == 1
-    assert "runtime.startup" in capsys.readouterr().out
-    assert main(["http://x", "dim_x=3"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "says"),
-    [
-        ('{"a": 1, "b": 2}', '{"b": 2, "a": 1}', "another order"),
-        ('{"a": [1, {"b": 2}]}', '{"a": [1, {"b": 3}]}', "a[1].b was 2 and is 3"),
-        ('{"a": 0.30000000000000004}', '{"a": 0.3}', "noise"),
-        ('{"a": 1}', '{"a": true}', "a was 1 and is True"),
-        ('{"a": 1}', "{}", "a was 1 and is None"),
-    ],
-)
-def test_a_difference_is_told(one, other, says):
-    assert says in difference(one, other) and difference(one, one) == ""

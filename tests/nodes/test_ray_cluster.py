@@ -7,7 +7,6 @@ Without Ray's part the same is tried in ``tests/parallel/test_nodes.py``, and wh
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import sys
@@ -19,15 +18,10 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
-from ragen.cli import cluster as command
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.local_cluster import LocalCluster
-from ragen.parallel import EnvSpec, Settings
-from ragen.parallel.kinds.ray_cluster import RayCluster
-from ragen.parallel.settings import RayOptions
 from support.episodes import Holder, config, freeze, play, sequential
-from support.faulty_envs import Walk
 from support.leftovers import until
 
 ray = pytest.importorskip("ray")
@@ -177,28 +171,8 @@ def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(
     with EnvStateManager(settings) as manager:
         assert freeze(play(manager, TURNS)) == expected[0]
         assert lanes(manager).keys() == {node_id[:6] for node_id in cluster.node_ids()}
-    specs = [EnvSpec.of(sys.modules["only_in_main"].Mine, tag="Mine"), EnvSpec.of(Walk, None, 1)]
-    for report in command.inquire(RayCluster(RayOptions(), "forkserver", []), specs, Settings()):
-        assert report.missing.keys() == {"Mine"} and not report.is_sound
-        assert f"No module named 'only_in_main' (on node {report.node.name}: install it" in report.missing["Mine"]
     with pytest.raises(ConfigError, match=r"ray.runtime_env: \. cannot be shipped any more"):
         EnvStateManager(walks(ray={"runtime_env": {"working_dir": "."}}))
-
-
-def test_the_command_says_of_each_node_what_it_can_do(
-    cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert command.main(["es_manager.ray.nodes=worker"]) == command.SOUND
-    told = capsys.readouterr().out
-    assert "3 of 3 nodes can play SimpleSokoban." in told and "no token" in told
-    for node_id in cluster.node_ids():
-        (row,) = [line for line in told.splitlines() if f"/{node_id[:6]}" in line]
-        assert re.search(r"yes +equal +found +2 +[\d.]+ ms +[+-]0\.\d\d s", row)
-    monkeypatch.setattr("ragen.__version__", "0.0.1")  # here; the nodes have imported it before
-    assert command.main(["es_manager.ray.nodes=worker", "es_manager.ray.num_cpus=3"]) == command.UNSOUND
-    told = capsys.readouterr().out
-    assert told.count("(here 0.0.1); install the same version there") == 1, told
-    assert told.count("no room for a worker") == 1, told
 
 
 def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest: list[list[dict[str, Any]]]) -> None:

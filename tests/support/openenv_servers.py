@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import ClassVar
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import serve
@@ -37,83 +36,6 @@ class Honest:
 
     def show(self):
         return {"board": self.board, "turn": self.turn}, float(self.board[-1] % 7), self.turn >= 6
-
-
-class GlobalGenerator(Honest):
-    """Seeds the generator of the whole process at its reset."""
-
-    def reset(self, seed):
-        self.rng = random
-        random.seed(seed)
-        self.turn, self.board = 0, [random.randrange(1000)]
-        return self.show()
-
-
-class IgnoresSeeds(Honest):
-    def reset(self, seed):
-        return super().reset(None)
-
-
-class ShowsTime(Honest):
-    def show(self):
-        shown, *others = super().show()
-        return {**shown, "time": int(clock())}, *others
-
-
-class SharesState(Honest):
-    """All sessions write to one board."""
-
-    board = None
-    shared: ClassVar[dict] = {}
-
-    def show(self):
-        self.shared["board"] = self.board if self.turn == 0 else [*self.shared["board"][-3:], self.board[-1]]
-        return {"board": self.shared["board"], "turn": self.turn}, 0.0, self.turn >= 6
-
-
-class KeepsEpisodes(Honest):
-    """A reset forgets to clear the score."""
-
-    def __init__(self):
-        super().__init__()
-        self.score = 0
-
-    def show(self):
-        self.score += self.board[-1]
-        return {"score": self.score}, 0.0, self.turn >= 6
-
-
-class OtherOrder(Honest):
-    """The order of fields depends on the host, as that of a set does on the process's hash seed."""
-
-    fields = ("board", "turn")
-
-    def show(self):
-        shown, *others = super().show()
-        return {name: shown[name] for name in self.fields}, *others
-
-
-class OtherHost(OtherOrder):
-    fields = ("turn", "board")
-
-
-class Sums(Honest):
-    """Adds numbers up in an order of its host's."""
-
-    order = 1
-
-    def show(self):
-        parts = [0.1, 0.2, 0.3, 1e-9 * self.board[-1]][:: self.order]
-        return {"sum": sum(parts)}, 0.0, self.turn >= 6
-
-
-class SumsBackwards(Sums):
-    order = -1
-
-
-class Refuses(Honest):
-    def step(self, move):
-        raise ValueError("no such move")
 
 
 @contextmanager

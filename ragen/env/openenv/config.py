@@ -25,8 +25,8 @@ class OpenEnvEnvConfig:
         success_reward: An episode whose last reward is at least this counts as a success; None leaves that to a
             ``success`` in the server's metadata.
         auth_token_file: A file with the token to send as ``Authorization: Bearer``; None sends none.
-        replayable: Whether seed and actions rebuild an episode there. Say so only of a server that passes
-            ``ragen check URL``.
+        replayable: Whether seed and actions rebuild an episode there. Say so only of a server whose
+            episodes depend on nothing else.
         render_mode: ``"text"``.
     """
 

@@ -152,11 +152,35 @@ def test_a_hang_before_the_first_turn_ends_at_its_deadline(kind, honest):
     assert errors(rollouts[HUNG]) == [LATE]
 
 
-def test_a_hang_in_close_ends_at_its_deadline(honest, caplog):
-    with EnvStateManager(mixed(InClose)) as manager:
+@pytest.mark.parametrize("where", ["auto", False])
+def test_a_hang_in_close_ends_at_its_deadline(honest, caplog, where):
+    with EnvStateManager(mixed(InClose, use_multiprocessing=where)) as manager:
         rollouts = freeze(play(manager, TURNS))
     assert [mine["history"] for mine in rollouts] == [each["history"] for each in honest]
-    assert any(f"{LATE} while it was closed" in record.getMessage() for record in caplog.records)
+    assert any(re.search("timed out after .* while it was closed", record.getMessage()) for record in caplog.records)
+
+
+class Leaves(Walk):
+    """Starts a thread and hangs when it is closed."""
+
+    closed: ClassVar[list[bool]] = []
+
+    def close(self):
+        thread = threading.Thread(target=time.sleep, args=(10**6,))
+        self.closed.append(thread.daemon)
+        time.sleep(10**6)
+
+
+@pytest.mark.parametrize("where", ["auto", False])
+def test_many_that_hang_in_close_are_each_closed_in_one_deadline_together(caplog, where):
+    Leaves.closed.clear()
+    tags = {"Leaves": {"env_type": f"{__name__}:Leaves"}}
+    with EnvStateManager(config(tags, [("Leaves", 20)], use_multiprocessing=where, step_timeout=0.4)) as manager:
+        play(manager, 1)
+    assert Leaves.closed == [True] * 20, "no thread of theirs keeps the program"
+    parts = [float(each) for each in re.findall(r"timed out after (\S+) s while it was closed", caplog.text)]
+    assert len(parts) == 20 and sum(parts) < 0.5
+    assert not threading.current_thread().daemon
 
 
 def test_without_multiprocessing_environments_take_the_time_they_need():

@@ -184,6 +184,11 @@ class EnvHost:
                 self.mark(index)
             self._unload(env_id)
 
+    @property
+    def env_ids(self) -> list[int]:
+        """The environments that are loaded."""
+        return list(self._replicas)
+
     def close(self) -> None:
         """Close all."""
         self.unload(self._replicas)

@@ -90,7 +90,6 @@ class CheckReport:
         advice: ``"parallel"``, ``"sequential"`` or ``"fix"`` (something must be fixed first).
         line: The line for the configuration, or what to fix first.
         reason: The reason; all failures with their fixes if something must be fixed.
-        section: The section of the configuration that the line belongs to.
     """
 
     env_type: str

@@ -209,8 +209,7 @@ def found_by(spec: EnvSpec) -> str:
         return ""
     folder = os.path.dirname(os.path.abspath(file))
     folder = os.path.dirname(folder) if os.path.basename(file) == "__init__.py" else folder
-    is_found = folder == os.getcwd() or folder not in _import_path()
-    return "" if is_found else f" --path {shlex.quote(folder)}"
+    return f" --path {shlex.quote(folder)}" if folder in _import_path() else ""
 
 
 def versions() -> dict[str, str]:
@@ -302,7 +301,7 @@ def about_to_run(report: CrashReport, script: str | None = None) -> str:
     """
     module, _, name = report.env_class.partition(":")
     if module != "__main__":
-        return f"importing module {module!r} ({_place_of(module)}) for its class {name!r}"
+        return f"importing module {module!r} ({place_of(module)}) for its class {name!r}"
     if script is None:
         hint = f"; if you trust it: --script {shlex.quote(report.script)}" if report.script else ""
         raise CrashReportError(
@@ -312,7 +311,7 @@ def about_to_run(report: CrashReport, script: str | None = None) -> str:
     return f"running the script {script!r} for its class {name!r}"
 
 
-def _place_of(module: str) -> str:
+def place_of(module: str) -> str:
     """The file from which a module would be imported, if it can be found without importing anything."""
     try:
         found = find_spec(module.partition(".")[0])

@@ -1,7 +1,7 @@
 """``ragen replay FILE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
 
 A crash report is data: it is shown, with what is about to be imported, before anything is. Environments are imported
-from what is installed, from the current folder, and from folders named by ``--path``, and their configurations name
+from what is installed and from folders named by ``--path``, and their configurations name
 files only there; a script is run only if ``--script`` names it. An environment may do anything with its configuration
 and actions: inspect a stranger's report with ``--dry-run`` first.
 
@@ -41,7 +41,7 @@ from ragen.parallel.episode.outcome import LOADING, Outcome, Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild
-from ragen.tools.crash_report import CrashReport, about_to_run, load_spec, read_crash_report, shown, versions
+from ragen.tools.crash_report import CrashReport, about_to_run, load_spec, place_of, read_crash_report, shown, versions
 from ragen.tools.sandbox import Mishap, Sandbox
 
 AS_RECORDED, AGAIN, DIFFERENT = 0, 1, 3
@@ -259,11 +259,21 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
 
 
 def _check_paths(report: CrashReport, named: Sequence[str]) -> None:
-    """Refuse a configuration that names files outside of these folders: an environment may run them.
+    """Refuse a module of the current folder, and files that the configuration names, outside of these folders.
 
     Raises:
-        CrashReportError: There is such a file.
+        CrashReportError: There is such a module or file, which would be run.
     """
+    module, here = report.env_class.partition(":")[0], os.path.realpath(".")
+    if (
+        module.partition(".")[0] != "ragen"
+        and here not in named
+        and os.path.realpath(os.path.dirname(place_of(module))) == here
+    ):
+        raise CrashReportError(
+            f"its module {module!r} is in the current folder, and would be run. If you trust what is there: --path "
+            f"{shlex.quote(here)}."
+        )
     for text in _texts((report.config, report.journal.options, report.journal.settings)):
         path = os.path.realpath(os.path.expanduser(text.replace("\0", "").removeprefix("file://")))
         if text and os.path.exists(path) and not any(Path(path).is_relative_to(each) for each in named):

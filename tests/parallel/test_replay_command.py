@@ -313,6 +313,16 @@ def test_files_that_only_a_report_names_are_not_run(tmp_path, capsys, monkeypatc
     assert run(path, "--path", tmp_path / "elsewhere") == REFUSED
 
 
+def test_a_module_of_the_current_folder_is_run_only_where_the_user_names_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lying_about.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    path = changed(report_of(tmp_path / "reports", check_cases.Raises), env_class="lying_about:Env")
+    assert run(path) == REFUSED and not (tmp_path / "ran").exists()
+    assert f"--path {tmp_path}" in capsys.readouterr().err
+    assert run(path, "--path", ".") == REFUSED and (tmp_path / "ran").exists()
+
+
 def test_a_folder_that_only_the_report_names_is_not_imported_from(tmp_path, capsys):
     marker = tmp_path / "marker"
     (tmp_path / "strangers_env.py").write_text(f"open({str(marker)!r}, 'w')")

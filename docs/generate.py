@@ -55,7 +55,7 @@ CURES = {
     "DivergenceError": "Make everything follow from configuration, seed and actions: `ragen check TYPE` finds "
     "what does not. A live service declares `replayable = False`.",
     "SandboxError": "Run `ragen doctor`: it says what is missing and how to fix it. In a container, allow user "
-    "namespaces. If a run exceeded its wall-time limit, the machine is overloaded: use fewer workers.",
+    "namespaces.",
     "LaneError": "Check the resource that the message names: memory, processes, files. `ragen doctor` checks them too.",
     "ForkError": "Branch from a turn that the message names; make the environment replayable (`ragen check "
     "TYPE` finds what prevents it), or declare `save` and `load`; see [Branching](../branching.md).",

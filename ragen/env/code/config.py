@@ -69,15 +69,11 @@ class CodeEnvConfig:
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def limits(self) -> Limits:
-        """The limits of a program.
-
-        The wall-clock limit is over twenty times the processor time limit; a run that exceeds it indicates an
-        overloaded machine.
-        """
+        """The limits of a program."""
         return Limits(
             cpu_seconds=self.cpu_seconds,
             memory_mb=self.memory_mb,
             processes=32,
             wait_seconds=1.0,
-            wall_seconds=20 * self.cpu_seconds + 15,
+            wall_seconds=4 * self.cpu_seconds + 8,
         )

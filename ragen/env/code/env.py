@@ -2,7 +2,7 @@
 
 A program runs in the sandbox of :mod:`ragen.env.sandbox`, which receives the inputs of the tests. The expected results
 stay in this process, where results are compared. A verdict depends on the program, its inputs and counted processor
-time, never on the clock: a run that exceeds the wall-clock limit is an error of the environment.
+time; a run that lasts several times as long without using it is stopped, and passes no test.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
         Raises:
             StateError: The environment was never reset.
-            SandboxError: The sandbox ended, or the run exceeded the wall-clock limit.
+            SandboxError: The sandbox had ended, or could not prepare the run.
         """
         check_was_reset("code", self.problem is not None)
         assert self.problem is not None

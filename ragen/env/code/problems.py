@@ -92,6 +92,7 @@ _STOPPED = {
     "output": "it sent more than allowed",
     "waits": "it waits for something that does not come",
     "processes": "it started too many processes",
+    "broken": "it broke its sandbox",
 }
 
 
@@ -140,7 +141,7 @@ def _value(problem: Problem, how: str, what: Any) -> Any:
         return what if isinstance(what, str) else _Raised("no output")
     try:
         return decode(what)
-    except (ValueError, RecursionError, TypeError):
+    except (ValueError, RecursionError, TypeError, OverflowError, AttributeError, LookupError):
         return _Raised("a result that cannot be read")
 
 

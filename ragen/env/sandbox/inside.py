@@ -269,7 +269,8 @@ def watch(pid, link, reading, job, processes):
     """Read a run's output and count its resources until it ends; returns None if the worker has hung up."""
     ours = {1, os.getpid(), os.getppid()}
     ended, parts, size, idle, looked, stopped = os.pidfd_open(pid), [], 0, 0, 0.0, ""
-    open_ends, last = [ended, link.fileno(), reading], now()
+    open_ends, began = [ended, link.fileno(), reading], now()
+    last = began
     while ended in open_ends and not stopped:
         ready = select.select(open_ends, [], [], LOOK)[0]
         if link.fileno() in ready:
@@ -279,7 +280,6 @@ def watch(pid, link, reading, job, processes):
             part = os.read(reading, 1 << 16)
             parts.append(part)
             size += len(part)
-            idle = 0
             if not part:
                 open_ends.remove(reading)
             if size > job["output_bytes"]:
@@ -289,9 +289,9 @@ def watch(pid, link, reading, job, processes):
         if now() - last >= LOOK:
             last = now()
             used = usage(processes, ours)
-            idle = idle + 1 if used.waits and used.seconds == looked else 0
+            idle += used.waits  # never reset, so that neither naps nor a byte now and then buy more time
             looked = used.seconds
-            stopped = stopped or over(job, used, idle)
+            stopped = stopped or over(job, used, idle, last - began)
     exit_status, resources = end(pid) if stopped else os.wait4(pid, 0)[1:]
     while not stopped and reading in open_ends and size <= job["output_bytes"] and (part := os.read(reading, 1 << 16)):
         parts.append(part)
@@ -316,7 +316,7 @@ def end(pid):
     return os.wait4(pid, 0)[1:]
 
 
-def over(job, used, idle):
+def over(job, used, idle, wall):
     """The limit that a run exceeds, or ""."""
     if used.seconds > job["cpu_seconds"]:
         return "time"
@@ -324,7 +324,7 @@ def over(job, used, idle):
         return "memory"
     if used.count > job["processes"]:
         return "processes"
-    return "waits" if idle * LOOK >= job["wait_seconds"] else ""
+    return "waits" if idle * LOOK >= job["wait_seconds"] or wall >= job["wall_seconds"] else ""
 
 
 class Usage:
@@ -349,7 +349,7 @@ def usage(processes, ours):
         found.count += 1
         try:
             states = [_stat(threads, f"{thread}/stat")[0] for thread in os.listdir(threads)]
-            found.waits = found.waits and all(state in "SZ" for state in states)
+            found.waits = found.waits and all(state in "SZTt" for state in states)
         except OSError:
             found.waits = False
         finally:

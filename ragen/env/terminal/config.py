@@ -72,5 +72,5 @@ class TerminalEnvConfig:
             files_at_most=20_000,
             output_bytes=1 << 20,
             wait_seconds=1.0,
-            wall_seconds=20 * self.cpu_seconds + 15,
+            wall_seconds=4 * self.cpu_seconds + 8,
         )

@@ -42,6 +42,7 @@ _STOPPED = {
     "output": "it printed more than allowed",
     "waits": "it waits for something that does not come",
     "processes": "it started too many processes",
+    "broken": "it broke its sandbox",
 }
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
@@ -111,7 +112,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
         Raises:
             StateError: The environment was never reset.
-            SandboxError: The sandbox ended, or the command exceeded the wall-clock limit.
+            SandboxError: The sandbox had ended, or could not prepare the command.
         """
         check_was_reset("terminal", self.task is not None)
         command = _command(action)

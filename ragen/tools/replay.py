@@ -265,11 +265,8 @@ def _check_paths(report: CrashReport, named: Sequence[str]) -> None:
         CrashReportError: There is such a module or file, which would be run.
     """
     module, here = report.env_class.partition(":")[0], os.path.realpath(".")
-    if (
-        module.partition(".")[0] != "ragen"
-        and here not in named
-        and os.path.realpath(os.path.dirname(place_of(module))) == here
-    ):
+    folder = os.path.dirname(place_of(module))  # "" of a module that is built in, or not found
+    if folder and os.path.realpath(folder) == here and here not in named and module.partition(".")[0] != "ragen":
         raise CrashReportError(
             f"its module {module!r} is in the current folder, and would be run. If you trust what is there: --path "
             f"{shlex.quote(here)}."

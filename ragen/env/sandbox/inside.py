@@ -183,6 +183,7 @@ def warm_up():
     import random
 
     sys.modules["_datetime"] = None  # the Python implementation calls time.time, which is replaced below
+    sys.modules["_uuid"] = None  # so does that of uuid
     import bisect  # noqa: F401
     import itertools  # noqa: F401
 
@@ -198,6 +199,8 @@ def warm_up():
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         setattr(time, name, seconds)
         setattr(time, f"{name}_ns", nanoseconds)
+    time.clock_gettime, time.clock_gettime_ns = lambda clock: seconds(), lambda clock: nanoseconds()
+    os.times = lambda: os.times_result((0.0,) * 5)
     for name in ("localtime", "gmtime", "ctime"):
         real = getattr(time, name)
         setattr(time, name, lambda at=None, real=real: real(seconds() if at is None else at))
@@ -305,9 +308,12 @@ def watch(pid, link, reading, job, processes):
     return header, b"".join(parts)
 
 
+real_clock = time.clock_gettime_ns  # programs see another
+
+
 def now():
     """Seconds of the real clock."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) / 1e9
+    return real_clock(time.CLOCK_MONOTONIC) / 1e9
 
 
 def end(pid):

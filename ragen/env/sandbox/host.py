@@ -34,7 +34,7 @@ FIXED_BYTES = 1 << 16  # size of the file in place of /dev/random and /dev/urand
 _INSTALL = "apt-get install bubblewrap"
 _FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 
-Reason = Literal["", "time", "memory", "processes", "output", "waits", "broken"]
+Reason = Literal["", "time", "memory", "processes", "output", "files", "waits", "broken"]
 
 
 @dataclass(frozen=True)

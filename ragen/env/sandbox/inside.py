@@ -31,6 +31,7 @@ import traceback
 LOOK = 0.02  # seconds between two looks at a run's resources
 TICKS = os.sysconf("SC_CLK_TCK")
 LAYER, HOME = "/run/layer", "/home/agent"
+DEEPEST, LONGEST = 64, 1024  # folders, and bytes of a path, that are read: each folder on the way takes a descriptor
 EPOCH = 1704067200  # 2024-01-01, UTC: the time of all files and clocks
 MOST_ANSWER = 8 << 20  # maximum bytes that a program may send back
 SENDING, FOLDER, FAILING = 3, 4, 5  # descriptors of a run
@@ -259,11 +260,11 @@ def keep(link, setup, processes):
         return
     if shell:
         header |= {"body": len(sent), "folder": os.pread(folder, 4096, 0).decode("utf-8", "surrogateescape")}
-        if header["stopped"]:
-            send_frame(link, header)
-        else:
-            changes, blobs = collect(layer, before)
-            send_frame(link, {**header, **changes}, sent + blobs)
+        try:
+            changes, blobs = ({}, b"") if header["stopped"] else collect(layer, before, job["disk_mb"] << 20)
+        except TooMuch:
+            header, changes, blobs = {**header, "stopped": "files"}, {}, b""
+        send_frame(link, {**header, **changes}, b"" if header["stopped"] else sent + blobs)
     else:
         send_frame(link, header, sent)
 
@@ -556,22 +557,39 @@ def marks(info):
     return info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 
+class TooMuch(Exception):
+    """A command has left files that are not read: too deep, or of more bytes than the disk, as sparse ones may be."""
+
+
 def entries(layer):
-    """All files below a folder with their attributes, a folder before its contents; follows no links."""
+    """All files below a folder with their attributes, a folder before its contents; follows no links.
+
+    Raises:
+        TooMuch: A folder is deeper, or a path longer, than any that is read.
+    """
     for root, folders, files, descriptor in os.fwalk(".", dir_fd=layer, follow_symlinks=False):
         for name in sorted((*folders, *files)):
             path = os.path.normpath(os.path.join(root, name))
+            if path.count("/") >= DEEPEST or len(os.fsencode(path)) >= LONGEST:
+                raise TooMuch
             yield path, os.stat(name, dir_fd=descriptor, follow_symlinks=False)
 
 
-def collect(layer, before):
-    """The changes since :func:`lay_out`: entries with their contents, and deleted paths."""
-    changed, blobs, seen = [], [], set()
+def collect(layer, before, most):
+    """The changes since :func:`lay_out`: entries with their contents, and deleted paths.
+
+    Raises:
+        TooMuch: All files, as they would be read, with holes and every hard link, have more than ``most`` bytes.
+    """
+    changed, blobs, seen, size = [], [], set(), 0
     for path, info in entries(layer):
         mode = info.st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
             continue  # pipes and sockets end with the command
         seen.add(path)
+        size += info.st_size if stat.S_ISREG(mode) else 0
+        if size > most:
+            raise TooMuch
         if before.get(path) == marks(info):
             continue
         if stat.S_ISDIR(mode):
@@ -604,7 +622,7 @@ def command(job, allowed):
             os.close(FOLDER)
             try:
                 os.chdir(job["folder"])
-            except OSError:
+            except (OSError, ValueError):  # it is gone, or no path: the last command wrote it
                 os.chdir(HOME)
             confine(job, allowed)
             arguments = [

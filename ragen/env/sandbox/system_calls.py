@@ -1,5 +1,7 @@
 """The system calls that a sandboxed program may make; all others fail with EPERM.
 
+``memfd_create`` is none of them: its memory belongs to no process and no file system, so no limit would count it.
+
 libseccomp compiles the filters for this machine's processor. Some calls behave differently: sleeping returns at once,
 since waiting proves nothing; every lock on a file is granted and none is taken, since sandboxes share the files of the
 system and would see each other's locks (nor may they watch files or the page cache, for the same reason);
@@ -62,7 +64,7 @@ COMMANDS = re.findall(
     sendfile splice tee copy_file_range chown fchown lchown fchownat mknod mknodat setxattr lsetxattr fsetxattr
     removexattr lremovexattr fremovexattr getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
     fallocate sync syncfs prlimit64 setrlimit sched_getparam
-    sched_getscheduler getpriority capget memfd_create utime utimes futimesat pidfd_open pidfd_send_signal
+    sched_getscheduler getpriority capget utime utimes futimesat pidfd_open pidfd_send_signal
     """,
 )
 """Further system calls of a shell and its commands."""

@@ -506,6 +506,8 @@ def _packed(archive: bytes | None) -> dict[str, bytes] | None:
             return None
         with tarfile.open(fileobj=io.BytesIO(plain)) as found:
             members = [member for member in found if member.isreg()]
+            if any(member.issparse() for member in members) or sum(m.size for m in members) > LARGEST_ARCHIVE:
+                return None  # holes of a few bytes are read as gigabytes
             return {member.name.removeprefix("./"): found.extractfile(member).read() for member in members}  # type: ignore[union-attr]
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError):
         return None
@@ -544,11 +546,16 @@ def _git_commit(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str
 
 def _commit(home: Home, name: str) -> tuple[str, dict[str, bytes]]:
     """The message and the files of a commit of ``repo/``, read from its objects; empty where they cannot be read."""
+    left = LARGEST_ARCHIVE  # bytes: objects made by hand name each other, and themselves, without end
 
     def loose(name: str) -> bytes:
+        nonlocal left
         data = zlib.decompressobj().decompress(
             _content(home, f"repo/.git/objects/{name[:2]}/{name[2:]}") or b"", 1 << 20
         )
+        left -= len(data) + len(name)
+        if left < 0:
+            raise zlib.error
         return data.partition(b"\0")[2]
 
     def files_of(name: str, above: str, deep: int) -> dict[str, bytes]:

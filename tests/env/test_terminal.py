@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -323,3 +324,22 @@ def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value:
 
 def test_an_info_is_plain_data(env: TerminalEnv) -> None:
     json.dumps(env.step("false")[3])
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.access("/usr/src", os.W_OK), reason="needs root")
+def test_tasks_below_a_folder_of_the_system_are_not_in_the_sandbox() -> None:
+    with tempfile.TemporaryDirectory(dir="/usr/src") as folder:
+        os.chmod(folder, 0o755)
+        task = Path(folder) / "one"
+        for name, text in {
+            "instruction.txt": "Write the word.",
+            "files/a": "a",
+            "expected/answer.txt": "XYZZY",
+        }.items():
+            (task / name).parent.mkdir(parents=True, exist_ok=True)
+            (task / name).write_text(text)
+        env = TerminalEnv(TerminalEnvConfig(tasks=folder))
+        env.reset(1)
+        env.step(f"cp {task}/expected/answer.txt .")
+        assert env.step("submit")[1] == 0.0
+        env.close()

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ragen.env.sandbox import inside
 from ragen.env.sandbox.system_calls import compile_filter, load_library
@@ -69,10 +69,12 @@ class Profile(NamedTuple):
         name: Its name in messages.
         commands: Whether it runs a shell and the system's commands; otherwise it runs Python programs, which cannot
             start processes.
+        hidden: A folder of the machine that is not in the sandbox, with what belongs there.
     """
 
     name: str
     commands: bool
+    hidden: str = ""
 
 
 PROGRAMS, SHELL = Profile("programs", False), Profile("shell", True)
@@ -169,7 +171,9 @@ def _arguments(profile: Profile) -> list[str]:
             line += ["--ro-bind", folder, folder]
     if profile.commands and os.path.isdir("/etc/alternatives"):  # awk and others are links to it
         line += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
-    for hidden in _packages(profile, python):
+    bound = [os.path.realpath(folder) for folder in _trees(profile, python)]
+    own = [profile.hidden] if any(profile.hidden.startswith(f"{folder}/") for folder in bound) else []
+    for hidden in (*_packages(profile, python), *own):
         line += ["--tmpfs", hidden, "--remount-ro", hidden]
     line += ["--proc", "/proc", "--dev", "/dev"]
     for folder in ("/run", "/tmp", "/etc", inside.HOME):
@@ -355,7 +359,7 @@ class InSandbox:
         profile: The kind of sandbox.
     """
 
-    profile: ClassVar[Profile]
+    profile: Profile
     _lease: tuple[int, Lease[Sandbox]] | None = None
 
     def require_sandbox(self) -> None:

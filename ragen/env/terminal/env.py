@@ -10,6 +10,7 @@ file times. docs/terminal.md lists the exceptions.
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import time
@@ -81,6 +82,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self._done = False
         if self.config.tasks != GENERATED:
             tasks_in(self.config.tasks)
+            self.profile = SHELL._replace(hidden=os.path.realpath(self.config.tasks))  # with what is expected
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Draw a task; see :meth:`BaseEnv.reset`.

@@ -1,6 +1,6 @@
 """Creates managers of environments from a configuration, for training and for validation.
 
-    train, val = make_environments(load_config("_10_parallel_envs"))
+    train, val = make_environments(load_config("parallel_envs"))
 
 The keys are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, read as by ``EnvStateManager``, and verl-agent's
 ``env.history_length`` with our ``env.style``. A configuration may mix tags of all types.

@@ -2,7 +2,6 @@
 
 import io
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -625,16 +624,6 @@ def test_wrong_arguments_are_told_in_a_sentence(capsys):
     with pytest.raises(SystemExit) as stopped:
         checks.main(["support.check_cases:Walk", "--seed", "5"])
     assert stopped.value.code == REFUSED and "--seed 5. Did you mean '--seeds'?" in capsys.readouterr().err
-
-
-def test_an_address_where_no_server_answers_is_told_with_what_to_do(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    assert checks.main([url]) == FIX_FIRST
-    shown = capsys.readouterr().out
-    assert f"no server answers at {url}: Connection refused. Start it, or correct the address." in shown
-    assert "urlopen" not in shown and "Errno" not in shown
 
 
 def test_the_command_runs_as_a_module_on_a_built_in_environment():

@@ -279,15 +279,14 @@ def test_a_kill_while_run_json_is_written_leaves_it_whole(tmp_path):
         file.begin()
         file.add(rows(0))
     code = (
-        "import io, os, pathlib, signal\n"
+        "import os, pathlib, signal\n"
         "from ragen.llm_agent.rollout.rollout_file import RolloutFile\n"
-        "opened = pathlib.Path.open\n"
-        "def dying(self, mode='r', *args, **kwargs):\n"
-        "    file = opened(self, mode, *args, **kwargs)\n"
-        "    if 'run.json' in self.name and 'w' in mode:\n"
+        "replace = os.replace\n"
+        "def dying(source, target, **more):\n"
+        "    if 'run.json' in str(target):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return file\n"
-        "pathlib.Path.open = dying\n"
+        "    replace(source, target, **more)\n"
+        "os.replace = dying\n"
         f"RolloutFile(pathlib.Path({str(path)!r}), {ABOUT!r}, resume=True).begin()\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL

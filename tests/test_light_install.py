@@ -164,7 +164,7 @@ def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     assert "In the configuration:\nes_manager:" in light("ragen", "check", "bandit", folder=tmp_path)
     light("python", "script.py", folder=tmp_path)
     (report,) = (tmp_path / "reports").iterdir()
-    replayed = light("ragen", "replay", str(report), folder=tmp_path, code=1)  # 1: it happened again
+    replayed = light("ragen", "replay", "--path", ".", str(report), folder=tmp_path, code=1)  # 1: it happened again
     assert "It happened again, at turn 1: ValueError: not today (failing.py, line " in replayed
 
 

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
@@ -118,6 +119,14 @@ def files_that_are_read_once() -> None:
         from support import files_read_once
 
         files_read_once.install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what is no UTF-8 in captured texts: pytest-xdist cannot send it, and would end the whole run."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.hookimpl(trylast=True)

@@ -42,8 +42,6 @@ from ragen.parallel.failures import Asked, Failures, OnFailure, say_nothing
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.lanes.orders import Build, Call, Fork, Play, Reset
-from ragen.parallel.placement import Spread
-from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.round import Round
 from ragen.parallel.settings import Mode, Settings
@@ -70,7 +68,6 @@ class EnvEngine(Closing):
         specs: Iterable[EnvSpec] = (),
         settings: Settings | None = None,
         *,
-        spread: Spread = spread_evenly,
         on_failure: OnFailure = say_nothing,
     ) -> None:
         """Register the environments, build none, and start the workers that the first reset needs.
@@ -78,7 +75,6 @@ class EnvEngine(Closing):
         Args:
             specs: The environments.
             settings: The engine's settings; the defaults if omitted.
-            spread: Distributes environments over a number of lanes: returns the index of a lane by env_id.
             on_failure: Called with each failure of an environment; the text it returns is added to the message.
 
         Raises:
@@ -103,7 +99,7 @@ class EnvEngine(Closing):
         for spec in specs:
             self.add(spec)
         log.debug("%d environments: %s", len(self.records), self.settings)
-        self.homes.prepare(self._use_lanes, spread)
+        self.homes.prepare(self._use_lanes)
 
     # Environments
 
@@ -409,10 +405,10 @@ class EnvEngine(Closing):
         """The time that workers have saved since the engine was created."""
         return self.stats_book.gain(self._use_lanes, self.homes.held_in_main())
 
-    def stats(self, of_this_thread: bool = False) -> list[LaneStats]:
-        """Statistics of each process, main first; or only of the calling thread's requests."""
+    def stats(self) -> list[LaneStats]:
+        """Statistics of each process, main first."""
         with self.environments.lock:
-            return self.stats_book.lanes(of_this_thread)
+            return self.stats_book.lanes()
 
     def abandon(self) -> None:
         """Refuse further calls, and kill the workers of calls that are pending in other threads."""

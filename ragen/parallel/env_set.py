@@ -20,8 +20,6 @@ from ragen.parallel.engine import EnvEngine
 from ragen.parallel.environments import raise_failures
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.failures import OnFailure, say_nothing
-from ragen.parallel.placement import Spread
-from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Gain, LaneStats
 
@@ -39,11 +37,10 @@ class EnvSet(Closing):
         specs: Iterable[EnvSpec],
         settings: Settings | None = None,
         *,
-        spread: Spread = spread_evenly,
         on_failure: OnFailure = say_nothing,
     ) -> None:
         """Create the engine; see :class:`~ragen.parallel.engine.EnvEngine` for the arguments."""
-        self._engine = EnvEngine(specs, settings, spread=spread, on_failure=on_failure)
+        self._engine = EnvEngine(specs, settings, on_failure=on_failure)
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self._raises = self._engine.settings.on_env_failure == "raise"
         self._turns = 0  # since placement was decided on

@@ -24,7 +24,7 @@ from ragen.parallel.lanes.exchange import ask
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Order, Unload
 from ragen.parallel.lanes.pool import WorkerPool
-from ragen.parallel.placement import Limits, Placement, Spread
+from ragen.parallel.placement import Limits, Placement
 from ragen.parallel.recovery import Rest
 from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.settings import Mode, Settings
@@ -192,10 +192,10 @@ class Homes:
 
     # Decisions
 
-    def prepare(self, mode: Mode, spread: Spread) -> None:
+    def prepare(self, mode: Mode) -> None:
         """Register the environments to place, and start the workers that the first reset will need."""
         specs = [record.spec for record in self._records.values()]
-        self._placement = Placement(specs, self._settings.sequential_env_types, self._limits(mode), spread)
+        self._placement = Placement(specs, self._settings.sequential_env_types, self._limits(mode))
         self.lanes(self._placement.lanes_at_start(mode))
 
     def decide(self, mode: Mode, episode: Episode, reseeded: Collection[int] = ()) -> None:

@@ -313,8 +313,6 @@ class Round:
                     self._failures.rebuilt(records[env_id], journal)
         self._busy_s[lane] += busy_s
         self._stats.count(lane, order, spent, busy_s)
-        if self._stats.keeps_each and order.counts:
-            self._stats.count_each(outcomes)
         for env_id, value, *_ in bad:
             is_there = order.rebuilds and records[env_id].lane is lane
             if is_there and not (isinstance(value, Raised) and value.phase == "load"):

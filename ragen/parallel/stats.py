@@ -6,7 +6,7 @@ import os
 import statistics
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Spent
-from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.orders import Order
 from ragen.parallel.settings import Mode
@@ -375,15 +374,12 @@ class Stats:
 
     Attributes:
         episode: What was measured since the last reset of all environments, for the placement.
-        keeps_each: Whether the seconds inside each environment are kept until they are taken.
     """
 
     def __init__(self, environments: Environments) -> None:
         self._records = environments.records
         self.episode = Episode()
-        self.keeps_each = False
         self._failures = 0
-        self._each: dict[int, float] = defaultdict(float)  # by env_id
         self._firsts: dict[tuple[bool, str], dict[Lane | None, float]] = defaultdict(dict)  # turns or resets, tag, home
         self._out: dict[str, Spent] = defaultdict(Spent)  # on turns in workers, by tag
         self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
@@ -447,11 +443,6 @@ class Stats:
             number = self.episode.add(spent, order.plays)
             tally.turns += number * order.plays
             tally.resets += number * (not order.plays)
-
-    def count_each(self, outcomes: Iterable[Outcome]) -> None:
-        """Count the seconds inside each environment."""
-        for outcome in outcomes:
-            self._each[outcome.env_id] += outcome.seconds
 
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""
@@ -553,19 +544,11 @@ class Stats:
         loaded_s = max(0.0, sum(in_workers) - len(in_workers) * usual_s)
         return loaded_s if None in firsts else loaded_s * (1 - 1 / len(in_workers))
 
-    def take_each(self, env_ids: Iterable[int]) -> list[float]:
-        """Seconds spent inside each of these since they were last taken, whatever came of them."""
-        return [self._each.pop(env_id, 0.0) for env_id in env_ids]
-
-    def lanes(self, of_this_thread: bool) -> list[LaneStats]:
-        """What each home has done, main first, and which environments live there now.
-
-        With ``of_this_thread``, only what the calling thread has asked for counts.
-        """
+    def lanes(self) -> list[LaneStats]:
+        """What each home has done, main first, and which environments live there now."""
         tallies: dict[str, list[_Tally]] = defaultdict(list)
-        for (thread, lane), tally in self._tallies.items():
-            if not of_this_thread or thread == get_ident():
-                tallies[home_name(lane)].append(tally)
+        for (_, lane), tally in self._tallies.items():
+            tallies[home_name(lane)].append(tally)
         homes: dict[str, list[EnvRecord]] = defaultdict(list, {"main": []})
         places: dict[str, tuple[int | None, str]] = {"main": (os.getpid(), "")}
         for record in self._records.values():

@@ -31,4 +31,4 @@ def test_lanes_are_in_the_order_of_their_numbers():
     stats, names = Stats(Environments()), [f"worker {number}" for number in range(12)]
     for name in reversed(names):
         stats.count_restart(type("Lane", (), {"name": name})())
-    assert [lane.lane for lane in stats.lanes(of_this_thread=False)] == ["main", *names]
+    assert [lane.lane for lane in stats.lanes()] == ["main", *names]

@@ -345,6 +345,7 @@ def test_a_snapshot_that_cannot_be_pickled_is_told_once_with_what_save_may_retur
     finding = report.findings["snapshots"]
     assert "cannot pickle '_thread.lock' object" in finding.text and "faithful" not in finding.text
     assert "can be pickled" in finding.fix
+    assert "cloudpickle" not in finding.text
     assert "PicklingError: save()[1]['door'].lock cannot be pickled: " in finding.text, finding.text
 
 

@@ -725,13 +725,3 @@ def test_statistics_tell_where_environments_live_and_what_was_played(make: Make)
     ]
     assert {engine.home(env_id) for env_id in IDS} == {"worker 0", "worker 1"}
     assert lanes[0].env_types == (f"{Walk.__module__}:Walk",)
-
-
-def test_seconds_inside_each_environment_are_kept_for_who_asks_until_they_are_taken(make: Make) -> None:
-    engine = make(specs())
-    engine.reset(seeds())
-    assert engine.stats_book.take_each(IDS) == [0.0] * len(IDS)
-    engine.stats_book.keeps_each = True
-    engine.play(turns())
-    assert all(seconds > 0.0 for seconds in engine.stats_book.take_each(IDS))
-    assert engine.stats_book.take_each(IDS) == [0.0] * len(IDS)

@@ -453,4 +453,4 @@ def test_load_is_not_blamed_for_an_environment_whose_own_reset_gives_something_e
     with caplog.at_level(logging.WARNING), manager(Clock, False) as played:
         play(played, 1)
         assert not played.not_restored()
-    assert "restore" not in caplog.text
+    assert not [record for record in caplog.records if record.name.startswith("ragen.parallel")]

@@ -22,7 +22,7 @@ class Odd(BaseLanguageBasedEnv):
             open(action[5:], "w").close()
             time.sleep(10**6)
         if action == "raises":
-            raise ValueError("an error")
+            raise ValueError("half a character: \ud800")
         self.shown = "half a character: \ud800" if action == "half" else action
         nested = []
         for _ in range(200):

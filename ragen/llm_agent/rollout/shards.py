@@ -144,6 +144,7 @@ class Shards(ParallelLoop):
             raise refused(_JOBS, self.n_jobs, "a number of workers, or -1 for one per processor")
         self.fallback_reason: str | None = None
         self._config = config
+        self._settings: dict[str, ManagerConfig] = {}  # by mode
         self._counted = dict.fromkeys(("train", "val"), 0)
         self._is_used = False
 
@@ -159,7 +160,9 @@ class Shards(ParallelLoop):
         from joblib import effective_n_jobs
 
         mode = "val" if val else "train"
-        settings, self.fallback_reason = read_config(self._config, mode), None
+        if mode not in self._settings:
+            self._settings[mode] = read_config(self._config, mode)
+        settings, self.fallback_reason = self._settings[mode], None
         first, counted = first_seed(mode, settings.base_seed, self._counted[mode]), max(settings.group_numbers) + 1
         self._counted[mode] = counted_on(mode, settings.base_seed, self._counted[mode], None, counted)
         jobs = min(effective_n_jobs(self.n_jobs), settings.env_groups)

@@ -71,7 +71,7 @@ class Raised:
     @classmethod
     def of(cls, error: BaseException, phase: str, travels: bool = True) -> Raised:
         """Describe an exception that was just caught; it is pickled if it is sent to another process."""
-        text, trace, place = _encodable(describe(error)), _encodable(_trace(error)), _place(error)
+        text, trace, place = describe(error), _trace(error), _place(error)
         if not travels:
             return cls(phase, text, trace, original=error.with_traceback(None), place=place)
         try:
@@ -117,11 +117,6 @@ def describe(error: BaseException) -> str:
     except BaseException as failure:  # an exception whose own __str__ fails
         let_signals_pass(failure)
         return type(error).__name__
-
-
-def _encodable(text: str) -> str:
-    """A text that any stream can write: half a surrogate pair in a log would be an error of its own."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _trace(error: BaseException) -> str:

@@ -177,6 +177,7 @@ def test_functions_of_a_generator_are_those_of_its_moments(lanes, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stable_baselines3_asks_for_methods_without_calling_them(lanes, workers):
+    pytest.importorskip("stable_baselines3")
     from ragen.vector.sb3 import LaneVecEnv
 
     envs = LaneVecEnv(LaneVectorEnv(walks(2), workers=workers, autoreset_mode="SameStep"))

@@ -4,8 +4,8 @@ k1 = 0.9 and b = 0.4; the length of a text is rounded like Lucene's one-byte enc
 and summed as 64-bit floats; equal scores are ordered by asin. The arrays are in a
 :class:`~ragen.env.webshop.store.Store`, so all processes on the machine share one copy.
 
-No library ranks as Lucene does: with the same terms, of 285 queries whose ranking by the reference is known, bm25s 0.3.16
-ranks 34 equally, tantivy 0.27.0 28, and this module all.
+No library ranks as Lucene does: with the same terms, of 285 queries whose ranking by the reference is known,
+bm25s 0.3.16 ranks 34 equally, tantivy 0.27.0 28, and this module all.
 """
 
 from __future__ import annotations

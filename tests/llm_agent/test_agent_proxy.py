@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ragen.errors import BackendError, ConfigError, InputError
+from ragen.errors import BackendError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.rollout import command
-from ragen.llm_agent.rollout.actor import BackendActor, read_sampling
+from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.tokens.dataproto import object_array
 from support.configurations import composed
 from support.later import shipped
@@ -98,16 +98,6 @@ def test_requests_name_environment_turn_and_tag_and_carry_chat_and_tokens():
     assert text.startswith("<|im_start|>system") and first[0].messages[-1]["content"] in text
 
 
-def test_environments_that_are_done_are_not_asked_again():
-    config = small_config("agent_proxy.max_turn=6", "actor.scripted.malformed=0")
-    backend = create_backend(config)
-    asked = []
-    generate = backend.generate
-    backend.generate = lambda requests, sampling: asked.append(len(requests)) or generate(requests, sampling)
-    play(config, backend)
-    assert asked[0] == 6 and asked == sorted(asked, reverse=True) and len(asked) < 6
-
-
 def test_validation_plays_its_own_environments_with_its_own_sampling():
     backend = Recorder()
     config = small_config("es_manager.val.group_size=1", "actor_rollout_ref.rollout.val_kwargs.temperature=0.25")
@@ -115,14 +105,6 @@ def test_validation_plays_its_own_environments_with_its_own_sampling():
     assert backend.batches[0][1].temperature == 0.25
     play(config, backend, meta_info={"do_sample": False})
     assert (backend.batches[-1][1].temperature, backend.batches[-1][1].do_sample) == (1.0, False)
-
-
-def test_sampling_is_read_from_rollout_and_val_kwargs():
-    config = {"actor_rollout_ref": {"rollout": {"top_p": 0.9, "response_length": 77, "val_kwargs": {"top_k": 5}}}}
-    assert (read_sampling(config, False).top_p, read_sampling(config, False).top_k) == (0.9, -1)
-    sampling = read_sampling(config, True)
-    assert (sampling.top_p, sampling.top_k, sampling.max_tokens) == (0.9, 5, 77)
-    assert read_sampling({}, False).temperature == 1.0
 
 
 def test_an_actor_with_generate_sequences_is_used_as_it_is():
@@ -164,13 +146,6 @@ def test_known_tokens_become_padded_rows_with_their_probabilities():
     assert actor.usage == {"completion_tokens": 3}
 
 
-def test_replies_whose_tokens_are_unknown_are_texts_alone():
-    replies = [Reply("a", token_ids=[5]), Reply("b")]
-    outputs = BackendActor(Recorder(lambda r: replies[r.env_id]), {}, shipped()).generate_sequences(prompts(2))
-    assert outputs.batch is None
-    assert list(outputs.non_tensor_batch["response_texts"]) == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
@@ -190,54 +165,6 @@ def test_what_is_no_list_of_replies_is_told_with_what_came_and_what_was_expected
     with pytest.raises(BackendError) as caught:
         BackendActor(Policy(), {}, shipped()).generate_sequences(prompts(2))
     assert str(caught.value) == f"Policy.generate() {said}."
-
-
-def test_a_reply_s_text_is_a_text():
-    with pytest.raises(BackendError, match="a Reply's text is None; expected a str"):
-        Reply(None)
-
-
-def test_a_batch_without_tags_and_turns_is_answered_too():
-    backend = Recorder()
-    BackendActor(backend, {}, shipped()).generate_sequences(prompts(1))
-    ((request,), _) = backend.batches[0]
-    assert (request.tag, request.turn, request.prompt_ids) == ("", 0, None)
-
-
-def test_callbacks_tell_the_turn_and_how_many_are_active():
-    seen = []
-    play(small_config(), Recorder(), on_turn=lambda turn, active: seen.append((turn, active)))
-    assert seen[0] == (0, 6) and [turn for turn, _ in seen] == [0, 1, 2]
-    assert seen[1][1] == 4  # an invalid bandit reply leaves it active; Countdown is over after any answer
-
-
-def test_the_rollout_is_the_same_in_worker_processes():
-    sequential, parallel = (
-        play(config := small_config(multiprocessing=mode), create_backend(config)) for mode in ("false", "true")
-    )
-    for name in sequential.batch.keys():  # noqa: SIM118
-        assert sequential.batch[name].equal(parallel.batch[name]), name
-    assert sequential.meta_info == parallel.meta_info
-
-
-def test_time_is_told_by_part():
-    with LLMAgentProxy(small_config(), Recorder(), shipped()) as proxy:
-        proxy.rollout(no_prompts())
-        assert set(proxy.seconds) == {"generation", "environments", "tokenizing"}
-        assert min(proxy.seconds.values()) > 0
-
-
-def test_closing_twice_is_fine_and_so_is_closing_what_never_played():
-    proxy = LLMAgentProxy(small_config(), Recorder(), shipped())
-    proxy.close()
-    proxy.rollout(no_prompts())
-    proxy.close()
-    proxy.close()
-
-
-def test_max_turn_must_be_at_least_one():
-    with pytest.raises(ConfigError, match=r"'agent_proxy\.max_turn' is 0; expected at least 1"):
-        LLMAgentProxy(small_config("agent_proxy.max_turn=0"), Recorder(), shipped())
 
 
 FAILING = (
@@ -335,17 +262,6 @@ def test_trajectories_are_whole_though_prompts_show_one_turn(tmp_path):
     assert max(replies) > 1
 
 
-def test_the_mode_is_a_key(tmp_path):
-    assert run_command("mode=train", folder=tmp_path) == 0
-    first = json.loads((tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()[0])
-    assert (first["mode"], first["seed"]) == ("train", 10000)
-
-
-def test_the_composed_configuration_can_be_printed(capsys):
-    assert command.main(["--config-name", "_2_sokoban", "--cfg", "seed.val=9"]) == 0
-    assert "val: 9" in capsys.readouterr().out
-
-
 BAD_INPUT = [
     (["actor.backend=gpt"], "'actor.backend' is 'gpt'"),
     (["es_manager.val.env_configs.tags=[Chess,Countdown,Bandit]"], "'Chess'"),
@@ -376,17 +292,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_anything_is_built(over
     assert out == "" and not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path, capsys):
-    (tmp_path / "file").write_text("in the way")
-    assert run_command(folder=tmp_path / "file" / "out") == 2
-    assert "'output_dir' is" in capsys.readouterr().err
-
-
-def test_an_unknown_configuration_is_bad_input(tmp_path, capsys):
-    assert run_command(config="nope", folder=tmp_path) == 2
-    assert "no configuration 'nope'" in capsys.readouterr().err
-
-
 def test_the_command_that_a_stopped_sweep_prints_goes_on_in_the_folder_of_its_run(tmp_path, capsys, monkeypatch):
     generate, asked = ScriptedBackend.generate, []
 
@@ -403,42 +308,6 @@ def test_the_command_that_a_stopped_sweep_prints_goes_on_in_the_folder_of_its_ru
     assert f"output_dir={folder}" in shlex.split(resume) and resume.count("output_dir=") == 1
     assert command.main(shlex.split(resume.partition("agent_proxy ")[2])) == 0
     assert (folder / "rollouts.jsonl").is_file() and not (tmp_path / "rollouts.jsonl").exists()
-
-
-def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path, capsys, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ragen.llm_agent.backends.scripted.ScriptedBackend.generate", interrupt)
-    assert run_command("es_manager.use_multiprocessing=true", "es_manager.max_workers=1", folder=tmp_path) == 130
-    kept, command = capsys.readouterr().err.splitlines()[-2:]
-    assert kept == f"interrupted; saved in {tmp_path}: 0 finished trajectories"
-    assert command.startswith("to resume: python -m ragen.llm_agent.agent_proxy") and command.endswith(" resume=true")
-
-
-@pytest.mark.parametrize("error", [InputError("env 0: a prompt is too long."), ZeroDivisionError("of a policy")])
-def test_an_error_in_mid_rollout_names_what_is_finished_and_what_examines_it(tmp_path, capsys, monkeypatch, error):
-    generate, calls = ScriptedBackend.generate, []
-
-    def failing(self, requests, sampling):
-        calls.append(len(requests))
-        if len(calls) > 1:
-            raise error
-        return generate(self, requests, sampling)
-
-    monkeypatch.setattr(ScriptedBackend, "generate", failing)
-    words = ["mode=val", "agent_proxy.max_actions_per_turn=1", "actor.scripted.malformed=0", "actor.scripted.random=0"]
-    if isinstance(error, InputError):
-        assert run_command(*words, folder=tmp_path) == 1
-    else:
-        with pytest.raises(ZeroDivisionError):
-            run_command(*words, folder=tmp_path)
-    told = capsys.readouterr().err.splitlines()
-    written = len((tmp_path / "rollouts.jsonl").read_text().splitlines())
-    are = "trajectory is" if written == 1 else "trajectories are"
-    kept = f"{written} finished {are} in {tmp_path}; ragen report {tmp_path} shows them"
-    assert written and kept in told
-    assert (told[-1] == "error: env 0: a prompt is too long.") == isinstance(error, InputError)
 
 
 TELLING = """

@@ -33,40 +33,12 @@ def test_wilsons_interval_is_the_published_one(successes, episodes, low, high):
     assert wilson_interval(successes, episodes) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_nothing_played_says_nothing():
-    assert wilson_interval(0, 0) == (0.0, 1.0)
-
-
-def test_an_interval_holds_the_true_share_about_as_often_as_it_says():
-    rng, held = Random(0), 0
-    for _ in range(2000):
-        low, high = wilson_interval(sum(rng.random() < 0.3 for _ in range(40)), 40)
-        held += low <= 0.3 <= high
-    assert 0.93 <= held / 2000 <= 0.97
-
-
 def test_independent_episodes_count_in_full_and_copies_once():
     assert effective_episodes([[1], [0], [1]]) == 3
     assert effective_episodes([[1, 1, 1, 1], [0, 0, 0, 0]] * 10) == pytest.approx(20, abs=1)
     assert effective_episodes([[1, 0], [0, 1]] * 10) == 40
     assert effective_episodes([[1, 1], [1, 1], [1, 1]]) == 3
     assert effective_episodes([[1, 0, 1]]) == 1
-
-
-def test_a_better_result_never_has_a_lower_interval():
-    intervals = []
-    for successes in range(17):
-        outcomes = [1.0] * successes + [0.0] * (16 - successes)
-        groups = [outcomes[place::4] for place in range(4)]
-        episodes = effective_episodes(groups)
-        intervals.append(wilson_interval(successes / 16 * episodes, episodes))
-    assert intervals == sorted(intervals)
-
-
-def test_members_drawn_independently_count_about_in_full():
-    rng = Random(1)
-    groups = [[float(rng.random() < 0.5) for _ in range(4)] for _ in range(500)]
-    assert 1700 < effective_episodes(groups) <= 2000
 
 
 @pytest.mark.parametrize(
@@ -100,11 +72,6 @@ def test_the_paired_interval_of_single_episodes_is_that_of_bonett_and_price():
     assert paired_interval([1.0] * only_b + [-1.0] * only_a + [0.0] * same) == pytest.approx(expected, abs=1e-6)
 
 
-def test_few_seeds_without_a_difference_prove_nothing():
-    low, high = paired_interval([0.0] * 3)
-    assert low < -0.3 and high > 0.3
-
-
 def test_an_interval_over_seeds_of_several_samples_covers_the_difference_as_often_as_it_says():
     random, covered, gain = Random(0), [], 0.2
 
@@ -120,11 +87,6 @@ def test_an_interval_over_seeds_of_several_samples_covers_the_difference_as_ofte
             hits += low <= gain / 2 <= high
         covered.append(hits / 200)
     assert min(covered) >= 0.92 and fmean(covered) <= 0.98, covered
-
-
-def test_seeds_that_differ_little_have_a_narrow_interval():
-    low, high = paired_interval([0.125, -0.125] * 8)
-    assert -0.07 < low < 0 < high < 0.07
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,9 @@ import pytest
 from ragen.env import BaseEnv
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
-from ragen.llm_agent.evaluation.replies import replies_line
-from ragen.llm_agent.evaluation.results import evaluate, usage_line
+from ragen.llm_agent.evaluation.results import evaluate
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records, read_usage
-from ragen.llm_agent.tokens.batches import BatchBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = [
@@ -54,15 +52,6 @@ def lines(folder):
 
 
 # What it comes to
-
-
-def test_actions_that_a_reset_names_have_their_names_in_rows(tmp_path):
-    overrides = ["es_manager.val.env_configs.tags=[Bandit]", "es_manager.val.env_configs.n_groups=[2]"]
-    assert run(tmp_path, *overrides, "es_manager.val.env_groups=2") == 0
-    rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
-    for row in rows:
-        arms = re.search(r"named (\w+) and (\w+)", row["messages"][1]["content"]).groups()
-        assert row["action_names"] == {"1": arms[0], "2": arms[1]}
 
 
 class OddInfos(BaseEnv):
@@ -136,14 +125,6 @@ def test_pass_at_k_is_over_the_seeds_that_have_so_many_judged_episodes():
     assert result.pass_at == {1: pytest.approx(0.75), 2: 1.0}
 
 
-def test_replies_are_counted_by_what_they_were_like():
-    kinds = [{"finish_reason": "stop"}, {"finish_reason": "length", "cut_off": True}, {"empty": True, "tool_calls": 2}]
-    (result,) = evaluate([record(0, 1, replies=kinds), record(1, 0, replies=[{"finish_reason": "stop"}])])
-    assert result.replies["finish_reasons"] == {"length": 1, "stop": 2, "unknown": 1}
-    assert [result.replies[kind] for kind in ("count", "cut_off", "refused", "empty", "tool_calls")] == [4, 1, 0, 1, 1]
-    assert replies_line(result.replies).startswith("4 replies: 1 cut off, 1 empty, 1 tool calls; finish reasons: len")
-
-
 @pytest.mark.parametrize(("broken", "code"), [(1, 3), (0, 0)])
 def test_environments_that_crash_are_no_failures_of_the_model(broken, code, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
@@ -170,42 +151,12 @@ def test_environments_that_crash_are_no_failures_of_the_model(broken, code, tmp_
     assert "env errors" in told.out and ("0/2" in told.out) == bool(broken)
 
 
-def test_several_tags_have_a_result_of_all():
-    results = evaluate([record(0, 1), record(1, 0, "B", 1), record(2, 0, "B", 2)])
-    assert [(one.tag, one.episodes) for one in results] == [("A", 1), ("B", 2), ("all", 3)]
-
-
-def test_usage_is_told_in_words():
-    usage = {"requests": 12, "prompt_tokens": 51200.0, "cost": 0.0042}
-    assert usage_line(usage) == "12 requests, 51,200 prompt tokens, $0.0042"
-
-
-def test_the_command_prints_and_writes_the_results(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-    assert run(tmp_path) == 0
-    out = capsys.readouterr().out
-    assert all(word in out for word in ("Results", "95% interval", "pass@2", "failures", "no reply", "all"))
-    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    assert [tag["tag"] for tag in results["tags"]][-1] == "all"
-    assert results["tags"][-1]["episodes"] == 8
-
-
 def test_every_model_plays_the_same_seeds(tmp_path):
     for name, share in (("a", 0), ("b", 1)):
         assert run(tmp_path / name, f"actor.scripted.malformed={share}", "actor.scripted.random=0") == 0
     first, second = lines(tmp_path / "a"), lines(tmp_path / "b")
     assert [one["seed"] for one in first] == [one["seed"] for one in second] == [123, 123, 124, 124, 125, 125, 126, 126]
     assert [one["messages"][:2] for one in first] == [one["messages"][:2] for one in second]
-
-
-@pytest.mark.parametrize("overlapping", ["false", "true"])
-def test_no_training_batch_is_built(overlapping, tmp_path, monkeypatch):
-    def batch(*_, **__):
-        raise AssertionError("an evaluation has no use for a training batch")
-
-    monkeypatch.setattr(BatchBuilder, "training", batch)
-    assert run(tmp_path, "report=true", f"agent_proxy.use_parallel_rollout={overlapping}") == 0
-    assert len(lines(tmp_path)) == 8 and (tmp_path / "report.html").exists()
 
 
 # Killed, and going on
@@ -281,17 +232,6 @@ def test_a_finished_run_plays_nothing_again(tmp_path, monkeypatch, capsys):
     assert "8 trajectories in" in capsys.readouterr().out
 
 
-def test_the_report_of_a_finished_run_keeps_its_times(tmp_path, monkeypatch, capsys):
-    page = tmp_path / "report.html"
-    assert run(tmp_path, "report=true") == 0
-    before = page.read_bytes()
-    assert b"Where the time went" in before
-    assert run(tmp_path, "resume=true", "report=true") == 0
-    assert page.read_bytes() == before and "unchanged" in capsys.readouterr().out
-    page.unlink()
-    assert run(tmp_path, "resume=true", "report=true") == 0 and page.exists()
-
-
 def test_without_resume_a_run_begins_anew(tmp_path, monkeypatch):
     assert run(tmp_path) == 0
     asked = Asked()
@@ -345,13 +285,6 @@ def test_a_line_that_a_killed_run_left_unfinished_is_passed_over(tmp_path):
     assert [one["env_id"] for one in read_records(path)] == [0]
 
 
-def test_a_broken_line_in_the_middle_is_an_error(tmp_path):
-    path = tmp_path / "rollouts.jsonl"
-    path.write_text('{"env_id": 1\n' + json.dumps(record(0, 1)) + "\n", "utf-8")
-    with pytest.raises(ConfigError, match=r"line 1 of .* is not a trajectory record"):
-        read_records(path)
-
-
 def test_episodes_without_a_reply_are_not_kept(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     with RolloutFile(path, {"mode": "val"}) as file:
@@ -386,36 +319,6 @@ def test_counts_go_on_where_an_earlier_run_has_left_them(tmp_path):
     with RolloutFile(path, {"mode": "val"}) as file:
         file.begin()
     assert read_usage(tmp_path / "usage.json") == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"), [("{", "cannot be read"), ("[1]", "does not contain"), ('{"a": "b"}', "does not")]
-)
-def test_a_file_of_counts_with_something_else_in_it_is_an_error(text, said, tmp_path):
-    (tmp_path / "usage.json").write_text(text)
-    with pytest.raises(ConfigError, match=rf"usage\.json {said}"):
-        read_usage(tmp_path / "usage.json")
-
-
-@pytest.mark.parametrize("about", [None, "{", "[1]"])
-def test_a_file_without_its_description_does_not_go_on(about, tmp_path):
-    path = tmp_path / "rollouts.jsonl"
-    path.write_text(json.dumps(record(0, 1)) + "\n")
-    if about is not None:
-        (tmp_path / "run.json").write_text(about)
-    with pytest.raises(ConfigError, match=r"'resume' is true, and .*run\.json.* what .*run played.*'output_dir'"):
-        RolloutFile(path, {"mode": "val"}, resume=True)
-
-
-def test_a_finished_file_is_in_order_and_has_the_whole_groups_pass_at_k(tmp_path):
-    path = tmp_path / "rollouts.jsonl"
-    with RolloutFile(path, {}) as file:
-        file.begin()
-        file.add([record(1, 1, metrics={"A/pass@2": 0.0}), record(0, 0, metrics={"A/pass@2": 0.0})])
-        records = file.finish(group_size=2)
-    assert [one["env_id"] for one in records] == [0, 1]
-    assert [one["metrics"]["A/pass@2"] for one in records] == [1.0, 1.0]
-    assert read_records(path) == records
 
 
 def test_a_group_that_cannot_be_judged_whole_has_no_pass_at_k(tmp_path):

@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.backends import create_backend
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.ctx_manager import ContextManager
-from ragen.llm_agent.rollout.actor import name_requests, requests_of
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.tokenizer import LightTokenizer, load_tokenizer
-from ragen.llm_agent.tokens.dataproto import PromptBatch
-from ragen.settings import setting
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = (
@@ -80,27 +75,6 @@ def test_the_light_tokenizer_knows_the_same_control_tokens():
     assert told[0] == told[1]
 
 
-def test_what_the_light_tokenizer_does_not_do_is_an_error():
-    with pytest.raises(ValueError, match="tokenize=False"):
-        LightTokenizer().apply_chat_template(CHATS[0], tokenize=True)
-    with pytest.raises(ValueError, match="truncation=False"):
-        LightTokenizer()(["a"], truncation=True)
-
-
-def test_prompts_without_tensors_are_the_same_requests():
-    from ragen.llm_agent.es_manager import EnvStateManager
-
-    config = load_config("base", GAMES)
-    context = ContextManager(config, LightTokenizer(), mode="val")
-    with EnvStateManager(config, mode="val") as manager:
-        caches = manager.reset()
-    with_tensors, without = context.get_lm_inputs(caches), context.get_prompts(caches)
-    for batch in (with_tensors, without):
-        name_requests(batch, caches)
-    assert isinstance(without, PromptBatch) and without.batch is None
-    assert requests_of(with_tensors) == requests_of(without)
-
-
 def test_an_evaluation_gives_what_a_rollout_for_training_gives():
     config = load_config("base", GAMES)
 
@@ -117,53 +91,3 @@ def test_an_evaluation_gives_what_a_rollout_for_training_gives():
         proxy.rollout(DataProto(meta_info={"validate": True}), val=True)
 
     assert states(lambda proxy: proxy.play({"validate": True}, val=True)) == states(train)
-
-
-def test_what_is_imported_for_tensors_is_told_apart(monkeypatch):
-    config = load_config("base", GAMES)
-    tokenizer = LightTokenizer()
-    with LLMAgentProxy(config, create_backend(config, tokenizer), tokenizer) as proxy:
-        proxy.begin_record()
-        imported = []
-        monkeypatch.delitem(sys.modules, "verl", raising=False)
-        monkeypatch.setattr("ragen.llm_agent.rollout.player.import_module", imported.append)
-        proxy.import_tensors()
-        assert imported == ["tensordict", "verl"]
-        assert proxy.seconds["imports"] > 0
-        assert [span.kind for span in proxy.timeline.spans] == ["imports"]
-
-
-@pytest.mark.parametrize(
-    "keys", [(), ("actor_rollout_ref.rollout.max_model_len=1000",), ("agent_proxy.max_context_window=1",)]
-)
-def test_prompts_are_the_same_where_nobody_reads_tokens_and_each_turn_s_can_be_told_afterwards(keys):
-    """Of Sokoban's rollouts, with room for all turns, with too little, and with a window."""
-    config = load_config("base", [*GAMES, "agent_proxy.max_turn=4", "actor.scripted.malformed=0.6", *keys])
-    backend, asked = create_backend(config, LightTokenizer()), {}
-    with LLMAgentProxy(config, backend, LightTokenizer()) as proxy:
-        _, context = proxy.prepare(val=True)
-        plain = context.get_prompts
-
-        def both(caches, with_tokens=True):
-            assert not with_tokens
-            prompts, others = plain(caches, with_tokens=False), plain(caches)
-            chats = [list(each.non_tensor_batch["messages_list"]) for each in (prompts, others)]
-            assert chats[0] == chats[1] and None not in list(others.non_tensor_batch["prompt_ids"])
-            for cache, chat in zip(caches, chats[0], strict=True):
-                asked[cache["env_id"], len(cache["history"]) - 1] = chat
-            return prompts
-
-        context.get_prompts = both
-        states = proxy.play({"validate": True}, val=True)
-        told = {(s["env_id"], turn): context.prompt(s, turn) for s in states for turn in range(len(s["history"]) - 1)}
-    assert told == asked and max(turn for _, turn in asked) > 1
-
-
-def test_a_model_that_has_to_be_named_is_asked_for_in_a_sentence():
-    config = load_config("evaluate_api_llm")
-    for key, since in (("actor.model", ""), ("output_dir", ", since 'output_dir' needs it")):
-        with pytest.raises(ConfigError) as refused:
-            setting(config, key, str)
-        said = f"configuration key 'actor.model' must be given{since}: for example actor.model=gpt-4o-mini, "
-        assert str(refused.value).startswith(said)
-    assert setting(load_config("evaluate_api_llm", ["actor.model=m"]), "output_dir", str) == "outputs/evaluate/m"

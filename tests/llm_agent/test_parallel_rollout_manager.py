@@ -3,20 +3,18 @@
 import logging
 import os
 import signal
-import threading
 from functools import cache
 
 import psutil
 import pytest
 
-from ragen.errors import ConfigError, EnvError, InputError, LimitReachedError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
-from ragen.llm_agent.rollout.shards import ParallelRolloutManager, SharedLLMInferenceManager
+from ragen.llm_agent.rollout.shards import ParallelRolloutManager
 from ragen.llm_agent.testing.equivalence import Recording
 from support.configurations import composed
 from support.later import shipped
-from support.rollouts import batch_of, no_prompts
+from support.rollouts import no_prompts
 
 TAGS = "[SimpleSokoban,Countdown,Bandit,MetamathQA]"
 SMALL = [
@@ -106,17 +104,6 @@ def test_rollouts_are_those_of_the_ordinary_loop(jobs, backend):
         assert proxy.parallel.fallback_reason is None
 
 
-def test_playing_alone_gives_the_states_of_a_rollout():
-    config = config_of()
-    proxy, _ = played(config, val=True)
-    with LLMAgentProxy(config, create_backend(config), shipped()) as alone:
-        one, other = Recording(), Recording()
-        one.note("states", proxy.rollout_states)
-        other.note("states", alone.play({"validate": True}, val=True))
-        assert_equal(one, other)
-        assert alone.rollout_states and set(alone.seconds) == {"generation", "environments", "tokenizing"}
-
-
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_each_rollout_makes_its_environments_in_workers_and_closes_them(backend, tmp_path, caplog):
     caplog.set_level(logging.INFO, "ragen.llm_agent.rollout.shards")
@@ -132,35 +119,6 @@ def test_each_rollout_makes_its_environments_in_workers_and_closes_them(backend,
             assert (lines.count("built"), lines.count("closed")) == (4 * rollout, 4 * rollout)
     assert sum("environments of Dice" in record.message for record in caplog.records) == 6
     assert sum("episodes in" in record.message for record in caplog.records) == 6
-
-
-def test_one_caller_at_a_time_reaches_a_shared_actor():
-    together, most, lock = 0, 0, threading.Lock()
-
-    class Actor:
-        def generate_sequences(self, lm_inputs):
-            nonlocal together, most
-            with lock:
-                together += 1
-                most = max(most, together)
-            with lock:
-                together -= 1
-            return lm_inputs
-
-    shared, answers = SharedLLMInferenceManager(Actor()), []
-    threads = [threading.Thread(target=lambda n=n: answers.append(shared.generate_sequences(n))) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(answers) == list(range(8)) and most == 1
-
-
-def test_the_actor_is_asked_in_the_main_thread_alone():
-    callers = set()
-    _, parallel = played(config_of(), Wrapped(config_of(), lambda _: callers.add(threading.current_thread())))
-    assert_equal(lockstep(), parallel)
-    assert callers == {threading.main_thread()}
 
 
 # Failures
@@ -181,40 +139,6 @@ def test_a_killed_worker_changes_nothing_and_none_is_left(caplog):
     assert not loky_processes()
 
 
-def test_what_failed_is_played_by_the_ordinary_loop():
-    failed = []
-
-    def fail_once(requests):
-        if requests[0].turn == 1 and not failed:
-            failed.append(1)
-            raise RuntimeError("the model fell over")
-
-    proxy, parallel = played(config_of(), Wrapped(config_of(), fail_once))
-    assert_equal(lockstep(), parallel)
-    assert "RuntimeError: the model fell over" in proxy.parallel.fallback_reason
-
-
-@pytest.mark.parametrize("jobs", [0, 3])
-def test_too_few_replies_are_an_error(jobs):
-    class Short:
-        def generate_sequences(self, lm_inputs):
-            columns = {"env_ids": lm_inputs.non_tensor_batch["env_ids"][:1], "response_texts": ["x"]}
-            return batch_of(**columns)
-
-    with pytest.raises(InputError):
-        played(config_of(jobs=jobs), Short())
-
-
-def test_with_callbacks_the_ordinary_loop_plays():
-    def stop(turn, active):
-        if turn >= 1:
-            raise LimitReachedError("enough")
-
-    proxy = LLMAgentProxy(config_of(), create_backend(config_of()), shipped())
-    with proxy, pytest.raises(LimitReachedError):
-        proxy.play({}, on_turn=stop)
-
-
 def test_environments_that_draw_from_global_generators_are_not_played_in_threads_of_the_main_process():
     _, ordinary = played(with_dice(config_of(jobs=0)), episodes=2)
     proxy, parallel = played(with_dice(config_of()), episodes=2)
@@ -226,17 +150,6 @@ def test_environments_that_draw_from_global_generators_are_not_played_in_threads
         proxy, parallel = played(config, episodes=2)
         assert (proxy.parallel.fallback_reason is not None) == falls_back
         assert_equal(ordinary, parallel)
-
-
-def test_an_environment_s_error_is_raised_where_that_is_asked_for():
-    class Breaker(Backend):
-        def generate(self, requests, sampling):
-            return [Reply("<think>x</think><answer>break</answer>") for _ in requests]
-
-    config = with_dice(config_of())
-    config["es_manager"] |= {"on_env_failure": "raise", "crash_report_dir": None}
-    with pytest.raises(EnvError, match="broken dice"):
-        played(config, Breaker())
 
 
 def test_a_failed_environment_is_truncated_as_in_the_ordinary_loop():
@@ -272,14 +185,6 @@ def test_ctrl_c_ends_the_workers():
     with proxy, pytest.raises(KeyboardInterrupt):
         proxy.rollout(no_prompts())
     assert not loky_processes()
-
-
-@pytest.mark.parametrize(("key", "value"), [("parallel_n_jobs", 0), ("parallel_backend", "dask")])
-def test_a_key_with_an_invalid_value_is_refused(key, value):
-    config = config_of()
-    config.agent_proxy[key] = value
-    with pytest.raises(ConfigError, match=key):
-        LLMAgentProxy(config, create_backend(config_of()), shipped())
 
 
 def test_the_manager_of_this_name_plays_as_the_proxy_does():

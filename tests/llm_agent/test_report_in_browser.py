@@ -1,11 +1,9 @@
 """The report in a real browser: it is there at once, it opens, filters and searches, and no text in it runs."""
 
-import base64
-
 import pytest
 from test_report import EVIL, episode, turn
 
-from ragen.llm_agent.report import About, Report, render
+from ragen.llm_agent.report import Report, render
 from support import chromium
 
 with_browser = pytest.mark.skipif(chromium.path() is None, reason=f"none of {', '.join(chromium.NAMES)} is installed")
@@ -56,43 +54,6 @@ def test_thousands_of_trajectories_are_there_at_once_and_open(browser, many, wid
 
 
 @with_browser
-def test_on_a_phone_nothing_is_wider_than_the_screen_and_long_values_stand_below_their_keys(browser, tmp_path):
-    page, complaints = browser
-    keys = {f"custom_envs.{'Very' * 10}Long.env_instruction": "Push each box onto a target. " * 9, "mode": "val"}
-    page.look(400)
-    path = tmp_path / "r.html"
-    about = About(configuration=keys)
-    path.write_text(
-        render(Report("A run", episodes=[episode(turn(**{"k" * 80: "words " * 40}))], about=about)), "utf-8"
-    )
-    page.open(path.as_uri())
-    page.value("document.querySelectorAll('details').forEach(each => { each.open = true })")
-    page.until("document.querySelector('details.row .turns')")
-    assert page.value("document.documentElement.scrollWidth") <= 400
-    widths = page.value("[...document.querySelectorAll('.config dd, .turns dd')].map(each => each.clientWidth)")
-    assert len(widths) == 4 and widths[0] > 300 and max(widths[2:]) > 300
-    assert page.value(
-        "(d => d[0].offsetTop === d[1].offsetTop)(document.querySelectorAll('.config dl > div:last-child > *'))"
-    )
-    assert complaints == []
-
-
-@with_browser
-def test_trajectories_are_put_in_the_order_of_their_rewards_or_turns(browser, tmp_path):
-    page, complaints = browser
-    rewards = [0.5, -1.0, 2.0]
-    episodes = [episode(*[turn(reward=reward)] * (n + 1), env_id=n) for n, reward in enumerate(rewards)]
-    shown(page, tmp_path / "r.html", episodes)
-    orders = []
-    for order in ("reward -1", "reward 1", "turn -1", ""):
-        page.value(f"(o => {{ o.value = '{order}'; o.dispatchEvent(new Event('input', {{bubbles: true}})); }})"
-                   "(document.querySelector('select[name=order]'))")  # fmt: skip
-        orders.append(page.value("[...document.querySelectorAll('details.row')].map(row => Number(row.id.slice(4)))"))
-    assert orders == [[2, 0, 1], [1, 0, 2], [2, 1, 0], [0, 1, 2]]
-    assert complaints == []
-
-
-@with_browser
 def test_nothing_that_was_written_runs_or_becomes_an_element(browser, tmp_path):
     page, complaints = browser
     chat = [{"role": text, "content": text} for text in EVIL] + [{"role": "assistant", "content": EVIL[0]}]
@@ -109,15 +70,3 @@ def test_nothing_that_was_written_runs_or_becomes_an_element(browser, tmp_path):
     assert page.value("window.ran === undefined")
     assert page.value("document.querySelectorAll('main script:not([type]), iframe, base, img, main style').length") == 0
     assert [text for text in complaints if "Content Security" in text] == [] == complaints
-
-
-@with_browser
-def test_the_page_is_dark_where_that_is_wanted(browser, tmp_path):
-    page, _ = browser
-    sizes = []
-    for dark in (False, True):
-        page.look(1400, dark=dark)
-        shown(page, tmp_path / "r.html", [episode(turn())])
-        sizes.append(page.value("getComputedStyle(document.body).backgroundColor"))
-        assert base64.b64decode(page.picture())[:4] == b"\x89PNG"
-    assert sizes == ["rgb(255, 255, 255)", "rgb(20, 24, 31)"]

@@ -1,15 +1,11 @@
 """The tables at the end of a rollout, and the records of its trajectories."""
 
 import json
-from io import StringIO
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from ragen.llm_agent.evaluation.results import evaluate, print_results
-from ragen.llm_agent.evaluation.tables import print_summary
+from ragen.llm_agent.evaluation.results import evaluate
 from ragen.llm_agent.rollout.trajectories import trajectory, write_jsonl
 
 
@@ -42,41 +38,6 @@ def test_each_tag_gets_the_means_of_its_episodes():
     assert (a.reward, a.actions, a.turns, a.invalid) == (2.0, 4.0, 3.0, pytest.approx(2 / 6))
     assert (b.reward, b.turns, b.actions, b.invalid) == (0.0, 0.0, 0.0, 0.0)
     assert (whole.turns, whole.actions, whole.invalid) == (2.0, pytest.approx(8 / 3), pytest.approx(2 / 6))
-
-
-def test_the_tables_name_times_and_lanes():
-    out = StringIO()
-    lanes = [
-        SimpleNamespace(node="", lane="main", pid=10, env_types=(), envs=0, turns=0, busy_s=0.0, restarts=0),
-        SimpleNamespace(
-            node="", lane="worker 0", pid=11, env_types=("sokoban",), envs=8, turns=40, busy_s=1.25, restarts=3
-        ),
-    ]
-    where = {"Boxes": "in the main process, because a turn costs less than the messages to a worker would"}
-    print_summary(Console(file=out, width=100), {"generation": 3.0, "environments": 0.5}, 4.0, lanes, where)
-    assert [line for line in out.getvalue().splitlines() if line != line.rstrip()] == []
-    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert "generation 3.00 75%" in lines
-    assert "other 0.50 12%" in lines
-    assert "worker 0 11 8 40 1.25 3 sokoban" in lines
-
-
-@pytest.mark.parametrize("width, tables", [(80, 2), (140, 1)])
-def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_twice(width, tables):
-    records = [record("Boxes", n, n < 3) for n in range(4)] + [record("Lake", 4, True, invalid=[True])]
-    out = StringIO()
-    print_results(Console(file=out, width=width), evaluate(records), {})
-    lines = out.getvalue().splitlines()
-    heads = [line.split() for line in lines if line.startswith("tag ")]
-    assert len(heads) == tables and max(map(len, lines)) <= width
-    assert lines == [line.rstrip() for line in lines]
-    told = [line for line in lines if line.startswith("Boxes ")]
-    assert " ".join(told[0].split()).startswith("Boxes 75.0% 4/4 ")
-    words = " ".join(" ".join(head[1:]) for head in heads)
-    assert words == (
-        "success judged 95% interval pass@2 pass^2 failures env errors no reply reward turns actions invalid"
-    )
-    assert [" ".join(line.split()) for line in lines if line.startswith("all ")][-1].endswith("1.0 2.0 20.0%")
 
 
 def test_a_trajectory_keeps_messages_rewards_infos_seed_and_tag():

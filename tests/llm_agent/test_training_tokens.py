@@ -4,9 +4,6 @@ The reference walks through the exchanges one by one and knows nothing of the co
 each with whether it was drawn, its log-probability and its scores.
 """
 
-import copy
-import itertools
-import pickle
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,8 +15,6 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
-from ragen.llm_agent.tokens.training_rows import stretches
 from support.chat_templates import FAMILIES, mask_by_bytes
 from support.recording_backend import TEXTS, RecordingBackend
 from support.rollouts import no_prompts
@@ -185,19 +180,6 @@ def test_a_batch_is_what_was_seen_and_drawn_where_contexts_are_shortened():
     assert max(len(request.prompt_ids) for request, _ in backend.asked.values()) <= 600
 
 
-def test_every_kind_of_reply_is_among_those_that_were_checked():
-    said = [reply for seed in range(2) for reply in replies_of(seed)]
-    assert any(reply.cut_off for reply in said) and any(not reply.text for reply in said)
-    assert any("im_start" in reply.text for reply in said)
-    assert any(reply.token_ids != canonical(reply) for reply in said)
-
-
-def replies_of(seed):
-    backend = RecordingBackend(load_tokenizer(), seed)
-    played(backend, config_of())
-    return [reply for _, reply in backend.asked.values()]
-
-
 @cache
 def plain_tokenizer():
     return load_tokenizer()
@@ -205,28 +187,6 @@ def plain_tokenizer():
 
 def canonical(reply):
     return plain_tokenizer()(reply.text, add_special_tokens=False).input_ids
-
-
-def test_replies_that_are_shown_as_they_were_drawn_make_one_row_of_a_trajectory():
-    backend = RecordingBackend(load_tokenizer(), texts=("no tags at all",))
-    backend._spelled = lambda text, rng: canonical(Reply(text))
-    backend._reply = without_control_tokens(backend._reply)
-    batch, states = played(backend, config_of())
-    check_batch(backend, batch, states)
-    assert len(batch) == ENVS
-    assert len(backend.asked) == 4 * ENVS
-
-
-def without_control_tokens(reply):
-    """As the backend replies, without the special tokens that it strews in."""
-
-    def clean(request):
-        found = reply(request)
-        ids = canonical(found)
-        ids += [] if found.cut_off else [plain_tokenizer().eos_token_id]
-        return Reply(found.text, ids, [-0.5] * len(ids), cut_off=found.cut_off)
-
-    return clean
 
 
 def test_a_reply_that_was_cut_off_is_learnt_without_an_end_and_goes_on_in_the_same_row():
@@ -240,17 +200,6 @@ def test_a_reply_that_was_cut_off_is_learnt_without_an_end_and_goes_on_in_the_sa
     assert learnt.tolist() == ids * 4
     assert batch.batch["response_mask"][0, -1] == 1
     assert tokenizer.decode(batch.batch["input_ids"][0]).count("<think>cut<|im_end|>") == 3
-
-
-def test_a_row_has_the_messages_that_were_sent_and_the_reply():
-    backend = RecordingBackend(load_tokenizer(), 2)
-    batch, states = played(backend, config_of(context_window_mode=LIMITED, max_context_window=2))
-    chats = iter(batch.non_tensor_batch["messages_list"])
-    for state in states:
-        for turn, (request, _) in zip(state["history"], backend.turns(state["env_id"]), strict=False):
-            *sent, reply = next(chats)
-            assert sent == request.messages and reply["role"] == "assistant"
-            assert reply["content"] == turn["llm_response"].strip()
 
 
 def test_without_the_response_mask_states_are_learnt_too_in_the_tokens_that_were_seen():
@@ -299,15 +248,6 @@ def test_a_trajectory_of_which_one_reply_is_text_alone_is_written_from_its_text_
     assert first[: len(backend.asked[1, 0][1].token_ids)] == backend.asked[1, 0][1].token_ids
 
 
-def test_tokens_that_a_server_made_of_a_chat_are_its_own_and_not_ours():
-    backend = RecordingBackend(load_tokenizer())
-    backend._reply = lambda request: Reply("x", [7, 8], [-1.0, -2.0], prompt_ids=[1, 2, 3, request.turn])
-    batch, _ = played(backend, config_of())
-    ids, seen = batch.batch["input_ids"], batch.batch["attention_mask"].bool()
-    rows = [row[mask].tolist() for row, mask in zip(ids, seen, strict=True)]
-    assert rows == [[1, 2, 3, turn, 7, 8] for _ in range(ENVS) for turn in range(4)]
-
-
 def test_rollouts_in_shards_give_the_same_rows():
     batches = [
         played(RecordingBackend(load_tokenizer(), 3), config_of(use_parallel_rollout=parallel, parallel_n_jobs=3))[0]
@@ -315,26 +255,6 @@ def test_rollouts_in_shards_give_the_same_rows():
     ]
     for name in batches[0].batch.keys():  # noqa: SIM118
         assert batches[0].batch[name].equal(batches[1].batch[name]), name
-
-
-def test_exchanges_go_with_their_texts_through_copies_and_processes():
-    backend = RecordingBackend(load_tokenizer(), 1)
-    batch, states = played(backend, config_of())
-    context = ContextManager(config_of(), backend.tokenizer)
-    for other in (copy.deepcopy(states), pickle.loads(pickle.dumps(states))):
-        again = context.formulate_rollouts(other)
-        for name in batch.batch.keys():  # noqa: SIM118
-            assert batch.batch[name].equal(again.batch[name]), name
-
-
-def test_states_without_exchanges_are_written_from_their_texts():
-    backend = RecordingBackend(load_tokenizer(), 1)
-    _, states = played(backend, config_of())
-    for state in states:
-        for turn in state["history"][:-1]:
-            turn["llm_raw_response"] = str(turn["llm_raw_response"])
-    batch = ContextManager(config_of(), backend.tokenizer).formulate_rollouts(states)
-    assert len(batch) == ENVS and "rollout_log_probs" not in batch.batch.keys()  # noqa: SIM118
 
 
 def test_with_training_tokens_text_a_trajectory_is_one_row_with_whole_replies_as_they_are_shown():
@@ -389,16 +309,6 @@ def test_of_texts_the_tag_and_end_that_the_model_did_not_write_are_not_learnt(nu
         assert_close(scores, [total if place == last else 0.0 for place in range(1, len(ids))])
 
 
-@pytest.mark.parametrize("cut_off", [False, True])
-def test_of_an_empty_reply_at_most_its_end_is_learnt(cut_off):
-    backend = RecordingBackend(load_tokenizer(), tells_tokens=False)
-    backend._reply = lambda request: Reply("", cut_off=cut_off)
-    batch, states = played(backend, config_of())
-    learnt = backend.tokenizer.decode(batch.batch["responses"][0][batch.batch["loss_mask"][0].bool()])
-    assert learnt == ("" if cut_off else "<|im_end|>" * 4)
-    assert float(batch.batch["rm_scores"][0].sum()) == pytest.approx(states[0]["penalty"])
-
-
 def test_turn_scores_of_texts_stand_on_the_last_token_that_the_model_wrote_in_the_turn():
     tokenizer = load_tokenizer()
     backend = RecordingBackend(tokenizer, tells_tokens=False)
@@ -414,42 +324,3 @@ def test_turn_scores_of_texts_stand_on_the_last_token_that_the_model_wrote_in_th
 
 
 # -------------------------------------------------------------------------------------------------------- small parts
-
-
-def exchange(prompt, reply):
-    return Exchange([], prompt, reply)
-
-
-@pytest.mark.parametrize(
-    ("exchanges", "runs"),
-    [
-        ([], []),
-        ([exchange([1], [2])], [(0, 1)]),
-        ([exchange([1], [2]), exchange([1, 2, 3], [4])], [(0, 2)]),
-        ([exchange([1], [2]), exchange([1, 9, 3], [4])], [(0, 1), (1, 2)]),
-        ([exchange([1], [2]), exchange([1], [4])], [(0, 1), (1, 2)]),
-        ([exchange([1], []), exchange([1], [4])], [(0, 2)]),
-        ([exchange([1], [2]), exchange([3], [4]), exchange([3, 4], [5]), exchange([6], [])], [(0, 1), (1, 3), (3, 4)]),
-    ],
-)
-def test_a_run_goes_on_as_long_as_prompts_repeat_all_that_was_said(exchanges, runs):
-    assert stretches(exchanges) == runs
-
-
-def test_no_split_into_fewer_rows_shows_every_reply_after_its_own_prompt():
-    tokens = ([], [0], [1], [0, 0], [0, 1])
-    for prompts in itertools.product(tokens, repeat=3):
-        turns = [exchange(list(prompt), [place]) for place, prompt in enumerate(prompts)]
-        runs = stretches(turns)
-        assert [turn for start, stop in runs for turn in range(start, stop)] == [0, 1, 2]
-        for start, stop in runs:
-            row = [*turns[stop - 1].prompt_ids, *turns[stop - 1].reply_ids]
-            for turn in turns[start:stop]:
-                seen = [*turn.prompt_ids, *turn.reply_ids]
-                assert row[: len(seen)] == seen
-
-
-def test_a_raw_reply_is_a_text_like_any_other():
-    raw = RawReply("<think>a", exchange([1], [2]), tag_added=True)
-    assert raw == "<think>a" and str(raw) == "<think>a" and type(str(raw)) is str
-    assert pickle.loads(pickle.dumps(raw)).exchange == raw.exchange

@@ -50,12 +50,6 @@ def test_a_model_is_evaluated_with_its_tokens_and_dollars_counted(tmp_path, caps
     assert all(any(message["content"] == BOTH_ARMS for message in one["messages"]) for one in records(tmp_path)[:2])
 
 
-def test_the_default_configuration_takes_the_backend_as_a_key(tmp_path):
-    with chat_server(lambda prompt, tries: say(ANSWER)) as server:
-        assert run(server, tmp_path, "actor.backend=openai", config="base") == 0
-    assert len(records(tmp_path)) == 4
-
-
 def test_a_request_that_fails_ends_its_trajectory_alone_and_resuming_plays_it_again(tmp_path, capsys):
     broken = True
 
@@ -103,15 +97,6 @@ def test_what_is_used_is_counted_over_all_runs_of_an_evaluation(tmp_path, capsys
     assert f"\n{requests} requests" in capsys.readouterr().out
 
 
-def test_a_run_that_begins_anew_counts_from_0(tmp_path):
-    with chat_server(lambda prompt, tries: say(ANSWER)) as server:
-        assert run(server, tmp_path) == 0
-        asked = len(server.bodies)
-        assert run(server, tmp_path, "resume=false") == 0
-    usage = json.loads((tmp_path / "results.json").read_text("utf-8"))["usage"]
-    assert usage["requests"] == asked == len(server.bodies) - asked
-
-
 def test_half_a_surrogate_pair_does_not_end_the_run(tmp_path):
     def script(prompt, tries):
         return fail(400, "no \ud83d") if bandit(prompt) else say("<think>a\ud83d</think><answer>\udc00</answer>")
@@ -138,57 +123,6 @@ def test_a_server_that_answers_nobody_is_an_error_of_the_run(tmp_path, capsys):
     err = capsys.readouterr().err.splitlines()[-1]
     assert err.startswith("error: no prompt got a reply: HTTP 404: no such model.")
     assert len(records(tmp_path)) == 4
-
-
-BAD = {
-    "unreachable server": (
-        ["actor.base_url=http://127.0.0.1:9/v1"],
-        "'actor.base_url' is 'http://127.0.0.1:9/v1', but no",
-    ),
-    "no address": (["actor.base_url=here"], "'actor.base_url' is 'here'; expected an address"),
-    "a port that is none": (
-        ["actor.base_url=http://localhost:99999/v1"],
-        "'actor.base_url' is 'http://localhost:99999",
-    ),
-    "half a bracket": (["actor.base_url='http://[::1/v1'"], "'actor.base_url' is 'http://[::1/v1'; expected"),
-    "missing key": (["actor.base_url=https://api.example.com/v1"], "'OPENAI_API_KEY' is not set"),
-    "missing model": (["actor.model=???"], "actor.model"),
-    "unknown backend": (
-        ["actor.backend=gpt"],
-        "'actor.backend' is 'gpt'; expected one of hf, openai, scripted, verl, vllm",
-    ),
-    "context too long": (["actor_rollout_ref.rollout.max_model_len=9999"], "max_model_len' is 9999"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence_before_environments_are_built(case, tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    overrides, said = BAD[case]
-    with chat_server(models={"tiny": {"max_model_len": 4096}}) as server:
-        assert run(server, tmp_path / "out", *overrides) == 2
-        assert server.bodies == []
-    err = capsys.readouterr().err
-    assert err.startswith("error: ") and said in err and err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_key_with_a_line_break_is_bad_input_and_not_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "qx7-supersecret\nZZTOP")
-    with chat_server() as server:
-        assert run(server, tmp_path / "out") == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: environment variable 'OPENAI_API_KEY' does not contain a key")
-    assert err.count("\n") == 1
-    assert "qx7" not in err and "ZZTOP" not in err
-
-
-def test_a_refused_key_is_bad_input_and_not_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
-    with chat_server(models=fail(401, "bad key sk-secret-0123456789")) as server:
-        assert run(server, tmp_path / "out") == 2
-    err = capsys.readouterr().err
-    assert "refuses the key of environment variable 'OPENAI_API_KEY'" in err and "secret" not in err
 
 
 def test_nothing_that_is_written_or_printed_has_the_key_in_it(tmp_path, capsys, monkeypatch):
@@ -225,9 +159,3 @@ def test_ctrl_c_ends_an_evaluation_whose_server_stalls(tmp_path, capsys):
     kept = rf"interrupted; saved in {tmp_path}: \d finished trajector(y|ies) and \d repl(y|ies)"
     assert re.fullmatch(kept, errors.splitlines()[-2])
     assert errors.splitlines()[-1].startswith("to resume: python -m ragen") and "Traceback" not in errors
-
-
-def test_models_that_are_not_listed_are_asked_all_the_same(tmp_path):
-    with chat_server(lambda prompt, tries: say(ANSWER), models=raw("{}")) as server:
-        assert run(server, tmp_path) == 0
-        assert {body["model"] for body in server.bodies} == {"tiny"}

@@ -1,14 +1,10 @@
 """The Hugging Face backend on a tiny random model: tokens, probabilities, batches, bad input, and a rollout with it."""
 
-import json
-
 import pytest
 
-from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import Request, Sampling, create_backend, create_tokenizer
+from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.rollout import command
 from support.later import hf, torch
 from support.random_qwen import CONTEXT, always, tiny_model, tokenizer
 from support.rollouts import no_prompts
@@ -99,12 +95,6 @@ def test_a_reply_that_does_not_end_is_cut_at_the_most_tokens():
     assert (reply.text, reply.token_ids, reply.cut_off) == ("a" * 9, [letter] * 9, True)
 
 
-def test_the_text_keeps_the_reply_tags():
-    ids = tokenizer().encode("<answer>")
-    (reply,) = hf.HfBackend(always(tiny_model(), ids[0]), tokenizer()).generate(requests([4]), Sampling(max_tokens=2))
-    assert reply.text == "<answer><answer>"
-
-
 # Batches
 
 
@@ -144,16 +134,6 @@ def test_prompts_that_are_alike_are_read_once_and_answered_as_if_each_were_read(
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
 
 
-def test_a_batch_has_no_more_tokens_than_allowed(model):
-    backend = hf.HfBackend(model, tokenizer(), batch_tokens=2 * (25 + 10))
-    batches = backend._by_length(range(5), requests(), 10)
-    assert list(batches) == [[1], [3, 2], [0, 4]]
-
-
-def test_no_requests_are_no_work(model):
-    assert hf.HfBackend(model, tokenizer()).generate([], Sampling()) == []
-
-
 def test_the_same_seed_draws_the_same_and_another_one_something_else(model):
     def draw(seed):
         backend = hf.HfBackend(model, tokenizer(), seed=seed)
@@ -170,12 +150,6 @@ def test_drawing_leaves_the_global_random_numbers_alone(model):
     torch.manual_seed(3)
     hf.HfBackend(model, tokenizer()).generate(requests(), Sampling(max_tokens=2))
     assert torch.rand(1).equal(expected)
-
-
-def test_the_model_is_left_in_the_mode_it_was_in():
-    model = tiny_model().train()
-    hf.HfBackend(model, tokenizer()).generate(requests(), Sampling(max_tokens=2))
-    assert model.training
 
 
 def test_settings_of_the_models_own_file_change_nothing():
@@ -198,11 +172,6 @@ def test_an_empty_prompt_fails_alone(model):
     assert replies[1].error is None and len(replies[1].token_ids) > 0
 
 
-def test_a_prompt_without_tokens_is_an_error(model):
-    with pytest.raises(InputError, match="the prompt of env 4 has no tokens"):
-        hf.HfBackend(model, tokenizer()).generate([request(None, env_id=4)], Sampling())
-
-
 # From a configuration
 
 
@@ -210,47 +179,6 @@ def config(folder, *overrides):
     return load_config(
         "base", ["actor.backend=hf", f"actor.model={folder}", "actor_rollout_ref.rollout.max_model_len=512", *overrides]
     )
-
-
-def test_the_model_is_loaded_as_the_configuration_says(folder):
-    backend = create_backend(config(folder, "actor.hf.dtype=bfloat16", "actor.hf.batch_size=3"), tokenizer())
-    assert (backend.model.dtype, backend.batch_size) == (torch.bfloat16, 3)
-
-
-def test_the_tokenizer_is_the_models_own(folder):
-    assert create_tokenizer(config(folder)).name_or_path == str(folder)
-
-
-def test_a_tokenizer_without_a_chat_template_is_an_error_before_the_model_is_loaded(folder, tmp_path):
-    bare = create_tokenizer(config(folder))
-    bare.chat_template = None
-    bare.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match=rf"tokenizer '{tmp_path}' has no chat template"):
-        create_tokenizer(config(tmp_path))
-
-
-def test_a_tokenizer_of_another_model_is_an_error(folder):
-    other = tokenizer().__class__.from_pretrained(str(folder))
-    other.add_tokens(["one more"])
-    with pytest.raises(ConfigError, match=r"has 513 tokens and the model has 512; set 'actor\.tokenizer'"):
-        create_backend(config(folder), other)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["actor_rollout_ref.rollout.max_model_len=3600"], r"max_model_len' is 3600, and the context .* ends at 512"),
-        (["actor.model=/no/such/model"], r"'actor.model' is '/no/such/model': no such folder"),
-        (["actor.model=null", "model_path=/no/such"], r"'actor_rollout_ref\.model\.path' is '/no/such': no such"),
-        (["actor.hf.dtype=int4"], r"'actor\.hf\.dtype' is 'int4'; expected one of auto, float32"),
-        (["actor.hf.device=cuda:99"], r"'actor\.hf\.device' is 'cuda:99', which cannot be used here"),
-        (["actor.hf.device=toaster"], r"'actor\.hf\.device' is 'toaster', which cannot be used here"),
-        (["actor.hf.batch_size=0"], r"'actor\.hf\.batch_size' is 0; expected at least 1"),
-    ],
-)
-def test_bad_settings_name_their_key(folder, overrides, said):
-    with pytest.raises(ConfigError, match=said):
-        create_backend(config(folder, *overrides), tokenizer())
 
 
 # In the loop
@@ -286,18 +214,3 @@ def test_a_rollout_with_a_model_hands_its_tokens_and_probabilities_on(folder):
         computed = torch.tensor(log_probs_of(model, ids[:1], ids[1:]))[learnt]
         told = rollouts.batch["rollout_log_probs"][row, 1 - len(ids) :][learnt]
         torch.testing.assert_close(computed, told, atol=1e-4, rtol=0)
-
-
-def test_the_command_plays_with_a_model(folder, tmp_path, capsys):
-    overrides = ["actor.backend=hf", f"actor.model={folder}", "actor_rollout_ref.rollout.max_model_len=512", *GAMES]
-    assert command.main(["--config-name", "base", *overrides, f"output_dir={tmp_path}"]) == 0
-    records = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
-    assert len(records) == 4
-    assert "completion tokens" in capsys.readouterr().out
-
-
-def test_a_context_longer_than_the_models_ends_the_command_before_environments_are_built(folder, tmp_path, capsys):
-    overrides = ["actor.backend=hf", f"actor.model={folder}", *GAMES, f"output_dir={tmp_path / 'out'}"]
-    assert command.main(["--config-name", "base", *overrides]) == 2
-    assert "max_model_len' is 3600" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -16,11 +16,9 @@ from pathlib import Path
 import pytest
 
 from ragen.llm_agent.evaluation import compare
-from ragen.llm_agent.report import About
 from ragen.llm_agent.report import command as report
 from ragen.llm_agent.report.trajectories import unpacked
 from ragen.llm_agent.rollout import command, proxy
-from ragen.llm_agent.rollout.rollout_file import RolloutFile
 from ragen.llm_agent.rollout.schedules import Lockstep
 from support.chat_server import chat_server, cut, fail, raw, say
 
@@ -116,19 +114,6 @@ def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number
     assert "continuing with the rest" in capsys.readouterr().err
 
 
-def test_what_was_used_is_written_with_every_finished_trajectory(tmp_path, monkeypatch):
-    counts, add = [], RolloutFile.add
-
-    def adding(file, records):
-        counts.append(used(tmp_path).get("requests", 0))
-        add(file, records)
-
-    monkeypatch.setattr(RolloutFile, "add", adding)
-    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path, "actor.openai.max_concurrency=1") == 0
-        assert len(counts) > 1 and 0 < counts[-1] <= len(server.bodies) and counts == sorted(counts)
-
-
 def test_a_run_that_was_killed_loses_no_reply(whole, tmp_path):
     folder, requests = whole
     started = []
@@ -182,25 +167,6 @@ def test_a_reply_that_arrives_while_a_run_stops_is_kept(tmp_path):
     assert sum("answered" in line for line in lines) == sum("sent" in line for line in lines) == bodies
 
 
-def test_a_hanging_request_holds_up_its_own_trajectory_alone(tmp_path):
-    seen = []
-
-    with chat_server() as server:
-
-        def script(prompt, tries):
-            if len(server.bodies) == 1:
-                server.asked.set()
-                for _ in range(600):  # until all others have come to their end
-                    seen[:] = rows(tmp_path)
-                    if len(seen) == 5 or server.released.wait(0.05):
-                        break
-            return reply_to(prompt)
-
-        server.script = script
-        assert run(server, tmp_path) == 0
-    assert len(seen) == 5 and len(rows(tmp_path)) == 6
-
-
 def test_a_trajectory_that_lacked_a_reply_goes_on_from_there(tmp_path):
     broken = True
 
@@ -249,27 +215,6 @@ def test_a_run_whose_last_replies_reach_a_limit_is_complete(whole, tmp_path, cap
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_a_run_that_replies_under_way_finish_is_complete_although_a_limit_is_reached(tmp_path):
-    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path, "agent_proxy.max_turn=1", "limit.tokens=1") == 0
-    assert len(server.bodies) == len(rows(tmp_path)) == 6 and (tmp_path / "results.json").exists()
-
-
-def test_a_limit_of_cost_includes_replies_from_before_there_was_a_price(tmp_path, capsys):
-    free, price = "actor.openai.price=null", "actor.openai.price={prompt: 1000, completion: 1000}"
-    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path, free, "limit.tokens=1000", "actor.openai.max_concurrency=1") == 4
-        asked, tokens = len(server.bodies), used(tmp_path)["prompt_tokens"] + used(tmp_path)["completion_tokens"]
-        capsys.readouterr()
-        assert run(server, tmp_path, price, "limit.cost=1") == 4
-        assert len(server.bodies) == asked and used(tmp_path)["cost"] == pytest.approx(tokens / 1000)
-        assert f"limit.cost=1 is reached: {tokens:,} tokens, ${tokens / 1000:.4f} so far" in capsys.readouterr().err
-        assert run(server, tmp_path, price) == 0
-    assert used(tmp_path)["cost"] == pytest.approx(
-        (used(tmp_path)["prompt_tokens"] + used(tmp_path)["completion_tokens"]) / 1000
-    )
-
-
 @pytest.mark.parametrize("limit", [["limit.tokens=1000"], ["limit={cost: 0.001}"], ["limit={tokens: 9, cost: 1}"]])
 def test_a_limit_that_the_servers_replies_cannot_be_held_against_ends_the_run_and_says_so(limit, tmp_path, capsys):
     uncounted = json.dumps({"choices": [{"message": {"content": "<answer>Up</answer>"}}]})
@@ -303,30 +248,6 @@ def test_what_is_told_of_a_stopped_run_says_that_it_is_unfinished(whole, tmp_pat
         assert "unfinished" not in capsys.readouterr().out
     assert report.main([str(stopped), "--output", str(page)]) == 0
     assert said in page.read_text("utf-8")
-
-
-def test_what_is_told_of_a_run_that_lacks_replies_says_so_too(tmp_path, capsys):
-    def script(prompt, tries):
-        is_cut_off = "Turn 2" in prompt and sha256(prompt.encode()).digest()[0] % 2
-        return fail(400, "no") if is_cut_off else reply_to(prompt)
-
-    with chat_server(script) as server:
-        assert run(server, tmp_path / "lacking", "report=true") == 3
-    lacking, folder = sum("error" in one for one in rows(tmp_path / "lacking")), str(tmp_path / "lacking")
-    said = f"unfinished: {lacking} of 6 trajectories lack a reply; episodes that end early are over-represented"
-    assert 0 < lacking < 6 and said in capsys.readouterr().out
-    assert said in (tmp_path / "lacking/report.html").read_text("utf-8")
-    for main in (lambda: report.main([folder]), lambda: compare.main([folder, folder])):
-        assert main() == 0
-        assert said in " ".join(capsys.readouterr().out.split())
-    path = tmp_path / "lacking/rollouts.jsonl"
-    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
-    now = sum("error" in one for one in rows(tmp_path / "lacking"))
-    assert report.main([folder]) == 0
-    assert f"unfinished: 5 of 6 trajectories, and {now} of those lack a reply; epis" in capsys.readouterr().out
-    path.with_name("run.json").unlink()
-    assert report.main([folder]) == 0
-    assert f"unfinished: {now} of 5 trajectories lack a reply; epis" in capsys.readouterr().out
 
 
 def test_a_limit_of_minutes_ends_a_run_whose_server_stalls_and_is_that_of_the_next_run_too(tmp_path, capsys):
@@ -374,26 +295,6 @@ def test_failed_environments_are_played_again_with_the_replies_that_were_recorde
     assert not any("env_error" in row for row in found)
 
 
-def test_a_finished_run_says_so_and_asks_nothing(whole, capsys):
-    folder, _ = whole
-    before = (folder / "rollouts.jsonl").read_bytes()
-    with chat_server(fail(500)) as server:
-        assert run(server, folder) == 0
-    assert server.bodies == [] and (folder / "rollouts.jsonl").read_bytes() == before
-    told, server_of = capsys.readouterr().err, About.of_folder(folder / "rollouts.jsonl").facts["server"]
-    assert "all of them are finished, so no request is sent; resume=false starts over" in told
-    assert "answered by" not in told and server.url not in told + server_of, "this server has answered nothing"
-
-
-def test_a_report_names_every_server_that_was_asked(tmp_path):
-    asked = []
-    for limit in ("limit.tokens=1000", "limit.tokens=null"):
-        with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-            run(server, tmp_path, limit, "actor.openai.max_concurrency=1")
-            asked.append(server.url)
-    assert About.of_folder(tmp_path / "rollouts.jsonl").facts["server"] == ", ".join(asked)
-
-
 def test_another_runs_files_are_put_aside_and_not_overwritten(tmp_path, capsys):
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, tmp_path) == 0
@@ -403,18 +304,6 @@ def test_another_runs_files_are_put_aside_and_not_overwritten(tmp_path, capsys):
     assert f"are now in {aside}" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
     assert {one["seed"] for one in rows(tmp_path)} == {5, 6, 7, 8, 9, 10}  # seed=5 is that of both modes
-
-
-def test_rows_tell_of_each_reply_and_no_raw_leaves_texts_out(whole, tmp_path):
-    folder, requests = whole
-    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert command.main([*arguments(server, tmp_path)[:2], "--no-raw", *arguments(server, tmp_path)[2:]]) == 0
-    full, bare = rows(folder), rows(tmp_path)
-    assert all("messages" not in one and "infos" not in one for one in bare)
-    assert [one["replies"] for one in bare] == [one["replies"] for one in full]
-    assert sum(len(one["replies"]) for one in full) == requests
-    assert full[0]["replies"][0].keys() == {"prompt_tokens", "completion_tokens", "cost", "finish_reason"}
-    assert "<think>" not in (tmp_path / "replies.jsonl").read_text() + (tmp_path / "rollouts.jsonl").read_text()
 
 
 def test_nothing_that_no_raw_writes_has_a_models_words(tmp_path):
@@ -428,54 +317,3 @@ def test_nothing_that_no_raw_writes_has_a_models_words(tmp_path):
     assert not any("private" in body for body in bodies) and not any(b"private" in each for each in written)
     executed = {row["tag"]: row["actions"][0] for row in rows(tmp_path / "run")}
     assert executed == {"Countdown": [None], "SimpleSokoban": []}
-
-
-def test_what_replies_were_like_is_counted(tmp_path, capsys):
-    def script(prompt, tries):
-        if "Dragon" in prompt:
-            return say(
-                None,
-                refusal="no",
-                tool_calls=[{"id": "1", "type": "function", "function": {"name": "f", "arguments": ""}}],
-            )
-        return say("")
-
-    with chat_server(script) as server:
-        assert run(server, tmp_path, "agent_proxy.max_turn=1") == 0
-    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    counts = results["tags"][-1]["replies"]
-    assert (counts["count"], counts["refused"], counts["tool_calls"], counts["empty"]) == (6, 2, 2, 4)
-    assert "6 replies: 2 refused, 4 empty, 2 tool calls; finish reasons: stop 6" in capsys.readouterr().out
-
-
-def test_a_model_that_the_server_does_not_list_is_refused_before_the_first_request(tmp_path, capsys):
-    with chat_server(lambda prompt, tries: reply_to(prompt), models={"tinier": {}, "huge": {}}) as server:
-        assert run(server, tmp_path / "out") == 2
-        told = capsys.readouterr().err
-        assert server.bodies == [] and not (tmp_path / "out").exists()
-        assert "'tiny', which the server at" in told and "Did you mean 'tinier'" in told and "tinier, huge" in told
-        assert run(server, tmp_path / "out", "actor.openai.check_model=false", "agent_proxy.max_turn=1") == 0
-
-
-def test_other_tags_in_the_same_folder_are_refused_by_the_options_that_differ(whole, capsys):
-    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, whole[0], "--tags", "Bandit") == 2
-        assert "--tags or --limit (es_manager.val.env_configs.n_groups) was" in capsys.readouterr().err
-        assert server.bodies == []
-
-
-BAD = {
-    "limit of another kind": (["+limit.dollars=3"], "'limit.dollars' is not known; 'limit' has cost, tokens, minutes"),
-    "no limit": (["limit.tokens=0"], "'limit.tokens' is 0.0; expected more than 0"),
-    "cost without prices": (["limit.cost=1", "actor.openai.price={prompt: null, completion: null}"], "needs prices"),
-    "a seed that is none": (["seed=abc"], "seed = 'abc': expected a mapping such as"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence_and_nothing_is_asked(case, tmp_path, capsys):
-    overrides, said = BAD[case]
-    with chat_server() as server:
-        assert run(server, tmp_path / "out", *overrides) == 2
-        assert server.bodies == []
-    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -3,15 +3,13 @@
 import errno
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
-from ragen.errors import ConfigError, StorageError
+from ragen.errors import StorageError
 from ragen.llm_agent.backends import journal as journal_module
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
-from ragen.llm_agent.backends.openai_settings import ApiSettings
 
 REQUEST = Request(3, 1, "T", [{"role": "user", "content": "hello"}])
 REPLY = Reply(
@@ -58,55 +56,6 @@ def test_what_was_sent_and_used_is_counted_over_all_runs(tmp_path):
         assert journal.usage == usage
 
 
-def test_replies_without_a_price_are_counted_and_priced_once_there_is_one(tmp_path):
-    with ReplyJournal(tmp_path / "j").open({"prompt_tokens": 10, "completion_tokens": 0}) as journal:
-        for key, usage in {"a": {"prompt_tokens": 5, "completion_tokens": 1}, "b": REPLY.usage, "c": {}}.items():
-            journal.answered(key, REQUEST, journal.sent(key, REQUEST), replace(REPLY, usage=usage), 0.5)
-        counts = {"prompt_tokens": 20, "completion_tokens": 3, "uncounted_replies": 1}
-        sent = {"requests": 3, "retries": 0}
-        assert journal.usage == {**sent, **counts, "cost": 0.25, "unpriced_replies": 1}
-    cost = ApiSettings("M", price={"prompt": 1e6, "completion": 2e6}).cost
-    with ReplyJournal(tmp_path / "j").open(cost=cost) as journal:
-        assert journal.usage == {**sent, **counts, "cost": 10 + 7 + 0.25}
-        assert [journal.find(key).usage.get("cost") for key in "abc"] == [7, 0.25, None]
-
-
-def test_a_journal_goes_on_with_the_counts_from_before_there_was_one(tmp_path):
-    with ReplyJournal(tmp_path / "j").open({"requests": 7, "cost": 0.5}) as journal:
-        journal.sent("k", REQUEST)
-    with ReplyJournal(tmp_path / "j").open({"requests": 99}) as journal:
-        assert journal.usage == {"requests": 8, "retries": 0, "cost": 0.5, "unconfirmed": 1}
-
-
-def test_the_servers_own_count_is_known_within_what_is_unconfirmed(tmp_path):
-    with ReplyJournal(tmp_path / "j").open() as journal:
-        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "refused", is_given_up=False, has_arrived=False)
-        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "HTTP 500", is_given_up=False)
-        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "HTTP 500: no", is_given_up=False)
-        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "cut: x", is_given_up=False, has_arrived=None)
-        journal.answered("k", REQUEST, journal.sent("k", REQUEST), REPLY, 0.5)
-        journal.sent("l", REQUEST)
-    with ReplyJournal(tmp_path / "j").open() as journal:
-        counts = {name: journal.usage[name] for name in ("requests", "retries", "unconfirmed")}
-        assert journal.faults == {"refused": 1, "HTTP 500": 2, "cut": 1}
-    assert counts == {"requests": 5, "retries": 3, "unconfirmed": 2}
-
-
-def test_a_first_request_after_refused_attempts_is_no_retry(tmp_path):
-    with ReplyJournal(tmp_path / "j").open() as journal:
-        for given_up in (False, True):
-            sent = journal.sent("k", REQUEST)
-            journal.failed("k", REQUEST, sent, "refused", is_given_up=given_up, has_arrived=False)
-        assert journal.usage == {"requests": 0, "retries": 0, "failed_requests": 1}
-    with ReplyJournal(tmp_path / "j").open() as journal:
-        first = journal.sent("k", REQUEST)
-        assert (journal.usage["requests"], journal.usage["retries"]) == (1, 0)
-        journal.failed("k", REQUEST, first, "HTTP 500", is_given_up=False)
-        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "refused", is_given_up=False, has_arrived=False)
-        journal.answered("k", REQUEST, journal.sent("k", REQUEST), REPLY, 0.5)
-        assert (journal.usage["requests"], journal.usage["retries"]) == (2, 1)
-
-
 class Disk:
     """A disk that is full from some moment on; what is deleted makes room."""
 
@@ -139,11 +88,6 @@ def test_on_a_full_disk_replies_under_way_are_kept_and_nothing_more_is_sent(tmp_
         assert journal.usage["requests"] == 3 and "unconfirmed" not in journal.usage
 
 
-def test_nothing_but_the_journal_is_left_when_it_is_closed(tmp_path):
-    filled(tmp_path / "j")
-    assert [path.name for path in tmp_path.iterdir()] == ["j"]
-
-
 @pytest.mark.parametrize("cut", range(1, 200, 13))
 def test_a_line_that_was_cut_short_is_passed_over_and_not_built_upon(cut, tmp_path):
     path = filled(tmp_path / "j")
@@ -165,18 +109,6 @@ def test_lines_of_something_else_are_passed_over(line, tmp_path):
     path.write_text(line + "\n" + path.read_text())
     with ReplyJournal(path).open() as journal:
         assert journal.find("k") == REPLY
-
-
-def test_each_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
-    with ReplyJournal(tmp_path / "j").open() as journal:
-        for count in range(1, 4):
-            journal.answered(str(count), REQUEST, 1, REPLY, 0.5)
-            assert len((tmp_path / "j").read_bytes().splitlines()) == count
-
-
-def test_a_folder_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be written"):
-        ReplyJournal(tmp_path / "no" / "j").open()
 
 
 def test_texts_can_be_dropped_and_counts_stay(tmp_path):

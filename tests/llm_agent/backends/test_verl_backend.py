@@ -2,13 +2,11 @@
 
 import pytest
 
-from ragen.errors import BackendError, ConfigError
-from ragen.llm_agent.agent_proxy import LLMAgentProxy, VllmWrapperWg
-from ragen.llm_agent.backends import Request, Sampling, create_backend
+from ragen.llm_agent.agent_proxy import LLMAgentProxy
+from ragen.llm_agent.backends import Request, Sampling
 from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import LightTokenizer
-from ragen.llm_agent.tokens.dataproto import object_array
 from support.later import shipped, torch
 from support.rollouts import batch_of, no_prompts
 
@@ -63,23 +61,6 @@ def test_replies_have_their_own_tokens_and_probabilities_without_padding():
     assert reply.log_probs is None
 
 
-def test_a_reply_without_its_end_was_cut_off():
-    workers = Workers()
-    backend = VerlBackend(workers, shipped())
-    whole = workers.generate_sequences
-
-    def cut(prompts):
-        outputs = whole(prompts)
-        outputs.batch["attention_mask"] *= torch.cat(
-            [torch.ones_like(prompts.batch["attention_mask"]), (outputs.batch["responses"] != END).long()], 1
-        )
-        return outputs
-
-    workers.generate_sequences = cut
-    (reply,) = backend.generate(requests(5), Sampling())
-    assert reply.cut_off and END not in reply.token_ids
-
-
 def test_prompts_are_padded_on_the_left_with_positions_that_start_at_their_first_token():
     workers = Workers(world_size=2)
     VerlBackend(workers, shipped()).generate(requests(2, 4), Sampling())
@@ -104,10 +85,6 @@ def test_workers_are_told_how_to_sample_and_which_tokens_end_and_pad():
     }
 
 
-def test_no_requests_are_no_work():
-    assert VerlBackend(Workers(), shipped()).generate([], Sampling()) == []
-
-
 def test_a_trainers_worker_group_is_padded_too_and_gets_the_trainers_meta_info():
     workers = Workers(world_size=2)
     with LLMAgentProxy(load_config("base", GAMES), workers, shipped()) as proxy:
@@ -129,68 +106,3 @@ def test_the_loop_gets_texts_tokens_and_probabilities_of_a_worker_group():
     assert set(outputs.batch.keys()) == {"responses", "response_mask", "rollout_log_probs"}
     texts = shipped().batch_decode(outputs.batch["responses"], skip_special_tokens=True)
     assert texts == list(outputs.non_tensor_batch["response_texts"])
-
-
-def test_more_answers_than_prompts_are_an_error():
-    class Twice(Workers):
-        def generate_sequences(self, prompts):
-            answers = super().generate_sequences(prompts)
-            return answers.concat([answers, answers])
-
-    with pytest.raises(BackendError, match=r"answered 4 of 2 prompts; .*rollout\.n"):
-        VerlBackend(Twice(world_size=1), shipped()).generate(requests(2, 3), Sampling())
-
-
-def make_workers(config, tokenizer):
-    return Workers(world_size=config.trainer.n_gpus_per_node)
-
-
-def make_nothing(config, tokenizer):
-    return None
-
-
-def test_the_command_gets_a_worker_group_from_a_function():
-    workers = f"actor.verl.workers='{__name__}:make_workers'"
-    config = load_config("base", ["actor.backend=verl", workers, "+trainer.n_gpus_per_node=8"])
-    assert create_backend(config, shipped()).workers.world_size == 8
-
-
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("null", r"'actor\.verl\.workers' is ''; expected 'package\.module:function'"),
-        ("no_such_module:x", r"'no_such_module:x', which cannot be imported: ModuleNotFoundError"),
-        (f"{__name__}:no_such", r"cannot be imported: AttributeError|has no 'no_such'"),
-        (f"{__name__}:make_nothing", "which returned a NoneType; expected an object with world_size"),
-    ],
-)
-def test_a_function_that_gives_no_worker_group_is_an_error(path, said):
-    config = load_config("base", ["actor.backend=verl", f"actor.verl.workers={path if path == 'null' else repr(path)}"])
-    with pytest.raises(ConfigError, match=said):
-        create_backend(config, shipped())
-
-
-class WrapperWithWorldSize(VllmWrapperWg):
-    """A stand-in as RAGEN's trainers have them: one of RAGEN's wrappers, with a worker group's attribute."""
-
-    world_size = 4
-
-    def __init__(self):
-        self.sizes = []
-
-    def generate_sequences(self, lm_inputs):
-        if lm_inputs.meta_info.get("skip_generation"):
-            return lm_inputs
-        names, given = ("env_ids", "group_ids"), lm_inputs.non_tensor_batch
-        self.sizes.append(len(given["env_ids"]))
-        texts = {"response_texts": ["<answer>Up</answer>"] * self.sizes[-1]}
-        objects = {**texts, **{name: given[name] for name in names}}
-        columns = {key: object_array(value) for key, value in objects.items()}
-        return batch_of({}, lm_inputs.meta_info, **columns)
-
-
-def test_a_wrapper_with_a_world_size_is_asked_as_a_wrapper():
-    wrapper = WrapperWithWorldSize()
-    with LLMAgentProxy(load_config("base", GAMES), wrapper, shipped()) as proxy:
-        rollouts = proxy.rollout(no_prompts(), val=True)
-    assert wrapper.sizes[0] == len(rollouts.non_tensor_batch["env_ids"])

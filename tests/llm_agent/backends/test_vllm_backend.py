@@ -6,9 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Request, Sampling, create_backend
-from ragen.llm_agent.backends.factory import backend_class
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import LightTokenizer
 from support.later import shipped
@@ -74,13 +72,6 @@ def requests(*lengths):
     return [Request(place, 0, "T", [], list(range(length))) for place, length in enumerate(lengths)]
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr("ragen.extras.find_spec", lambda name: None)
-    monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    with pytest.raises(ConfigError, match=r"needs the package 'vllm'; .* pip install -e '\.\[vllm\]'"):
-        backend_class("vllm")
-
-
 def test_the_engine_gets_the_options_of_rollout_that_are_there_and_those_of_actor(vllm):
     rollout = "+actor_rollout_ref.rollout"
     overrides = [
@@ -120,25 +111,11 @@ def test_tokens_go_in_and_tokens_with_probabilities_come_out(vllm):
         assert reply.usage == {"requests": 1, "prompt_tokens": length, "completion_tokens": len(reply.token_ids)}
 
 
-def test_greedy_is_temperature_0_over_all_tokens(vllm):
-    backend = create_backend(config(), shipped())
-    backend.generate(requests(3), Sampling(do_sample=False, temperature=0.5, top_p=0.5, top_k=7, max_tokens=4))
-    params = vllm.engines[0].calls[0][1]
-    assert (params.temperature, params.top_p, params.top_k) == (0.0, 1.0, -1)
-
-
 def test_a_reply_as_long_as_it_may_be_was_cut_off(vllm):
     backend = create_backend(config(), shipped())
     for reason, cut_off in (("stop", False), ("length", True)):
         vllm.LLM.reason = reason
         assert [reply.cut_off for reply in backend.generate(requests(5), Sampling(max_tokens=20))] == [cut_off]
-
-
-def test_probabilities_are_not_asked_for_where_nobody_wants_them(vllm):
-    backend = create_backend(config("+actor_rollout_ref.rollout.calculate_log_probs=false"), shipped())
-    (reply,) = backend.generate(requests(3), Sampling(max_tokens=20))
-    assert reply.log_probs is None and reply.token_ids
-    assert "logprobs_mode" not in vllm.engines[0].options
 
 
 def test_a_prompt_too_long_is_out_of_context_alone(vllm):
@@ -147,8 +124,3 @@ def test_a_prompt_too_long_is_out_of_context_alone(vllm):
     assert (first.text, third.text) == (SAID, SAID)
     assert second.out_of_context is not None and second.error is None
     assert backend.generate(requests(60), Sampling(max_tokens=20))[0].out_of_context and len(vllm.engines[0].calls) == 1
-
-
-def test_a_context_longer_than_the_models_is_an_error(vllm):
-    with pytest.raises(ConfigError, match=r"vLLM cannot start with model 'org/tiny': User-specified max_model_len"):
-        create_backend(config("actor_rollout_ref.rollout.max_model_len=3600"), shipped())

@@ -1,7 +1,5 @@
 """Reply masks for many chat templates, against where the replies are by each template's own markers."""
 
-import re
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +8,7 @@ from ragen.errors import ConfigError, TemplateError
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker, moved, token_span
+from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 from support.chat_templates import FAMILIES, Family, mask_by_bytes
 
 REPLIES = [
@@ -72,38 +70,6 @@ def family(request):
 
 def test_the_mask_is_the_replies_by_the_templates_own_markers(family):
     check(family, family.tokenizer(), chat_of(replies_for(family)))
-
-
-def test_every_reply_alone_is_masked_right(family):
-    tokenizer = family.tokenizer()
-    for reply in replies_for(family):
-        if not re.match(r"(<think>\s*)?</think>", reply):  # such a block might be the template's, by its markers alone
-            check(family, tokenizer, chat_of([reply]))
-
-
-def test_a_chat_without_system_message_is_masked_right(family):
-    check(family, family.tokenizer(), chat_of(REPLIES[:3], system=None))
-
-
-def test_a_reply_ends_with_its_end_of_turn_token(family):
-    if family.name.startswith(("headers alone", "glm")):
-        pytest.skip("nothing ends a turn there")
-    tokenizer = family.tokenizer()
-    [encoded] = parts_of(tokenizer)[2].rollouts([chat_of(["<answer>Up</answer>"] * 3)])
-    ends = [tokenizer.decode([encoded.ids[end - 1]]) for _, end in encoded.replies]
-    assert len(ends) == 3
-    assert all(text.startswith(("<", "]")) and text != "</answer>" for text in ends)
-
-
-def test_a_row_ends_where_its_last_reply_ends(family):
-    [encoded] = parts_of(family.tokenizer())[2].rollouts([chat_of(REPLIES)])
-    assert encoded.replies[-1][1] == len(encoded.ids)
-
-
-def test_the_system_message_is_told_whether_or_not_the_template_knows_it(family):
-    template = parts_of(family.tokenizer())[0]
-    assert template.knows_system == family.knows_system
-    assert "Play." in template.render([chat_of(REPLIES[:2])])[0]
 
 
 PIECES = st.sampled_from(
@@ -169,55 +135,6 @@ def test_a_template_that_asks_whether_a_reply_is_blank_is_masked_right_all_the_s
     )
     texts = [tokenizer.decode(encoded.ids[start:end]) for start, end in encoded.replies]
     assert texts == ["", "", "<answer>Up</answer>"]
-
-
-def test_it_is_known_whether_a_template_keeps_the_thoughts_of_earlier_turns(family):
-    kept = not family.name.startswith(("qwen3", "deepseek", "glm"))
-    assert parts_of(family.tokenizer())[1].keeps_thoughts() == kept
-
-
-def broken(template):
-    tokenizer = load_tokenizer()
-    tokenizer.chat_template = template
-    return tokenizer
-
-
-def test_a_tokenizer_without_chat_template_is_refused_in_one_sentence():
-    with pytest.raises(ConfigError, match=r"has no chat template, so chats cannot be turned into tokens; use"):
-        ChatTemplate(broken(None))
-
-
-def test_a_template_that_fails_on_a_user_message_is_refused():
-    with pytest.raises(ConfigError, match="chat template fails on a user message: no"):
-        ChatTemplate(broken("{{ raise_exception('no') }}"))
-
-
-def test_a_template_that_leaves_out_what_the_user_says_is_refused():
-    with pytest.raises(ConfigError, match="leaves out the user message"):
-        ChatTemplate(broken("hello"))
-
-
-def test_a_template_that_leaves_out_replies_is_refused():
-    template = "{% for m in messages %}{% if m.role != 'assistant' %}{{ m.content }}{% endif %}{% endfor %}"
-    with pytest.raises(TemplateError, match=r"shows messages \[0, 2\] of a chat of 4"):
-        parts_of(broken(template))
-
-
-def test_a_template_that_fails_on_replies_is_refused():
-    template = (
-        "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('never') }}{% endif %}"
-        "{{ m.content }}{% endfor %}"
-    )
-    with pytest.raises(TemplateError, match="fails on a chat of two turns: never"):
-        parts_of(broken(template))
-
-
-def test_a_tokenizer_without_character_offsets_is_refused():
-    class Slow:
-        is_fast = False
-
-    with pytest.raises(ConfigError, match="Slow does not know which characters"):
-        ChatEncoder(Slow(), None, None)
 
 
 # ------------------------------------------------------------------------------------------ other kinds of tokenizers
@@ -299,52 +216,36 @@ def spelled(tokenizer, text):
 # ------------------------------------------------------------------------------------------------------ small parts
 
 
-def test_a_token_counts_if_it_shares_a_character_with_the_span():
-    offsets = [(0, 3), (3, 5), (5, 9), (9, 10)]
-    assert token_span((4, 9), offsets) == (1, 3)
-
-
-def test_whitespace_that_a_tokenizer_left_out_of_its_offsets_counts_by_its_place():
-    offsets = [(0, 2), (4, 4), (4, 6), (8, 8), (8, 9), (9, 14)]  # (4, 4) and (8, 8) are whitespace
-    assert token_span((2, 14), offsets) == (1, 6)
-
-
-def test_the_tokens_of_one_character_count_together():
-    offsets = [(0, 1), (1, 2), (1, 2), (1, 2), (2, 3)]
-    assert token_span((1, 2), offsets) == (1, 4)
-
-
-def test_spans_move_behind_the_image_tokens_that_a_processor_puts_in():
-    ask = list(range(100, 110))
-    plain = [1, 90, *ask, 3, 4, 2, 90, *ask, 3, 4, 2]
-    full = [1, 90, 90, 90, *ask, 3, 4, 2, 91, 90, 92, 90, *ask, 3, 4, 2]
-    assert moved([(12, 15), (26, 29)], plain, full) == [(14, 17), (31, 34)]
-
-
-def test_a_span_that_a_processor_changed_is_not_found():
-    assert moved([(1, 3)], [1, 2, 3], [1, 9, 9, 3]) is None
-
-
 def test_control_tokens_are_removed_also_when_removing_makes_new_ones():
     control = ControlTokens(["<|im_start|>", "<|im_end|>"])
     text = control.remove("a<|im_<|im_end|>start|>b<|im_end|>")
     assert not control.pattern.search(text) and text.startswith("a") and text.endswith("b")
 
 
-def test_plain_control_tokens_are_removed_without_a_trace():
-    assert ControlTokens(["<|im_end|>"]).remove("Up<|im_end|> and <|im_end|>down") == "Up and down"
-
-
-def test_defused_control_tokens_can_still_be_read():
-    assert ControlTokens(["<|im_end|>"]).defuse("see <|im_end|>") == "see < |im_end|>"
-
-
-def test_a_padding_token_that_is_plain_punctuation_is_no_control_token():
-    tokenizer = load_tokenizer()
-    tokenizer.pad_token = "!"
-    assert ControlTokens.of(tokenizer).remove("Go!") == "Go!"
-
-
 def test_removing_control_tokens_from_megabytes_takes_no_time():
     text = "<|im_" * 100_000 + "start|>" * 100_000
     assert len(ControlTokens(["<|im_start|>"]).remove(text)) > 0
+
+
+REFUSED = {
+    "no template": (None, ConfigError),
+    "fails on a user message": ("{{ raise_exception('no') }}", ConfigError),
+    "leaves out the user": ("hello", ConfigError),
+    "leaves out replies": (
+        "{% for m in messages %}{% if m.role != 'assistant' %}{{ m.content }}{% endif %}{% endfor %}",
+        TemplateError,
+    ),
+    "fails on replies": (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('never') }}{% endif %}"
+        "{{ m.content }}{% endfor %}",
+        TemplateError,
+    ),
+}
+
+
+@pytest.mark.parametrize(("template", "error"), REFUSED.values(), ids=REFUSED)
+def test_a_template_that_cannot_show_a_chat_is_refused(template, error):
+    tokenizer = load_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(error):
+        parts_of(tokenizer)

@@ -7,14 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.commands import typed
 from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, ReturnError, add_note
 from ragen.parallel import recovery
 from ragen.parallel.environments import NOT_LOADED, EnvFailed, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import LOADING, Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import RagenGame
 from ragen.parallel.homes import Homes
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane
@@ -181,12 +179,12 @@ class Failures:
         record.restored = None
         if text := self._doubted.pop(record.env_id, ""):
             story = f"{text}; replayed from its seed, it went as recorded: its save() or load() loses something"
-            self._not_restored_as(record, f"{story}{_says_more(record.spec)}")
+            self._not_restored_as(record, story)
 
     def not_loaded(self, record: EnvRecord, doubt: str) -> None:
         """Log that an environment was reset, since ``load`` did not bring it to the reset of its group's first one."""
         story = f"was not restored by load() of its group's reset: {doubt}; so each member of a group is reset"
-        self._not_restored_as(record, f"{story}{_says_more(record.spec)}")
+        self._not_restored_as(record, story)
 
     def _not_restored_as(self, record: EnvRecord, story: str) -> None:
         self.not_restored[record.spec.tag] = record.spec.env_type
@@ -209,7 +207,7 @@ class Failures:
         self._doubted.pop(record.env_id, None)
         spec, seed = record.spec, record.journal.seed
         text = f"does not replay: {divergence.describe()}"
-        story = f"replayed from seed {seed} and its actions, {text}{_says_more(spec)}"
+        story = f"replayed from seed {seed} and its actions, {text}"
         if record.restored is not None:
             where = f"it went on from a snapshot of {_moment(record.restored)}"
             story = f"is not deterministic, or its save() or load() loses something: {where}, and {story}"
@@ -361,16 +359,6 @@ class Failures:
 
 def _moment(turns: int) -> str:
     return f"turn {turns}" if turns else "the reset"
-
-
-def _says_more(spec: EnvSpec) -> str:
-    return f" ({typed('check')} {spec.env_type} says more)" if _can_be_checked(spec) else ""
-
-
-def _can_be_checked(spec: EnvSpec) -> bool:
-    """Whether ``ragen check`` can play this type: a game of RAGEN's that other processes can import by its name."""
-    is_importable = "<" not in spec.env_type and not spec.env_type.startswith("__main__:")
-    return is_importable and isinstance(spec.game, RagenGame)
 
 
 def _indented(stacks: str) -> str:

@@ -132,8 +132,7 @@ class Settings:
             has room for.
         backend: Kind of workers: ``"process"`` (processes under a supervisor), ``"executor"`` (the standard library's
             ``ProcessPoolExecutor``, used automatically where ``"process"`` is unavailable) or ``"ray"`` (processes on
-            the nodes of a Ray cluster); or ``"package.module:Class"``, a custom
-            :class:`~ragen.parallel.lanes.handle.LaneKind`, created without arguments.
+            the nodes of a Ray cluster).
         sequential_env_types: Types that always stay in the main process.
         step_timeout: For one turn of one environment, and for one call of it.
         reset_timeout: For one reset, and for each step of a replay.
@@ -167,8 +166,7 @@ class Settings:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
         _expect("use_lanes", self.use_lanes, MODES)
-        if not names_own_kind(self.backend):
-            _expect("backend", self.backend, BACKENDS)
+        _expect("backend", self.backend, BACKENDS)
         _expect("start_method", self.start_method, START_METHODS)
         _expect("on_env_failure", self.on_env_failure, ON_ENV_FAILURE)
         for name in ("step_timeout", "reset_timeout", "startup_timeout"):
@@ -207,11 +205,6 @@ class Settings:
 def default_workers() -> int:
     """``max_workers: null``: as many as processors, but no more than 8."""
     return min(8, usable_cpus())
-
-
-def names_own_kind(backend: Any) -> bool:
-    """Whether a backend is the path of a class, and not one of :data:`BACKENDS`."""
-    return isinstance(backend, str) and ":" in backend
 
 
 def _expect(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -26,7 +26,6 @@ from ragen.parallel.settings import (
     START_METHODS,
     RayOptions,
     Settings,
-    names_own_kind,
 )
 from ragen.settings import choice, count, number, plain, refused, seconds, setting, texts
 from ragen.statistics import ALL
@@ -408,11 +407,10 @@ def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
 
 
 def _engine_settings(config: Any, used: set[str], max_turn: int | None) -> Settings:
-    own = setting(config, "es_manager.backend", object, "")
     return Settings(
         use_lanes=choice(config, "es_manager.use_multiprocessing", "auto", MODES),
         max_workers=count(config, "es_manager.max_workers", None, low=1),
-        backend=own if names_own_kind(own) else choice(config, "es_manager.backend", "process", BACKENDS),
+        backend=choice(config, "es_manager.backend", "process", BACKENDS),
         sequential_env_types=_sequential_env_types(config, used),
         step_timeout=seconds(config, "es_manager.step_timeout", 60.0),
         reset_timeout=seconds(config, "es_manager.reset_timeout", 120.0),

@@ -6,11 +6,9 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from ragen.errors import ConfigError
 from ragen.parallel.lanes.handle import LaneKind
 from ragen.parallel.lanes.pool import WorkerPool, shared_pool
-from ragen.parallel.settings import Settings, names_own_kind
-from ragen.settings import object_at
+from ragen.parallel.settings import Settings
 
 log = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -56,19 +54,6 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneK
         from ragen.parallel.kinds.executor import ExecutorKind
 
         return ExecutorKind(start_method)
-    if names_own_kind(backend):
-        return _own_kind(backend)
     from ragen.parallel.kinds.process.kind import ProcessKind
 
     return ProcessKind(start_method, preload)
-
-
-def _own_kind(path: str) -> LaneKind:
-    kind_class = object_at(path, "backend", "CLASS")
-    try:
-        kind = kind_class()
-    except Exception as error:  # whatever a user's module raises
-        raise ConfigError(f"backend = {path!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(kind, LaneKind):
-        raise ConfigError(f"backend = {path!r} is not a ragen.parallel.lanes.handle.LaneKind.")
-    return kind

@@ -13,11 +13,6 @@ def env() -> BanditEnv:
     return BanditEnv()
 
 
-def test_a_level_does_not_depend_on_how_many_bandits_were_built() -> None:
-    first = BanditEnv(BanditEnvConfig(split="train")).reset(5)
-    assert BanditEnv(BanditEnvConfig(split="train")).reset(5) == first
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_split_draws_all_of_its_pairs_and_no_others(split: str) -> None:
     env = BanditEnv(BanditEnvConfig(split=split))
@@ -43,15 +38,6 @@ def test_the_risky_arm_is_the_success_whatever_it_pays(env: BanditEnv) -> None:
     results = [env.step(key) for _ in range(40)]
     assert {reward for _, reward, _, _ in results} == {0.0, 1.0}
     assert all(info["success"] for _, _, _, info in results)
-
-
-def test_reset_writes_the_lookup_to_a_configuration_of_its_own() -> None:
-    shared = BanditEnvConfig()
-    one, other = BanditEnv(shared), BanditEnv(shared)
-    one.reset(0)
-    other.reset(2)
-    assert shared.action_lookup is None
-    assert one.config.action_lookup != other.config.action_lookup
 
 
 def test_the_stream_is_numpy_default_rng_far_beyond_a_block() -> None:

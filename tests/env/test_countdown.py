@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.env.countdown import generate
-from ragen.env.countdown.arithmetic import MAX_DEPTH, ExpressionError, evaluate
+from ragen.env.countdown.arithmetic import ExpressionError, evaluate
 from ragen.env.countdown.config import PACKAGED_PUZZLES, CountdownEnvConfig
 from ragen.env.countdown.env import CountdownEnv
-from ragen.env.countdown.puzzles import Puzzle, load_puzzles
-from ragen.env.countdown.scoring import uses_each_once
+from ragen.env.countdown.puzzles import Puzzle
 from ragen.env.countdown.solver import solve
-from ragen.errors import ConfigError, InputError
 from support import env_contract
 
 
@@ -111,11 +109,6 @@ def test_whatever_is_no_expression_of_whole_numbers_is_refused(text: str) -> Non
         evaluate(text)
 
 
-def test_nesting_is_allowed_as_deep_as_a_person_would() -> None:
-    depth = MAX_DEPTH - 2
-    assert evaluate("(" * depth + "1" + ")" * depth) == 1
-
-
 @pytest.mark.parametrize(
     ("answer", "reward"),
     [
@@ -166,18 +159,6 @@ def test_what_the_instruction_does_not_allow_is_no_solution(numbers: list[int], 
     assert not env.step(answer)[3]["success"]
 
 
-def test_the_scores_can_be_set(tmp_path: Path) -> None:
-    env = env_with([3, 5, 8], 16, tmp_path, score=5, format_score=0.25)
-    assert env.step("3+5+8")[1] == 5
-    assert env.step("3*5*8")[1] == 0.25
-    assert env.step("3")[1] == 0
-
-
-@pytest.mark.parametrize("text", ["7" * 9_000, "1 " * 4_000, "x" * 1_000_000, "٧" * 5_000])
-def test_long_runs_of_digits_are_not_the_numbers(text: str) -> None:
-    assert not uses_each_once(text, [7])
-
-
 def test_the_packaged_puzzles_are_those_the_generator_makes_and_all_have_a_solution() -> None:
     assert PACKAGED_PUZZLES.read_text() == "".join(f"{line}\n" for line in generate.lines())
     env = CountdownEnv()
@@ -188,66 +169,6 @@ def test_the_packaged_puzzles_are_those_the_generator_makes_and_all_have_a_solut
         answer = solve(list(env.puzzle.numbers), env.puzzle.target)
         assert answer is not None
         assert env.step(answer)[1] == 1
-
-
-@pytest.mark.parametrize(
-    ("numbers", "target"),
-    [([3, 7, 5, 9], 100), ([6, 4], 24), ([7, 5], -12), ([2, 3, 7, 11, 50], 301), ([8], 8), ([100, 4], 25)],
-)
-def test_the_solver_uses_each_number_once(numbers: list[int], target: int) -> None:
-    answer = solve(numbers, target)
-    assert answer is not None
-    assert uses_each_once(answer, numbers)
-    assert evaluate(answer) == target
-
-
-@pytest.mark.parametrize(("numbers", "target"), [([1, 1, 1], 50), ([], 0), ([-3, 4], 1)])
-def test_the_solver_says_so_when_it_finds_nothing(numbers: list[int], target: int) -> None:
-    assert solve(numbers, target) is None
-
-
-def test_seeds_count_through_the_puzzles_and_start_over() -> None:
-    env = CountdownEnv(CountdownEnvConfig(max_instances=10))
-    assert env.reset(3) == env.reset(13) != env.reset(4)
-
-
-def test_two_environments_share_one_reading_of_the_file() -> None:
-    one, other = CountdownEnv(), CountdownEnv()
-    assert one._puzzles() is other._puzzles()
-    assert not any(value is one._puzzles() for value in vars(one).values())
-
-
-def test_a_relative_path_is_found_again_from_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "p.jsonl").write_text('{"nums": [1, 2], "target": 3}')
-    monkeypatch.chdir(tmp_path)
-    env = CountdownEnv(CountdownEnvConfig(train_path="p.jsonl"))
-    monkeypatch.chdir("/")
-    load_puzzles.cache_clear()
-    assert env.reset(0) == "Target: 3, nums: [1, 2]"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"numbers": [1, 2], "target": 3}', "no column 'nums'; it has 'numbers', 'target'"),
-        ('{"nums": "1, 2", "target": 3}', "expected a list of integers"),
-        ('{"nums": [1, true], "target": 3}', "expected a list of integers"),
-        ('{"nums": [1, 2], "target": "3"}', "expected numbers and an integer"),
-        ('{"nums": [], "target": 0}', "expected numbers and an integer"),
-        ('{"nums": [1, 2], "target": 50}', "none of the first 1 rows"),
-        ("", "none of the first 0 rows"),
-        ("[1, 2]", "expected an object"),
-        ("nonsense", "not readable as JSON rows"),
-    ],
-)
-def test_a_bad_data_file_is_a_config_error_when_the_environment_is_built(
-    content: str, message: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "bad.jsonl"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=message) as caught:
-        CountdownEnv(CountdownEnvConfig(train_path=str(path)))
-    assert f"train_path={str(path)!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -265,8 +186,3 @@ def test_a_bad_data_file_is_a_config_error_when_the_environment_is_built(
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
     env_contract.assert_refused(CountdownEnvConfig, key, value)
-
-
-def test_a_seed_below_zero_is_refused() -> None:
-    with pytest.raises(InputError, match="seed = -1"):
-        CountdownEnv().reset(-1)

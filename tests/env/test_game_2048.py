@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP, move, open_moves, slide
+from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP, move, slide
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.game_2048.env import Game2048Env
 from support import env_contract
-
-ACTIONS = [0, 1, 2, 3, 3, 3, 1, 0, 2, 1, 0, 3]
 
 
 def stuck_env(largest: int) -> Game2048Env:
@@ -44,13 +42,6 @@ def test_the_four_moves_are_one_rule_in_four_directions() -> None:
     assert move(board, DOWN) == (((0, 0, 0), (0, 0, 0), (4, 4, 8)), 16)
 
 
-def test_open_moves_are_those_that_change_the_board() -> None:
-    board = ((0, 0), (2, 4))
-    assert open_moves(board) == [True, False, False, False]
-    for direction, is_open in enumerate(open_moves(board)):
-        assert (move(board, direction)[0] != board) is is_open
-
-
 def test_a_move_that_moves_nothing_adds_no_tile_and_costs_only_the_raw_reward() -> None:
     env = Game2048Env()
     env.reset(0)
@@ -71,12 +62,6 @@ def test_2048_counts_if_it_is_there_when_the_board_is_stuck(largest: int, succes
     assert done
     assert (info["success"], info["max_tile"]) == (success, largest)
     assert "Valid Actions: None." in text
-
-
-def test_a_game_that_is_over_stays_over() -> None:
-    env = stuck_env(4)
-    env.step(LEFT)
-    assert [env.step(action)[2] for action in range(4)] == [True] * 4
 
 
 @pytest.mark.parametrize(

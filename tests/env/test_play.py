@@ -4,17 +4,15 @@ import io
 import os
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from ragen.commands import FAILED, REFUSED, STOPPED
-from ragen.env import REGISTERED_ENVS, resolve_env
+from ragen.commands import FAILED, STOPPED
+from ragen.env import REGISTERED_ENVS
 from ragen.env.fields import build_env
 from ragen.env.keys import typed
-from ragen.errors import ConfigError, InputError, MissingExtraError, SandboxError, UnknownEnvError
+from ragen.errors import MissingExtraError, SandboxError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.play import main, play
 from support.episodes import config
@@ -83,36 +81,6 @@ class ThreeValues:
         return "a room"
 
 
-class Echoes:
-    """Shows what was said to it."""
-
-    said: tuple[str, ...] = ()
-
-    def reset(self, seed: int) -> None:
-        pass
-
-    def step(self, action: str) -> Any:
-        self.said = (*self.said, action)
-        return self.render(), 1.0, action == "bye", {}
-
-    def render(self) -> str:
-        return f"said {self.said}"
-
-
-def test_an_empty_line_is_no_action_and_costs_no_turn(monkeypatch, capsys) -> None:
-    assert run(monkeypatch, f"{__name__}:Echoes", lines="hello\n\n  \nbye\n") == 0
-    out = capsys.readouterr().out
-    assert "said ('hello', 'bye')" in out and "after 2 actions" in out
-
-
-def test_a_step_that_returns_something_else_is_one_sentence(monkeypatch, capsys) -> None:
-    assert run(monkeypatch, f"{__name__}:ThreeValues", lines="go\n") == FAILED
-    assert capsys.readouterr().err == (
-        "error: ThreeValues.step() returned 3 values, ('seen', 1.0, True); expected 4 values "
-        "(observation, reward, done, info)\n"
-    )
-
-
 class FailsIn:
     """An environment whose methods fail as an author's do."""
 
@@ -178,23 +146,6 @@ def test_every_environment_shows_its_state_and_its_actions(env_type: str) -> Non
     assert shown.rstrip().endswith("Left after 0 actions, total reward 0.")
 
 
-def test_an_episode_ends_when_it_is_done_and_the_rest_of_the_lines_is_left() -> None:
-    shown = played("countdown", "1 + 1\n2 + 2\n", seed=0)
-    assert shown.count("reward 0;") == 1
-    assert "Finished, not solved, after 1 action, total reward 0." in shown
-
-
-def test_a_solved_episode_says_so() -> None:
-    assert "Solved after 1 action, total reward 1." in played("countdown", "47 + 31 + 63\n", seed=0)
-
-
-def test_moves_are_taken_by_name_in_any_case_or_by_number_and_others_ask_again() -> None:
-    shown = played("rubikscube", " u'\n2\nsideways\n", "scramble_depth=0", seed=0)
-    assert "'sideways' is not one of U (1)" in shown
-    assert "Left after 2 actions" in shown
-    assert "Step: 2/20" in shown
-
-
 def test_settings_are_read_as_their_keys_types() -> None:
     config = build_env("game_2048", ["size=3", "two_prob=0.5", "use_log_reward=false"]).config
     assert (config.size, config.two_prob, config.use_log_reward) == (3, 0.5, False)
@@ -205,55 +156,10 @@ def test_settings_are_read_as_their_keys_types() -> None:
     assert names == {0: "N", 1: "E", 2: "S", 3: "W"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["size=big"], "size='big', expected int"),
-        (["use_log_reward=maybe"], "use_log_reward='maybe', expected bool"),
-        (["colour=red"], "unknown key 'colour'. There are size, two_prob"),
-        (["size"], "'size' is not of the form key=value"),
-        (["size=1"], "size=1, expected an integer from 2 to 16"),
-        (["action_lookup=}"], "expected dict"),
-    ],
-)
-def test_a_bad_setting_is_a_config_error(settings: list[str], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        build_env("game_2048", settings)
-    assert message in str(caught.value)
-
-
 def test_the_same_seed_plays_the_same_level_and_no_seed_says_which_was_drawn() -> None:
     assert played("sudoku", "", seed=5) == played("sudoku", "", seed=5)
     first_line = played("sudoku", "").splitlines()[0]
     assert int(first_line.split("seed ")[1].split(".")[0]) >= 0
-
-
-class PaintedEnv:
-    """Shows a picture first and last, and has a text for terminals."""
-
-    def __init__(self) -> None:
-        self.config = SimpleNamespace(action_lookup={1: "Go"})
-
-    def reset(self, seed: int, mode: str) -> np.ndarray:
-        self.steps = 0
-        return self.render()
-
-    def step(self, action: int) -> tuple[Any, float, bool, dict[str, Any]]:
-        self.steps += 1
-        return self.render(), 1.0, self.steps == 2, {"success": True}
-
-    def render(self, mode: str | None = None) -> Any:
-        return f"{self.steps} steps" if mode == "text" else np.full((4, 6, 3), self.steps, dtype=np.uint8)
-
-
-def test_a_picture_is_kept_up_to_date_while_the_text_is_shown(tmp_path: Path) -> None:
-    from PIL import Image
-
-    out, path = io.StringIO(), tmp_path / "state.png"
-    play(PaintedEnv(), "painted", Pipe("go\ngo\n"), out, seed=0, image=path)
-    assert "0 steps" in out.getvalue() and "2 steps" in out.getvalue()
-    picture = Image.open(path)
-    assert (picture.size, picture.getpixel((0, 0))) == ((6, 4), (2, 2, 2))
 
 
 @pytest.mark.parametrize("settings", [[], ["render_mode=rgb_array"]])
@@ -269,16 +175,6 @@ def test_a_board_game_can_be_saved_as_a_picture_whatever_it_shows(
     assert Image.open(tmp_path / "board.png").mode == "RGB"
 
 
-def test_an_environment_without_pictures_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="bandit has no image observation"):
-        played("bandit", "", image=tmp_path / "x.png")
-
-
-def test_a_picture_that_cannot_be_written_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be written"):
-        play(PaintedEnv(), "painted", Pipe(""), io.StringIO(), seed=0, image=tmp_path / "no" / "x.png")
-
-
 def test_the_command_plays_what_is_piped_in(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,39 +182,6 @@ def test_the_command_plays_what_is_piped_in(
     shown = capsys.readouterr().out
     assert "> up\n" in shown
     assert "Left after 1 action," in shown
-
-
-@pytest.mark.parametrize("misspelled", ["SlepEnv", "_Sleep"])
-def test_public_classes_of_a_module_are_suggested_also_those_that_inherit_step(
-    misspelled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = "class _Slept:\n    def step(self, action): ...\n\nclass SleepEnv(_Slept): ...\n\nclass Config: ...\n"
-    (tmp_path / "slept_of_this_test.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UnknownEnvError, match=r"Did you mean 'slept_of_this_test:SleepEnv'\?$"):
-        resolve_env(f"slept_of_this_test:{misspelled}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["chess"], "unknown environment type 'chess'"),
-        (["no.such:Env"], "cannot import environment class"),
-        (["sudoku", "difficulty=extreme"], "difficulty='extreme'"),
-        (["sudoku", "nothing=1"], "unknown key 'nothing'"),
-        (["sudoku", "seed=3"], "Did you mean '--seed 3'?"),
-        (["sudoku", "--seed", "-5"], "seed = -5"),
-        (["sudoku", "--seed", "five"], "invalid int value: 'five'"),
-        (["countdown", "train_path=missing.jsonl"], "train_path='missing.jsonl'"),
-    ],
-)
-def test_bad_arguments_give_one_sentence_and_exit_code_2(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, *arguments) == REFUSED
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert "Traceback" not in captured.err
 
 
 def test_arrow_keys_move_at_a_terminal_and_words_are_taken_as_before() -> None:

@@ -6,12 +6,8 @@ import copy
 
 import pytest
 
-from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.prompting.conversation import tag_prompt
-from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.tools.check import NOTHING_TO_FIX, main
-from support.ported_env import LightsOut, LightsOutConfig
 
 PATH = "support.ported_env:"
 TURNS = [["Lamp 1", "Lamp 3"], ["lamp 2"], ["fly"], ["Lamp 5"]]
@@ -48,22 +44,6 @@ def test_porting_changes_no_rollout():
     assert [turn.get("reward") for turn in newer[0]["history"]] == [
         turn.get("reward") for turn in rollouts("LightsOut", parallel=False)[0]["history"]
     ]
-
-
-def test_its_actions_are_told_to_the_model():
-    from ragen.llm_agent.config.context import ContextSettings
-
-    entry = {"env_type": PATH + "LightsOut", "env_instruction": "Put all lamps out."}
-    told = tag_prompt("Lights", entry, ContextSettings(), ControlTokens([])).instruction
-    assert told.startswith("Put all lamps out.") and "Lamp 1, Lamp 2, Lamp 3, Lamp 4, Lamp 5" in told
-
-
-def test_it_can_be_registered_under_a_name():
-    register_env("lights_out_test", LightsOut, LightsOutConfig)
-    try:
-        assert resolve_env("lights_out_test") == (LightsOut, LightsOutConfig)
-    finally:
-        del REGISTERED_ENVS["lights_out_test"], REGISTERED_ENV_CONFIGS["lights_out_test"]
 
 
 @pytest.mark.processes

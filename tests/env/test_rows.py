@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import builtins
 import json
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +41,6 @@ def test_each_format_gives_the_same_rows_with_the_columns_asked_for(name: str, t
     assert [rows[index] for index in range(len(rows))] == TUPLES
 
 
-def test_json_lines_in_a_json_file_are_read_too(tmp_path: Path) -> None:
-    path = tmp_path / "rows.json"
-    path.write_text("\n".join(map(json.dumps, ROWS)))
-    assert list(load_rows(source(path))) == TUPLES
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_directory_gives_the_files_of_the_split_in_order(suffix: str, tmp_path: Path) -> None:
     write(tmp_path / f"data/train-00001-of-00002.{suffix}", ROWS[1:])
@@ -59,13 +49,6 @@ def test_a_directory_gives_the_files_of_the_split_in_order(suffix: str, tmp_path
     train, test = load_rows(source(tmp_path)), load_rows(source(tmp_path, "test"))
     assert [train[0], train[1]] == TUPLES
     assert list(test) == [(9, "z")]
-
-
-def test_files_that_name_no_split_are_the_train_split(tmp_path: Path) -> None:
-    write(tmp_path / "numbers.jsonl", ROWS)
-    assert list(load_rows(source(tmp_path))) == TUPLES
-    with pytest.raises(ConfigError, match=r"no .* file of split 'test'"):
-        load_rows(source(tmp_path, "test"))
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
@@ -82,31 +65,6 @@ def test_a_file_that_is_not_what_its_name_says_is_a_config_error(name: str, tmp_
     with pytest.raises(ConfigError) as caught:
         load_rows(source(path))
     assert f"train_path={str(path)!r}" in str(caught.value)
-
-
-def test_a_source_is_read_once_and_pickles_to_a_few_words(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", ROWS * 1000)
-    first = load_rows(source(path))
-    assert load_rows(pickle.loads(pickle.dumps(source(path)))) is first
-    assert len(pickle.dumps(source(path))) < 500
-
-
-@pytest.mark.parametrize(("location", "package"), [("rows.parquet", "pyarrow"), ("owner/name", "datasets")])
-def test_a_missing_package_is_named_with_the_key(
-    location: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "rows.parquet", ROWS)
-    real_import = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.partition(".")[0] == package:
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=f"key train_path='{location}'.*pip install {package}"):
-        load_rows(source(location))
 
 
 class FakeDataset(list):
@@ -127,34 +85,6 @@ def test_a_name_of_the_hub_is_loaded_with_split_and_cache(monkeypatch: pytest.Mo
     assert asked == {"name": "owner/name-1", "split": "train", "cache_dir": "/cache"}
     with pytest.raises(ConfigError, match="no column 'z'"):
         load_rows(RowSource("metamathqa", "dataset_path", "owner/name-1", ("z",)))
-
-
-def test_a_hub_that_cannot_be_reached_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
-
-    def load_dataset(name: str, **options: Any) -> None:
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(ConfigError, match="hub failed: ConnectionError: no network"):
-        load_rows(source("owner/other"))
-
-
-def test_the_packaged_data_need_neither_pyarrow_nor_datasets() -> None:
-    code = (
-        "import sys\n"
-        "from ragen.env import resolve_env\n"
-        "for name in ('bandit', 'countdown', 'metamathqa', 'sudoku', 'game_2048', 'rubikscube'):\n"
-        "    env, config = resolve_env(name)\n"
-        "    env(config()).reset(0)\n"
-        "heavy = {'torch', 'verl', 'hydra', 'ray', 'transformers', 'omegaconf', 'pyarrow', 'datasets', 'pandas'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("env_type", ["countdown", "metamathqa", "search"])

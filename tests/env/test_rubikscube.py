@@ -55,15 +55,6 @@ def test_a_solved_cube_pays_and_ends_the_game_but_render_does_not_say_so() -> No
     assert "Game Over" not in env.render()
 
 
-def test_the_steps_run_out() -> None:
-    env = RubiksCubeEnv(RubiksCubeEnvConfig(scramble_depth=4, max_steps=2))
-    env.reset(0)
-    assert env.step(1)[2] is False
-    text, reward, done, info = env.step(5)
-    assert (reward, done, info["success"]) == (0.0, True, False)
-    assert text.endswith("=== Game Over: Max steps reached. ===")
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,8 @@ import pytest
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import extracted, f1_score, normalized, read_action
 from ragen.env.search.env import SearchEnv
-from ragen.env.search.index import hold_index
-from ragen.env.search.world import RELATIONS, ask, generate, read_question, solve
-from ragen.errors import ConfigError, InputError, SearchError, StateError
+from ragen.env.search.world import ask, generate, solve
+from ragen.errors import InputError, SearchError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract, golden
 from support.episodes import config, kill_workers, play_answers
@@ -76,31 +73,6 @@ def solved(env: SearchEnv, seed: int, mode: str = "train") -> float:
 # The generated world
 
 
-def test_a_world_follows_from_its_seed() -> None:
-    assert generate(3, 200).passages == generate.__wrapped__(3, 200).passages
-    assert generate(3, 200).passages != generate(4, 200).passages
-    assert len(generate(3, 200).passages) >= 190
-
-
-def test_no_two_relations_begin_alike_in_questions() -> None:
-    beginnings = [relation.phrase.partition("@")[0] for relation in RELATIONS]
-    assert not [(a, b) for a in beginnings for b in beginnings if a is not b and b.startswith(a)]
-
-
-@pytest.mark.parametrize("hops", [1, 2, 3, 4])
-def test_a_question_is_read_back_and_its_answer_follows_from_the_facts(hops: int) -> None:
-    world = generate(0, 300)
-    for seed in range(50):
-        question = ask(world, seed, "train", [hops])
-        read = read_question(f"Question: {question.text}")
-        assert read is not None
-        value, relations = read
-        assert len(relations) == hops
-        for relation in relations:
-            value = world.facts[value][relation.phrase]
-        assert question.answers == (value,)
-
-
 def test_no_question_is_in_two_splits() -> None:
     world = generate(0, 600)
     train, val = ({ask(world, seed, mode, [1, 2, 3]).text for seed in range(1000)} for mode in MODES)
@@ -119,14 +91,6 @@ def test_a_player_that_follows_the_passages_answers_generated_questions(
     assert sum(solved(env, seed, mode) for seed in range(40)) >= 38
 
 
-def test_no_answer_stands_in_a_question(make: Callable[..., SearchEnv]) -> None:
-    env = make(**SMALL)
-    for seed in range(100):
-        text = env.reset(seed)
-        assert env.question is not None
-        assert env.question.answers[0] not in text
-
-
 # Promises of every environment
 
 
@@ -141,27 +105,6 @@ def test_it_is_saved_and_pickled_at_any_moment() -> None:
     env_contract.assert_saves_at_any_moment(made, ACTIONS)
     env_contract.assert_pickles_in_mid_episode(made, ACTIONS)
     env_contract.assert_leaves_the_global_generators_alone(made, ACTIONS)
-
-
-def test_an_environment_that_was_never_reset_is_pickled_and_refuses_to_step(make: Callable[..., SearchEnv]) -> None:
-    env = pickle.loads(pickle.dumps(make(**SMALL)))
-    with pytest.raises(StateError):
-        env.step("search[x]")
-
-
-def test_bad_seeds_are_refused(make: Callable[..., SearchEnv]) -> None:
-    env = make(**SMALL)
-    for seed in (-1, "1"):
-        with pytest.raises(InputError, match="seed"):
-            env.reset(seed)  # type: ignore[arg-type]
-
-
-def test_an_example_action_follows_from_state_and_generator(make: Callable[..., SearchEnv]) -> None:
-    env = make(**SMALL)
-    env.reset(1)
-    actions = [env.example_action(random.Random(seed)) for seed in range(30)]
-    assert actions == [env.example_action(random.Random(seed)) for seed in range(30)]
-    assert len(set(actions)) > 3
 
 
 # Actions and answers
@@ -260,42 +203,6 @@ def test_a_corpus_is_searched_by_stems_in_both_forms_of_rows(
     assert env.step("search[quasar]")[0].startswith("Nothing was found.")
 
 
-def test_an_index_is_built_once_and_anew_for_another_corpus(tmp_path: Path, cache: Path) -> None:
-    def folders() -> int:
-        return sum(path.is_dir() for path in (cache / "search").iterdir())
-
-    settings = own(tmp_path)
-    for _ in range(2):
-        SearchEnv(SearchEnvConfig(**settings)).close()
-        assert folders() == 1
-    lines(tmp_path / "corpus.jsonl", *DOCUMENTS, {"text": "more"})
-    SearchEnv(SearchEnvConfig(**settings)).close()
-    assert folders() == 2
-
-
-def test_environments_of_a_process_share_one_index_that_closes_with_the_last() -> None:
-    first, second = (hold_index("fts5", None, (0, 120)) for _ in range(2))
-    assert first.value is second.value
-    first.release()
-    assert second.value.search("town", 1)
-    second.release()
-
-
-def test_threads_that_search_at_the_same_time_find_what_one_finds() -> None:
-    lease = hold_index("fts5", None, (0, 120))
-    queries = [f"{first} {second}" for first in ("town", "river", "song", "born") for second in RELATIONS]
-    alone = [lease.value.search(query, 5) for query in queries]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda query: lease.value.search(query, 5), queries * 20)) == alone * 20
-    lease.release()
-
-
-def test_long_passages_are_cut(tmp_path: Path, make: Callable[..., SearchEnv]) -> None:
-    env = make(**own(tmp_path, max_total_chars=20))
-    env.reset(0)
-    assert env.step("search[tree]")[0].partition("\n")[0] in ("[1] Oak: The oak is  ...", "[1] Elm: The elm is  ...")
-
-
 def test_a_single_file_is_divided_and_a_directory_is_used_as_it_is(
     tmp_path: Path, make: Callable[..., SearchEnv]
 ) -> None:
@@ -310,14 +217,6 @@ def test_a_single_file_is_divided_and_a_directory_is_used_as_it_is(
     env = make(**{**settings, "questions": str(folder)})
     assert "train?" in env.reset(0, "train") and "test?" in env.reset(0, "val")
     assert env.step("5")[1] == 1.0
-
-
-def test_a_configuration_of_ragen_is_read() -> None:
-    read = SearchEnvConfig(max_steps=10, max_search_results=7, mock_mode=True)
-    assert (read.k, read.backend, read.style, read.reward, read.replayable) == (7, "mock", "ragen", "f1", True)
-    served = SearchEnvConfig(train_path=__file__)
-    assert (served.backend, served.retrieval_server_url) == ("http", "http://127.0.0.1:8000")
-    assert (served.questions, served.replayable) == (__file__, False)
 
 
 def golden_env(**more: Any) -> SearchEnv:
@@ -343,19 +242,6 @@ def test_ragens_configuration_is_played_as_ragen_does() -> None:
             assert list(info.items()) == list(step["info"].items()), step["a"]
 
 
-def test_ragens_style_keeps_what_every_environment_promises(tmp_path: Path) -> None:
-    rows = [{"question": f"Number {n}?", "ground_truth": str(n)} for n in range(5)]
-    path = lines(tmp_path / "train.jsonl", *rows)
-
-    def made() -> SearchEnv:
-        return SearchEnv(SearchEnvConfig(train_path=path, mock_mode=True, max_steps=3))
-
-    actions = ["search[x]", "", "finish[3]", "It is 3."]
-    env_contract.assert_seed_and_actions_decide_everything(made, actions)
-    env_contract.assert_saves_at_any_moment(made, actions)
-    env_contract.assert_pickles_in_mid_episode(made, actions)
-
-
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
@@ -369,17 +255,6 @@ def test_ragens_style_keeps_what_every_environment_promises(tmp_path: Path) -> N
 )
 def test_an_answer_is_taken_out_of_a_free_text(text: str, answer: str) -> None:
     assert extracted(text) == answer
-
-
-def test_ragens_style_shows_passages_of_every_index(tmp_path: Path, make: Callable[..., SearchEnv]) -> None:
-    env = make(**own(tmp_path, rows=3, style="ragen", k=1))
-    assert [env.reset(seed).splitlines()[0] for seed in (0, 4)] == [f"Question: Question number {n}?" for n in (0, 1)]
-    shown = env.step("search[beetle]")[0]
-    assert shown.startswith("Search results for 'beetle':\n[Document 1] (ID: 1, Score: ")
-    assert shown.endswith(
-        ")\nElm\nThe elm is a tree that beetles kill.\n\nAvailable actions: search[<query>], finish[<answer>]"
-    )
-    assert env.step("search[quasar]")[0].startswith("Search results for 'quasar':\nNo relevant documents")
 
 
 @pytest.mark.parametrize(
@@ -410,44 +285,6 @@ def test_ragens_style_shows_passages_of_every_index(tmp_path: Path, make: Callab
 )
 def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
     env_contract.assert_refused(SearchEnvConfig, key, value)
-
-
-def test_values_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    given = own(tmp_path)
-    for settings, key in (
-        ({"corpus": given["corpus"]}, "questions"),
-        ({"backend": "http"}, "questions"),
-        ({"backend": "http", **given}, "corpus"),
-        ({"k": 3, "max_search_results": 4}, "max_search_results"),
-        ({"mock_mode": True, "backend": "fts5"}, "mock_mode"),
-        ({"mock_mode": True, "corpus": given["corpus"]}, "corpus"),
-        ({"style": "ragen", "max_searches": 2}, "max_searches"),
-        (
-            {"backend": "http", "questions": given["questions"], "retrieval_server_url": "ftp://x"},
-            "retrieval_server_url",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=key):
-            SearchEnvConfig(**settings)
-
-
-@pytest.mark.parametrize(
-    ("corpus", "questions", "message"),
-    [
-        ("", '{"question": "a", "ground_truth": "b"}', "no passages"),
-        ("{", '{"question": "a", "ground_truth": "b"}', "JSON lines"),
-        ('{"name": 1}', '{"question": "a", "ground_truth": "b"}', "line 1 of .* needs a text"),
-        ('{"text": "x"}', "", "no rows"),
-        ('{"text": "x"}', '{"question": "a", "golden_answers": ["b"]}', "ground_truth"),
-        ('{"text": "x"}', '{"question": "a", "ground_truth": []}', "row 1"),
-    ],
-)
-def test_files_that_cannot_be_read_are_named(corpus: str, questions: str, message: str, tmp_path: Path) -> None:
-    settings = own(tmp_path)
-    Path(settings["corpus"]).write_text(corpus)
-    Path(settings["questions"]).write_text(questions)
-    with pytest.raises(ConfigError, match=message):
-        SearchEnv(SearchEnvConfig(**settings))
 
 
 # A retrieval server

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-import re
 
 import pytest
 
@@ -9,10 +8,7 @@ from ragen.env.sudoku.config import SudokuEnvConfig
 from ragen.env.sudoku.env import SudokuEnv
 from ragen.env.sudoku.grid import Grid, filled_cells, make_puzzle
 from ragen.env.sudoku.reply import READ_LIMIT, Placement, read_placement
-from ragen.errors import InputError
 from support import env_contract
-
-FORMATS = ("simple", "detailed", "with_feedback")
 
 
 def make(size: int = 4, **config: object) -> SudokuEnv:
@@ -153,47 +149,6 @@ def test_a_conflict_names_row_column_and_box_and_what_would_fit() -> None:
     assert grid.valid_numbers(0) == ()
 
 
-def test_a_placed_number_may_be_replaced_but_not_by_itself() -> None:
-    env = just_reset(seed=3, difficulty="hard")
-    index = next(index for index in blank_cells(env) if len(env._grid.valid_numbers(index)) > 1)
-    first, second = env._grid.valid_numbers(index)[:2]
-    env.step(placement(env, index, first))
-    again = env.step(placement(env, index, first))
-    assert (again[1], again[3]["valid_numbers"]) == (-0.1, [])
-    replaced = env.step(placement(env, index, second))
-    assert replaced[1] in (0.5, 1.0)
-    assert env._grid.cells[index] == second
-    assert env._grid.conflicts(index, first) == []
-
-
-def test_only_an_accepted_placement_ends_an_episode_whose_steps_are_used_up() -> None:
-    env = just_reset(max_steps=1)
-    assert [env.step("hm")[2] for _ in range(3)] == [False] * 3
-    assert env.step(solution_moves(env)[0])[2] is True
-
-
-def test_hints_are_listed_for_the_last_ten_blank_cells_unless_they_are_switched_off() -> None:
-    def listed(env: SudokuEnv) -> list[bool]:
-        return ["VALID NUMBERS FOR EMPTY CELLS" in env.step(move)[0] for move in solution_moves(env)]
-
-    shown = listed(just_reset(size=9))
-    assert shown == [False] * (len(shown) - 11) + [True] * 10 + [False]
-    assert not any(listed(just_reset(size=9, show_valid_numbers=False)))
-
-
-@pytest.mark.parametrize("size", [4, 9])
-def test_rules_stand_between_boxes_in_every_format(size: int) -> None:
-    for name, width in (("simple", {4: 9, 9: 20}[size]), ("detailed", {4: 13, 9: 29}[size])):
-        lines = just_reset(size=size, render_format=name).render().splitlines()
-        assert lines.count("-" * width) == (1 if size == 4 else 2)
-
-
-def test_a_long_unreadable_reply_is_not_repeated_in_full() -> None:
-    env = just_reset()
-    text, _, _, info = env.step("x" * 100_000)
-    assert len(text) < 3000 > len(info["error"])
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -209,10 +164,3 @@ def test_a_long_unreadable_reply_is_not_repeated_in_full() -> None:
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
     env_contract.assert_refused(SudokuEnvConfig, key, value)
-
-
-def test_seeds_out_of_range_are_refused() -> None:
-    env = make()
-    for seed in (-1, 2**32):
-        with pytest.raises(InputError, match=re.escape(f"seed = {seed}")):
-            env.reset(seed)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import pickle
 import tarfile
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,9 @@ from hypothesis import strategies as st
 from ragen.env.sandbox import SHELL
 from ragen.env.terminal import layers
 from ragen.env.terminal.config import TerminalEnvConfig
-from ragen.env.terminal.env import SUBMIT, TerminalEnv, _dated, _shortened, generate
+from ragen.env.terminal.env import SUBMIT, TerminalEnv, generate
 from ragen.env.terminal.families import FAMILIES, _packed, solve
 from ragen.env.terminal.layers import Entry
-from ragen.errors import ConfigError
 from support import env_contract
 from support.sandboxes import needs_shell, why_not
 
@@ -112,11 +109,6 @@ def test_a_layer_holds_what_differs_from_the_base_and_nothing_else(base: Any, fi
     assert all(base.get(path) != entry for path, entry in layer.items())
 
 
-@given(first=st.dictionaries(PATHS, ENTRIES), second=st.dictionaries(PATHS, ENTRIES))
-def test_a_digest_is_of_everything(first: Any, second: Any) -> None:
-    assert (layers.digest(first) == layers.digest(second)) == (first == second)
-
-
 # Commands
 
 
@@ -172,37 +164,6 @@ def test_what_would_differ_from_run_to_run_is_fixed(env: TerminalEnv) -> None:
     other.close()
 
 
-def test_what_a_command_leaves_running_ends_with_it(env: TerminalEnv) -> None:
-    assert shown(env, "(setsid bash -c 'while :; do :; done' &) ; sleep 100 & echo started") == "started"
-    assert shown(env, "ps -e -o comm= | grep -c -e sleep -e setsid") == "0\n[exit code 1]"
-
-
-@pytest.mark.parametrize("action", ["", "   ", "\0", "x" * 30_000, "```bash\n```"])
-def test_what_is_no_command_is_refused(env: TerminalEnv, action: str) -> None:
-    text, reward, done, info = env.step(action)
-    assert text.startswith("This is not a command.")
-    assert (reward, done, info["action_is_valid"]) == (0.0, False, False)
-
-
-def test_a_fenced_command_is_run(env: TerminalEnv) -> None:
-    assert shown(env, "```bash\necho a\necho b\n```") == "a\nb"
-
-
-def test_a_long_output_keeps_its_beginning_and_its_end(env: TerminalEnv) -> None:
-    text = shown(env, "seq 100000")
-    assert text.startswith("1\n2\n")
-    assert text.endswith("99999\n100000")
-    assert len(text) < 2200
-    assert _shortened("abc", 3) == "abc"
-
-
-def test_real_dates_are_put_back() -> None:
-    moment = time.mktime((2026, 3, 5, 12, 0, 0, 0, 0, 0))
-    text = "a Mar  5 11:59 b\nMar  5  2026\n2026-03-05 12:00:01.123456 +0000\n2026-03-05T12:00\nMay  5 11:59"
-    told = "a Jan  1  2024 b\nJan  1  2024\n2024-01-01 00:00:00.000000 +0000\n2024-01-01T00:00\nMay  5 11:59"
-    assert _dated(text, (moment, moment + 1)) == told
-
-
 def test_the_last_command_submits() -> None:
     if reason := why_not(SHELL):
         pytest.skip(reason)
@@ -252,15 +213,6 @@ def test_a_branch_at_any_turn_has_the_same_files_and_plays_on_alike() -> None:
     env.close()
 
 
-@needs_shell
-def test_a_snapshot_is_not_changed_by_what_is_played_after_it(env: TerminalEnv) -> None:
-    env.step("echo one > f")
-    saved = env.save()
-    before = pickle.dumps(saved)
-    env.step("echo two > f; rm -rf logs")
-    assert pickle.dumps(saved) == before
-
-
 # Tasks of the user's
 
 
@@ -289,19 +241,6 @@ def test_tasks_of_a_folder_are_played(tmp_path: Path) -> None:
     env.close()
 
 
-@needs_shell
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [({}, "neither expected/ nor check.py"), ({"check_py": "x = 1"}, "no function check")],
-)
-def test_a_task_that_lacks_something_is_refused_when_the_environment_is_built(
-    tmp_path: Path, files: dict[str, str], said: str
-) -> None:
-    task_folder(tmp_path / "one", **files)
-    with pytest.raises(ConfigError, match=said):
-        env_of(tasks=str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -320,10 +259,6 @@ def test_a_task_that_lacks_something_is_refused_when_the_environment_is_built(
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
     env_contract.assert_refused(TerminalEnvConfig, key, value)
-
-
-def test_an_info_is_plain_data(env: TerminalEnv) -> None:
-    json.dumps(env.step("false")[3])
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.access("/usr/src", os.W_OK), reason="needs root")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import subprocess
@@ -15,10 +14,7 @@ import pytest
 
 from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.env import TextWorldEnv
-from ragen.env.textworld.games import FAMILIES, Chosen, choose, seed_of, story
-from ragen.env.textworld.player import solve
-from ragen.env.textworld.text import admissible_in, with_admissible, without_trimmings
-from ragen.errors import InputError, StateError
+from ragen.env.textworld.games import choose, seed_of, story
 from ragen.extras import missing
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
@@ -65,17 +61,6 @@ def test_games_of_splits_have_no_seed_in_common() -> None:
     assert len(set(seeds)) == len(seeds)
 
 
-def test_what_a_game_prints_around_its_words_is_left_out() -> None:
-    told = "\n\n  $$ \\$$\n\nTake it!\n\n\n\n-= Attic =-\nDark.   \n\n>          -= Attic =-0/1"
-    assert without_trimmings(told) == "Take it!\n\n-= Attic =-\nDark."
-    assert without_trimmings("Won.\n\n\nWould you like to RESTART, or QUIT?\n> ") == "Won."
-
-
-def test_commands_that_are_listed_are_read_back() -> None:
-    assert admissible_in(with_admissible("A room.", ["go east", "look"])) == ["go east", "look"]
-    assert admissible_in("A room.") == admissible_in(with_admissible("Over.", [])) == []
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -97,58 +82,6 @@ def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
 
 
 # The player, on texts
-
-
-def test_the_player_goes_where_it_has_not_been_and_takes_what_is_asked_for() -> None:
-    hall = with_admissible("Pick up the old key.\n\n-= Hall =-\nA hall.", ["go east", "go west", "look"])
-    east = with_admissible("-= East =-\nA cellar.", ["go west", "open box"])
-    opened = with_admissible("It holds an old key.", ["go west", "take old key from box"])
-    assert solve([hall], []) == "go east"
-    assert solve([hall, east], ["go east"]) == "open box"
-    assert solve([hall, east, opened], ["go east", "open box"]) == "take old key from box"
-    nothing = with_admissible("-= East =-\nA cellar.", ["go west"])
-    assert solve([hall, nothing], ["go east"]) == "go west"
-    assert solve([hall, nothing, hall], ["go east", "go west"]) == "go west"
-
-
-def test_the_player_does_not_go_back_the_way_it_came_while_there_are_unknown_rooms() -> None:
-    hall = with_admissible("Pick up the coin.\n\n-= Hall =-\nA hall.", ["go south", "look"])
-    passage = with_admissible("-= Passage =-\nA passage.", ["go north", "go west", "look"])
-    assert solve([hall, passage], ["go south"]) == "go west"
-    end = with_admissible("-= End =-\nA closet.", ["go east", "look"])
-    assert solve([hall, passage, end], ["go south", "go west"]) is None
-
-
-def test_the_player_follows_a_recipe_and_leaves_what_is_already_as_it_should_be() -> None:
-    recipe = "Ingredients:\napple\n  red onion\n\nDirections:\nfry the apple\n  chop the red onion\n  prepare meal"
-    kitchen = "-= Kitchen =-\nA fried apple and an onion."
-    commands = ["cook apple with stove", "examine cookbook", "take red onion from table", "take knife"]
-    first, second = with_admissible(kitchen, commands), with_admissible(recipe, commands)
-    assert solve([first], []) == "examine cookbook"
-    taken = ["examine cookbook", "take apple", "take red onion from table"]
-    assert solve([first, second], taken[:1]) == "take red onion from table"
-    assert solve([first, second, first, first], taken) == "take knife"
-    cut = with_admissible("You have it.", ["chop red onion with knife", "prepare meal"])
-    assert solve([first, second, first, first, cut], [*taken, "take knife"]) == "chop red onion with knife"
-    said = [*taken, "take knife", "chop red onion with knife"]
-    assert solve([first, second, first, first, cut, cut], said) == "prepare meal"
-
-
-@needs_textworld
-@pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_worker_has_parsed_the_rules_of_every_family_before_it_begins(family: str) -> None:
-    for module in TextWorldEnv.preload:
-        importlib.import_module(module)
-    from textworld import GameOptions
-    from textworld.logic import GameLogic
-
-    options = GameOptions()
-    options.seeds = 1
-    rules = FAMILIES[family](Chosen(family, 1, "train", 0, False), 1, options).kb.serialize()["logic"]
-    before = GameLogic.parse.cache_info().hits
-    GameLogic.parse(rules)
-    assert GameLogic.parse.cache_info().hits == before + 1
 
 
 # Promises of every environment
@@ -174,15 +107,6 @@ def test_another_process_with_another_hash_seed_plays_the_same_and_compiles_the_
         return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True).stdout
 
     assert told("1", cache_folder) == told("2", cache_folder) == told("3", cache_folder / "another")
-
-
-@needs_textworld
-def test_an_environment_that_was_never_reset_is_pickled_and_refuses_to_step(make: Callable[..., TextWorldEnv]) -> None:
-    env = pickle.loads(pickle.dumps(make()))
-    with pytest.raises(StateError):
-        env.step("look")
-    with pytest.raises(InputError, match="seed"):
-        env.reset(-1)
 
 
 @needs_textworld
@@ -233,14 +157,6 @@ def test_only_commands_of_the_world_reach_the_game(make: Callable[..., TextWorld
     assert not list(tmp_path.iterdir())
     room = first[first.index("-= ") :].partition(" =-")[0]
     assert room in env.step("LOOK ")[0]
-
-
-@needs_textworld
-def test_a_game_says_why_a_command_of_its_world_cannot_be_carried_out(make: Callable[..., TextWorldEnv]) -> None:
-    env = make()
-    env.reset(0)
-    told, _, _, info = env.step("take moon")
-    assert "no command" not in told and not info["action_is_valid"] and not info["action_is_effective"]
 
 
 @needs_textworld

@@ -5,7 +5,6 @@ import pytest
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv, UniformStream
-from support import env_contract
 
 
 @pytest.fixture
@@ -48,22 +47,3 @@ def test_the_stream_is_numpy_default_rng_far_beyond_a_block() -> None:
     expected = np.random.default_rng(9).random(50).tolist()
     assert [stream.random() for _ in range(45)] == expected[5:]
     assert [twin.random() for _ in range(45)] == expected[5:]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("lo_arm_name", ""),
-        ("hi_arm_name", 3),
-        ("hi_arm_name", "Phoenix"),
-        ("hi_arm_hiscore_prob", 1.5),
-        ("hi_arm_hiscore_prob", float("nan")),
-        ("hi_arm_hiscore", "much"),
-        ("action_space_start", 1.0),
-        ("split", "val"),
-        ("internal_seed", -1),
-        ("render_mode", "rgb_array"),
-    ],
-)
-def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    env_contract.assert_refused(BanditEnvConfig, key, value)

@@ -16,7 +16,6 @@ from ragen.env.countdown.config import PACKAGED_PUZZLES, CountdownEnvConfig
 from ragen.env.countdown.env import CountdownEnv
 from ragen.env.countdown.puzzles import Puzzle
 from ragen.env.countdown.solver import solve
-from support import env_contract
 
 
 def env_with(numbers: list[int], target: int, tmp_path: Path, **more: Any) -> CountdownEnv:
@@ -169,20 +168,3 @@ def test_the_packaged_puzzles_are_those_the_generator_makes_and_all_have_a_solut
         answer = solve(list(env.puzzle.numbers), env.puzzle.target)
         assert answer is not None
         assert env.step(answer)[1] == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("train_path", "no/such/file.parquet"),
-        ("train_path", ""),
-        ("train_path", 3),
-        ("max_instances", 0),
-        ("score", "1"),
-        ("format_score", None),
-        ("render_format", "html"),
-        ("render_mode", "rgb_array"),
-    ],
-)
-def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    env_contract.assert_refused(CountdownEnvConfig, key, value)

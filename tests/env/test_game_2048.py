@@ -5,7 +5,6 @@ import pytest
 from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP, move, slide
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.game_2048.env import Game2048Env
-from support import env_contract
 
 
 def stuck_env(largest: int) -> Game2048Env:
@@ -62,20 +61,3 @@ def test_2048_counts_if_it_is_there_when_the_board_is_stuck(largest: int, succes
     assert done
     assert (info["success"], info["max_tile"]) == (success, largest)
     assert "Valid Actions: None." in text
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("size", 1),
-        ("size", 4.0),
-        ("size", True),
-        ("size", 1000),
-        ("two_prob", -0.1),
-        ("use_log_reward", "yes"),
-        ("render_mode", "rgb_array"),
-        ("action_lookup", {1: "Up"}),
-    ],
-)
-def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    env_contract.assert_refused(Game2048EnvConfig, key, value)

@@ -9,7 +9,6 @@ import pytest
 from ragen.env.metamathqa import generate
 from ragen.env.metamathqa.config import PACKAGED_PROBLEMS, MetaMathQAEnvConfig
 from ragen.env.metamathqa.env import MetaMathQAEnv, gold_answer
-from support import env_contract
 
 
 def env_with(response: str, tmp_path: Path) -> MetaMathQAEnv:
@@ -68,18 +67,3 @@ def _calculated(text: str) -> float:
     from ragen.env.countdown.arithmetic import evaluate
 
     return evaluate(text)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("dataset_path", "no/such/file.jsonl"),
-        ("dataset_path", "nothing"),
-        ("cache_dir", 3),
-        ("split", ""),
-        ("split", "test"),
-        ("render_mode", "rgb_array"),
-    ],
-)
-def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    env_contract.assert_refused(MetaMathQAEnvConfig, key, value)

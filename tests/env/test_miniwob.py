@@ -67,22 +67,6 @@ def test_the_player_reads_the_page(shown: str, action: str | None) -> None:
     assert solve(shown) == action
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("tasks", []),
-        ("tasks", ["nothing"]),
-        ("tasks", [["click-test"]]),
-        ("tasks", "click-test"),
-        ("max_steps", 0),
-        ("browser_path", 3),
-        ("render_mode", "rgb_array"),
-    ],
-)
-def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
-    env_contract.assert_refused(MiniWobEnvConfig, key, value)
-
-
 # In a browser
 
 

@@ -5,7 +5,6 @@ import pytest
 from ragen.env.rubikscube.config import RubiksCubeEnvConfig
 from ragen.env.rubikscube.cube import LEGACY_TURNS, MOVES, SOLVED, TURNS, Turn, is_solved
 from ragen.env.rubikscube.env import RubiksCubeEnv
-from support import env_contract
 
 CORNERS = [(0, 4, 17), (1, 16, 13), (2, 5, 8), (3, 9, 12), (20, 7, 10), (21, 11, 14), (22, 6, 19), (23, 15, 18)]
 
@@ -53,18 +52,3 @@ def test_a_solved_cube_pays_and_ends_the_game_but_render_does_not_say_so() -> No
     assert (reward, done, info["success"]) == (1.0, True, True)
     assert text.endswith("=== Game Over: Cube Solved! ===")
     assert "Game Over" not in env.render()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("scramble_depth", -1),
-        ("scramble_depth", 10**9),
-        ("max_steps", 0),
-        ("render_mode", "rgb_array"),
-        ("legacy_b_move", 1),
-        ("action_lookup", {}),
-    ],
-)
-def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    env_contract.assert_refused(RubiksCubeEnvConfig, key, value)

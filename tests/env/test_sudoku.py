@@ -8,7 +8,6 @@ from ragen.env.sudoku.config import SudokuEnvConfig
 from ragen.env.sudoku.env import SudokuEnv
 from ragen.env.sudoku.grid import Grid, filled_cells, make_puzzle
 from ragen.env.sudoku.reply import READ_LIMIT, Placement, read_placement
-from support import env_contract
 
 
 def make(size: int = 4, **config: object) -> SudokuEnv:
@@ -147,20 +146,3 @@ def test_a_conflict_names_row_column_and_box_and_what_would_fit() -> None:
     assert grid.conflicts(15, 1) == []
     assert grid.valid_numbers(2) == (3, 4)
     assert grid.valid_numbers(0) == ()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("grid_size", 6),
-        ("grid_size", 9.0),
-        ("difficulty", "extreme"),
-        ("render_format", "html"),
-        ("show_conflicts", 1),
-        ("show_valid_numbers", "no"),
-        ("max_steps", 0),
-        ("render_mode", "rgb_array"),
-    ],
-)
-def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    env_contract.assert_refused(SudokuEnvConfig, key, value)

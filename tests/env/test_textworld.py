@@ -61,26 +61,6 @@ def test_games_of_splits_have_no_seed_in_common() -> None:
     assert len(set(seeds)) == len(seeds)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("families", ["chess"]),
-        ("levels", []),
-        ("levels", [4]),
-        ("levels", [True]),
-        ("games", 0),
-        ("val_games", 1.5),
-        ("max_steps", 0),
-        ("hints", "no"),
-        ("show_admissible", 1),
-        ("reward", "won"),
-        ("render_mode", "rgb_array"),
-    ],
-)
-def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
-    env_contract.assert_refused(TextWorldEnvConfig, key, value)
-
-
 # The player, on texts
 
 

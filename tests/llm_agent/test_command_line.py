@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.command_line import folder_name, main_of, narrow
-from ragen.llm_agent.config.loading import check_model, load_config, where_said
+from ragen.llm_agent.config.command_line import folder_name, narrow
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.evaluation import command as evaluation
 from ragen.llm_agent.rollout import command
@@ -66,13 +66,6 @@ def test_any_configuration_is_evaluated_behind_a_server_and_resumed_by_the_same_
     assert "all of them are finished" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("codes", "code"), [((0, 3, 2), 3), ((2, 130), 130), ((0, 0, 0), 0), ((3, 143), 143)])
-def test_several_runs_have_the_first_bad_exit_code_or_that_of_being_stopped(codes, code, capsys):
-    each = iter(codes)
-    assert main_of(evaluation.parser, "ragen eval", lambda config: next(each))(["--models", "a,b,c"]) == code
-    assert next(each, None) is None, "a stopped run ends them"
-
-
 def test_a_part_of_an_evaluation_plays_the_seeds_that_the_whole_plays():
     whole = ["es_manager.val.env_configs.tags=[Bandit,Countdown]", "es_manager.val.env_configs.n_groups=[2,3]"]
     whole += ["es_manager.val.env_groups=5", "es_manager.val.group_size=2"]
@@ -102,17 +95,6 @@ def test_a_part_of_an_evaluation_plays_the_seeds_that_the_whole_plays():
 def test_a_choice_that_cannot_be_made_is_refused(choice, said):
     with pytest.raises(ConfigError, match=said):
         narrow(load_config("evaluate_api_llm"), **choice)
-
-
-def test_a_model_that_is_nowhere_is_refused_at_once_under_the_key_that_says_it(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    config = load_config("base", ["model_path=no-one/nothing"])
-    assert where_said(config, "actor_rollout_ref.model.path") == "model_path"
-    with pytest.raises(ConfigError, match=r"^configuration key 'model_path' is 'no-one/nothing', .* cannot be reached"):
-        check_model(config, "actor_rollout_ref.model.path", "no-one/nothing")
 
 
 def test_files_that_are_not_of_a_run_are_not_overwritten(tmp_path, capsys):

@@ -17,7 +17,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.evaluation.results import evaluate
 from ragen.llm_agent.rollout import command
-from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records, read_usage
+from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = [
@@ -306,19 +306,6 @@ def test_two_runs_do_not_write_to_one_folder_at_a_time(resume, tmp_path):
     assert [one["env_id"] for one in read_records(path)] == [0, 1]
     with RolloutFile(path, {"mode": "val"}, resume) as file:
         file.begin()
-
-
-def test_counts_go_on_where_an_earlier_run_has_left_them(tmp_path):
-    path = tmp_path / "rollouts.jsonl"
-    for expected in (5, 10):
-        with RolloutFile(path, {"mode": "val"}, resume=True) as file:
-            file.begin()
-            file.count({"requests": 3})
-            assert file.count({"requests": 5, "cost": 0.5})["requests"] == expected
-    assert read_usage(tmp_path / "usage.json") == {"requests": 10, "cost": 1.0}
-    with RolloutFile(path, {"mode": "val"}) as file:
-        file.begin()
-    assert read_usage(tmp_path / "usage.json") == {}
 
 
 def test_a_group_that_cannot_be_judged_whole_has_no_pass_at_k(tmp_path):

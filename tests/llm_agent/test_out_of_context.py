@@ -78,19 +78,6 @@ def test_only_its_own_episode_is_over_truncated_and_counted(how, page, refuses):
     assert of_long.any() and bool(batch.batch["loss_mask"][of_long].any()) == (page > 0)
 
 
-def test_a_run_in_which_no_prompt_fits_is_an_error_and_other_settings_may_be_tried_there(tmp_path, capsys):
-    with chat_server(lambda prompt, tries: fail(400, "prompt is too long: 9 tokens > 8")) as server:
-        words = ["--config-name", "evaluate_api_llm", f"+custom_envs.Pages={PAGES % ''}", *SMALL]
-        words += [f"actor.base_url={server.url}", "actor.model=tiny", f"output_dir={tmp_path}"]
-        assert command.main(words) == command.main(words) == 1
-        assert len(server.bodies) == 6, "what cannot be answered is not asked again"
-        server.script = lambda prompt, tries: say(GO)
-        assert command.main([*words, "actor_rollout_ref.rollout.response_length=5"]) == 0
-        assert command.main([*words, "actor_rollout_ref.rollout.response_length=6"]) == 2, "now there are replies"
-    rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
-    assert [row["success"] for row in rows] == [True] * 6
-
-
 def test_an_evaluation_counts_it_and_asks_nothing_again(tmp_path):
     def script(prompt, tries):
         return fail(400, "context_length_exceeded") if "page 2 of 124" in prompt else say(GO)

@@ -1,6 +1,5 @@
 """Parallel rollouts by joblib: equal to the ordinary ones bit for bit, whatever is killed, breaks or is interrupted."""
 
-import logging
 import os
 import signal
 from functools import cache
@@ -96,7 +95,7 @@ def loky_processes():
 # Equal to the ordinary loop
 
 
-@pytest.mark.parametrize(("jobs", "backend"), [(1, "loky"), (2, "loky"), (-1, "loky"), (100, "loky"), (3, "threading")])
+@pytest.mark.parametrize(("jobs", "backend"), [(2, "loky"), (100, "loky"), (3, "threading")])
 def test_rollouts_are_those_of_the_ordinary_loop(jobs, backend):
     for val in (False, True):
         proxy, parallel = played(config_of(jobs=jobs, backend=backend), episodes=2, val=val)
@@ -105,8 +104,7 @@ def test_rollouts_are_those_of_the_ordinary_loop(jobs, backend):
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_each_rollout_makes_its_environments_in_workers_and_closes_them(backend, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "ragen.llm_agent.rollout.shards")
+def test_each_rollout_makes_its_environments_in_workers_and_closes_them(backend, tmp_path):
     config = with_dice(config_of(jobs=2, backend=backend))
     config["es_manager"]["use_multiprocessing"] = backend == "threading"
     logged = {"env_type": "support.dice_env:Logged", "env_config": {"file": str(tmp_path / "log")}}
@@ -117,8 +115,6 @@ def test_each_rollout_makes_its_environments_in_workers_and_closes_them(backend,
             assert proxy.parallel.fallback_reason is None
             lines = (tmp_path / "log").read_text().splitlines()
             assert (lines.count("built"), lines.count("closed")) == (4 * rollout, 4 * rollout)
-    assert sum("environments of Dice" in record.message for record in caplog.records) == 6
-    assert sum("episodes in" in record.message for record in caplog.records) == 6
 
 
 # Failures

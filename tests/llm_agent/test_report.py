@@ -8,12 +8,10 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.report import (
     About,
     Episode,
     Report,
-    contents,
     render,
     trajectories,
     write_report,
@@ -245,18 +243,6 @@ def test_trajectories_carry_what_they_are_filtered_by():
     ]
 
 
-def test_the_timeline_has_a_row_per_track_in_order_and_marks_restarts():
-    timeline = Timeline()
-    for track in ("worker 10", "worker 2", "main", "shard 0", "generator", "rollout"):
-        timeline.add(Span(track, "environments", timeline.start, timeline.start + 1))
-    timeline.marks.append(Mark("worker 2", timeline.start + 0.5, "restarted"))
-    html = render(Report("r", timeline=timeline))
-    assert re.findall(r'class="track"><span>([\w ]+)</span>', html) == [
-        *("rollout", "generator", "shard 0", "main", "worker 2", "worker 10")
-    ]
-    assert html.count('<rect class="restart"') == 1
-
-
 @pytest.mark.parametrize("earlier", [0, 2])
 def test_the_times_of_a_resumed_run_say_for_how_many_trajectories_they_are(earlier):
     episodes = [episode(turn(), env_id=n) for n in range(3)]
@@ -299,37 +285,6 @@ def test_a_report_of_rows_keeps_the_one_that_the_run_wrote(tmp_path, capsys):
     assert capsys.readouterr().out.count(f"is now {kept}") == 1
     assert kept.read_bytes() == before and b"Where the time went" not in page.read_bytes()
     assert len(list(tmp_path.glob("report*"))) == 2
-
-
-@pytest.mark.models
-def test_prompts_without_their_oldest_turns_are_shown_as_they_were_asked(tmp_path, monkeypatch):
-    asked, reports, generate = [], [], ScriptedBackend.generate
-
-    def recorded(backend, requests, sampling):
-        asked.extend(requests)
-        return generate(backend, requests, sampling)
-
-    def kept(*given, **named):
-        reports.append(Report(*given, **named))
-        return reports[-1]
-
-    monkeypatch.setattr(ScriptedBackend, "generate", recorded)
-    monkeypatch.setattr(contents, "Report", kept)
-    options = ["--config-name", "_2_sokoban", "--limit", "2", "report=true", f"output_dir={tmp_path}"]
-    small = ["actor_rollout_ref.rollout.max_model_len=1000", "actor.scripted.malformed=0.9", "agent_proxy.max_turn=8"]
-    assert command.main([*options, *small]) == 0
-    rows = report_of_rows(tmp_path / "rollouts.jsonl")
-    assert sum(request.turns_left_out > 0 for request in asked) > 2
-    for request in asked:
-        here = [e for report in (reports[0], rows) for e in report.episodes if e.state["env_id"] == request.env_id]
-        of_run, of_rows = (list(episode.prompt(request.turn)) for episode in here)
-        assert of_run == list(request.messages)
-        if not request.turns_left_out:
-            assert of_rows == of_run
-            continue
-        (system, first, *others), (_, _, note, oldest, *later) = of_run, of_rows
-        assert f"{request.turns_left_out};" in note["content"] and (of_rows[0], later) == (system, others)
-        assert first["content"].endswith(oldest["content"].partition("\n")[2][-100:])
 
 
 @pytest.mark.models

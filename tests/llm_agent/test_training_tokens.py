@@ -5,7 +5,6 @@ each with whether it was drawn, its log-probability and its scores.
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pytest
@@ -180,28 +179,6 @@ def test_a_batch_is_what_was_seen_and_drawn_where_contexts_are_shortened():
     assert max(len(request.prompt_ids) for request, _ in backend.asked.values()) <= 600
 
 
-@cache
-def plain_tokenizer():
-    return load_tokenizer()
-
-
-def canonical(reply):
-    return plain_tokenizer()(reply.text, add_special_tokens=False).input_ids
-
-
-def test_a_reply_that_was_cut_off_is_learnt_without_an_end_and_goes_on_in_the_same_row():
-    tokenizer = load_tokenizer()
-    backend = RecordingBackend(tokenizer)
-    ids = canonical(Reply("cut"))
-    backend._reply = lambda request: Reply("cut", ids, [-0.5] * len(ids), cut_off=True)
-    batch, _ = played(backend, config_of())
-    assert len(batch) == ENVS
-    learnt = batch.batch["responses"][0][batch.batch["response_mask"][0].bool()]
-    assert learnt.tolist() == ids * 4
-    assert batch.batch["response_mask"][0, -1] == 1
-    assert tokenizer.decode(batch.batch["input_ids"][0]).count("<think>cut<|im_end|>") == 3
-
-
 def test_without_the_response_mask_states_are_learnt_too_in_the_tokens_that_were_seen():
     backend = RecordingBackend(load_tokenizer(), 1)
     batch, _ = played(backend, {**config_of(), "enable_response_mask": False})
@@ -233,19 +210,6 @@ def test_log_probabilities_that_are_not_all_known_are_left_out():
     batch, _ = played(backend, config_of())
     assert "rollout_log_probs" not in batch.batch.keys()  # noqa: SIM118
     assert int(batch.batch["response_mask"].sum()) == sum(len(reply.token_ids) for _, reply in backend.asked.values())
-
-
-def test_a_trajectory_of_which_one_reply_is_text_alone_is_written_from_its_text_and_the_others_are_not():
-    backend = RecordingBackend(load_tokenizer())
-    reply = backend._reply
-    backend._reply = lambda request: Reply("Up we go") if (request.env_id, request.turn) == (0, 1) else reply(request)
-    batch, states = played(backend, config_of())
-    ids = batch.non_tensor_batch["env_ids"].tolist()
-    assert ids.count(0) == 1
-    shown = backend.tokenizer.decode(batch.batch["input_ids"][0])
-    assert all(turn["llm_response"].strip() in shown for turn in states[0]["history"][:-1])
-    first = batch.batch["responses"][ids.index(1)][batch.batch["response_mask"][ids.index(1)].bool()].tolist()
-    assert first[: len(backend.asked[1, 0][1].token_ids)] == backend.asked[1, 0][1].token_ids
 
 
 def test_rollouts_in_shards_give_the_same_rows():

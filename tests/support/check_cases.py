@@ -243,13 +243,6 @@ class Slow(Walk):
         time.sleep(0.01)
 
 
-class Busy(Walk):
-    def misbehave(self) -> None:
-        until = time.thread_time() + 0.002
-        while time.thread_time() < until:
-            pass
-
-
 class TellsTheTime(Walk):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} at {time.time()}"

@@ -1,6 +1,5 @@
 """The command that evaluates a model behind an API, against a server on localhost that works, fails and stalls."""
 
-import itertools
 import json
 import os
 import re
@@ -67,34 +66,6 @@ def test_a_request_that_fails_ends_its_trajectory_alone_and_resuming_plays_it_ag
     assert again and not any(map(bandit, again))
     assert records(tmp_path)[:2] == before
     assert not any("error" in one for one in records(tmp_path))
-
-
-def test_what_is_used_is_counted_over_all_runs_of_an_evaluation(tmp_path, capsys):
-    def interrupt():
-        if server.asked.wait(30):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    def used():
-        return json.loads((tmp_path / "usage.json").read_text("utf-8"))
-
-    with chat_server() as server:
-        number = itertools.count(1)  # of the request, in whichever order they arrive
-        server.script = lambda prompt, tries: say(ANSWER, 1000, 10) if next(number) <= 4 else server.stall
-        terminal = threading.Thread(target=interrupt)
-        terminal.start()
-        assert run(server, tmp_path) == 130
-        terminal.join()
-        assert used()["requests"] == len(server.bodies) and used()["prompt_tokens"] == 4000
-        again = itertools.count(1)
-        server.script = lambda prompt, tries: fail(400) if next(again) == 1 else say(ANSWER, 1000, 10)
-        assert run(server, tmp_path) == 3
-        server.script = lambda prompt, tries: say(ANSWER, 1000, 10)
-        assert run(server, tmp_path) == 0
-        requests = len(server.bodies)
-    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    assert results["usage"] == used()
-    assert used()["requests"] == requests and used()["failed_requests"] > 0
-    assert f"\n{requests} requests" in capsys.readouterr().out
 
 
 def test_half_a_surrogate_pair_does_not_end_the_run(tmp_path):

@@ -85,6 +85,6 @@ def _search(trainer: ParallelWorkflowRLTrainer, stop: StopRequest, quiet: bool) 
         print(f"written to {trainer.draw().parent}: results.json, returns_by_order.png, policies/")
     if not trainer.is_done:
         print(f"stopped; to resume: the same command with checkpoint_dir={trainer.folder}")
-    if trainer.gain is not None:
-        print(trainer.gain.describe())
+    if trainer.work is not None:
+        print(trainer.work.describe())
     return 0 if trainer.is_done else STOPPED

@@ -29,7 +29,7 @@ from ragen.validity import check_share, env_error, failure_counts, failures_in_w
 
 if TYPE_CHECKING:
     from ragen.cage2.wrapper import ParallelEnvWrapper
-    from ragen.parallel import Gain, Mode
+    from ragen.parallel import Mode, Work
 
 
 # One training
@@ -221,7 +221,7 @@ class ParallelWorkflowRLTrainer:
         settings: Its settings.
         folder: The output folder.
         results: Results so far, starting with those of an earlier search in the folder.
-        gain: The time that workers have saved in this process; None before anything was trained.
+        work: What environments did in this process; None before anything was trained.
         search: The Bayesian optimization.
     """
 
@@ -292,7 +292,7 @@ class ParallelWorkflowRLTrainer:
         self._records = SearchRecords(self.folder)
         self.search = OrderSearch(gp_beta, self.settings.seed, self._manager)
         self.results: list[WorkflowResult] = []
-        self.gain: Gain | None = None
+        self.work: Work | None = None
         self._loggers = Loggers([])
         for result in self._records.read(self.settings):
             self._keep(result)
@@ -335,14 +335,14 @@ class ParallelWorkflowRLTrainer:
                 if envs is None or envs.n_envs != count * settings.n_envs:
                     stack.close()
                     envs = stack.enter_context(self._envs(count))
-                    stack.callback(self._add_gain, envs)  # before they are closed
+                    stack.callback(self._add_work, envs)  # before they are closed
                 if not self._train(self.search.propose(count), envs, on_update, should_stop):
                     break
         return self.results
 
-    def _add_gain(self, envs: ParallelEnvWrapper) -> None:
-        gain = envs.gain()
-        self.gain = gain if self.gain is None else self.gain + gain
+    def _add_work(self, envs: ParallelEnvWrapper) -> None:
+        work = envs.work()
+        self.work = work if self.work is None else self.work + work
 
     def draw(self) -> Path:
         """Plot returns and compliance by order; returns the file's path."""

@@ -85,13 +85,12 @@ def price(env_class: Any, config_class: Any) -> str:
 
 def _usual_turn(env: Any) -> float:
     """The mean seconds of a turn of one action, in the first turns of a few episodes."""
-    from ragen.parallel.episode.clock import UsageClock, spent_on
+    from ragen.parallel.episode.clock import Spent
     from ragen.parallel.episode.turn import Turn, action_lookup, play_turn
     from ragen.tools.examples import TEXTS
 
     took: list[float] = []
-    rng, end, clock = Random(0), time.perf_counter() + _SECONDS, UsageClock(of_process=False)
-    before = clock.begin()
+    rng, end = Random(0), time.perf_counter() + _SECONDS
     for seed in range(_EPISODES):
         env.reset(seed=seed)
         for _ in range(_TURNS):
@@ -104,11 +103,8 @@ def _usual_turn(env: Any) -> float:
                 break
         if time.perf_counter() > end:
             break
-    usage, after = clock.usage(before)
-    clock.close()
     env.close()
-    spent = spent_on(took, usage, after.at - before.at)
-    return spent.without([spent.first_own]).mean_s
+    return Spent.of(took).usual_s
 
 
 def configurations() -> Iterator[tuple[str, ...]]:

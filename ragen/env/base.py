@@ -40,16 +40,14 @@ class BaseEnv(ABC):
             configuration, the object may have an attribute of the same name.
         uses_global_rng: Whether any method may draw from the global ``random`` or ``numpy.random`` generators. If true,
             their states are kept separate for each environment around every call.
-        cost_hint: The cost of a step, used for placement before anything has been measured.
-        overlap_waits: Whether the environments of a worker wait in parallel, each in its own thread, unless the tag
-            sets it.
+        cost_hint: The cost of a turn, which ``use_multiprocessing: auto`` then need not measure: ``"cheap"`` stays in
+            the main process, ``"heavy"`` goes to as many workers as processors, ``"io"`` (mostly waits) to more.
     """
 
     config_class: ClassVar[type | None] = None
     replayable: ClassVar[bool] = True
     uses_global_rng: ClassVar[bool] = True
     cost_hint: ClassVar[CostHint | None] = None
-    overlap_waits: ClassVar[bool] = False
 
     config: Any
 

@@ -74,5 +74,5 @@ def _train(trainer: Trainer, stop: StopRequest, quiet: bool) -> int:
     print(f"written to {shown_path(trainer.folder)}: metrics.jsonl, bars.json, learning_curve.png, checkpoints/")
     if not is_done:
         print(f"stopped; to resume: the same command with output_dir={shown_path(trainer.folder)}")
-    print(trainer.gain().describe())
+    print(trainer.work().describe())
     return 0 if is_done else STOPPED

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ragen.parallel.interrupts import holds_interrupts
     from ragen.parallel.lanes.handle import LaneKind
     from ragen.parallel.settings import Mode, Settings
-    from ragen.parallel.stats import Gain, LaneStats
+    from ragen.parallel.stats import LaneStats, Work
 
 __all__ = [
     "Change",
@@ -37,7 +37,6 @@ __all__ = [
     "EnvRng",
     "EnvSet",
     "EnvSpec",
-    "Gain",
     "Game",
     "LaneKind",
     "LaneStats",
@@ -45,6 +44,7 @@ __all__ = [
     "Options",
     "PythonRng",
     "Settings",
+    "Work",
     "holds_interrupts",
     "outer_state_kept",
 ]
@@ -58,7 +58,6 @@ __getattr__, __dir__ = attach(
         "EnvRng": "episode.global_rng",
         "EnvSet": "env_set",
         "EnvSpec": "episode.spec",
-        "Gain": "stats",
         "Game": "episode.game",
         "LaneKind": "lanes.handle",
         "LaneStats": "stats",
@@ -66,6 +65,7 @@ __getattr__, __dir__ = attach(
         "Options": "episode.game",
         "PythonRng": "episode.global_rng",
         "Settings": "settings",
+        "Work": "stats",
         "holds_interrupts": "interrupts",
         "outer_state_kept": "episode.global_rng",
     },

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from operator import attrgetter
@@ -45,7 +45,7 @@ from ragen.parallel.lanes.orders import Build, Call, Fork, Play, Reset
 from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.round import Round
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.stats import Gain, LaneStats, Stats, home_name
+from ragen.parallel.stats import LaneStats, Stats, Work, home_name
 
 log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
@@ -230,21 +230,14 @@ class EnvEngine(Closing):
                     self.messages.forget()
                     self._rebalance({env_id for env_id, seed in seeds.items() if seed is not None})
             asked = self._round(Reset, orders, self.settings.reset_timeout)
-            asked.looks = is_whole and self._use_lanes == "auto" and self.homes.may_look_within
+            asked.may_move = is_whole and self._use_lanes == "auto"
             values = self._run(asked, "reset", orders)
             with self.environments.lock:
-                if is_whole:
-                    self.stats_book.count_call(asked.time, are_turns=False)
-                shared: dict[tuple[str, int, int | None], list[float]] = defaultdict(list)
                 for env_id, value in values.items():
                     record = self.records[env_id]
-                    if type(value) is not EnvFailed:
-                        if value.doubt:
-                            self.failures.not_loaded(record, value.doubt)
-                        if value.shared_s:
-                            shared[record.spec.tag, record.spec.group_id, seeds[env_id]].append(value.shared_s)
+                    if type(value) is not EnvFailed and value.doubt:
+                        self.failures.not_loaded(record, value.doubt)
                     values[env_id] = record.commit_reset(orders[env_id], value, asked.saved.get(env_id))
-                self.stats_book.count_shared(shared)
             return values
 
     def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:
@@ -280,27 +273,23 @@ class EnvEngine(Closing):
             items = {env_id: (env_id, action) for env_id, action in actions.items()}
             asked = self._round(Play, items, self.settings.step_timeout)
             with self.environments.lock:
-                asked.looks = self._before_turns(actions)
+                asked.may_move = self._before_turns(actions)
             values = self._run(asked, "turn", actions)
             with self.environments.lock:
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
                         self.records[env_id].commit_turn(actions[env_id], value, asked.saved.get(env_id))
-                if actions:
-                    self.stats_book.count_call(asked.time, are_turns=True)
             return values
 
     def _before_turns(self, env_ids: Collection[int]) -> bool:
-        """Move environments that are at the wrong home; whether more may be moved during the call."""
+        """Move environments that belong in workers; whether more may be moved during the call."""
         for record in self.environments.of(env_ids):
             if not record.journal.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} has not been reset; reset it before playing it.")
-        is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
-        if not is_auto or len(self.environments.in_use) != len(env_ids):
+        if self._use_lanes != "auto" or len(self.environments.in_use) != len(env_ids):
             return False
-        if self.homes.may_look_again(episode):
-            self.homes.look_again(episode, env_ids)
-        return self.homes.may_look_within
+        self.homes.before_turn(env_ids, self.stats_book.episode)
+        return True
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journaled like a turn.
@@ -399,11 +388,13 @@ class EnvEngine(Closing):
 
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
-        return self.homes.reasons(self.stats_book.costs())
+        with self.environments.lock:
+            return self.homes.reasons(self._use_lanes, self.stats_book.costs())
 
-    def gain(self) -> Gain:
-        """The time that workers have saved since the engine was created."""
-        return self.stats_book.gain(self._use_lanes, self.homes.held_in_main())
+    def work(self) -> Work:
+        """The work of environments since the engine was created."""
+        with self.environments.lock:
+            return self.stats_book.work()
 
     def stats(self) -> list[LaneStats]:
         """Statistics of each process, main first."""

@@ -21,7 +21,7 @@ from ragen.parallel.environments import raise_failures
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.settings import Settings
-from ragen.parallel.stats import Gain, LaneStats
+from ragen.parallel.stats import LaneStats, Work
 
 REBALANCE_INTERVAL = 32  # turns of each environment after which placement is decided on again
 
@@ -98,6 +98,6 @@ class EnvSet(Closing):
         """Tags whose ``save`` and ``load`` did not restore an environment, with the environment type of each."""
         return dict(self._engine.failures.not_restored)
 
-    def gain(self) -> Gain:
-        """The time that workers have saved so far: the time that passed, and an estimate without workers."""
-        return self._engine.gain()
+    def work(self) -> Work:
+        """What environments did so far: seconds inside them, seconds that passed, workers, and costs by tag."""
+        return self._engine.work()

@@ -224,14 +224,15 @@ class Failures:
         return text
 
     def _goes_back(self, record: EnvRecord, what: str) -> bool:
-        """Return an environment that did not come through its move to where it was; from main, its type stays there."""
+        """Return an environment that failed where it moved to; from main, others of its type do not move any more."""
         if record.before is None:
             return False
         stays = ""
         if record.before[0] is None:
-            stays = ", and so do all of its type, in the main process"
+            stays = ", and so do those of its type that are in the main process"
             for each in self._environments.records.values():
-                if each.spec.env_type == record.spec.env_type:
+                is_there = each.lane is None or each.before is not None  # others have shown that they work in workers
+                if is_there and each.spec.env_type == record.spec.env_type:
                     each.bound_to_main = each.bound_to_main or what
         story = f"{record.describe()} stays where it is{stays}: where it was to move, it {what}."
         self._messages.say(story, (record.spec.tag, "moved"))
@@ -239,7 +240,6 @@ class Failures:
         return True
 
     def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
-        self._stats.count_failure()
         is_building = failure.phase == "build"
         facts = Facts(record.lane is None, record.failures, record.kills, is_building, is_shared)
         decision = recovery.decide(trouble, facts, self._settings)
@@ -306,6 +306,11 @@ class Failures:
         self._messages.warn(first.spec, f"its worker {failure.what}", then, story)
         for env_id in blamed:
             self._worker_lost(self._environments.records[env_id], failure, order, asked, is_shared)
+        if order.plays and not failure.may_come_from_outside:
+            # What ends its process at a turn must not do so in main; but others of its type have played there so far.
+            for record in self._environments.of([env_id for env_id, _ in order.items if env_id not in blamed]):
+                if record.spec.env_type == first.spec.env_type:
+                    self._goes_back(record, f"failed: its worker {failure.what} at env {first.env_id}")
 
     def _blamed(self, lane: Lane, failure: LaneFailure, order: Order) -> tuple[list[int], bool]:
         """The environments at work, and whether several share the failure because their class was being loaded."""

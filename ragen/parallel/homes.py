@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from math import inf
-from textwrap import shorten
 from threading import current_thread
 from time import perf_counter
 from typing import Any
 
 from ragen.env.registry import why_in_main
 from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
 from ragen.parallel.episode.outcome import Batch
@@ -28,9 +28,8 @@ from ragen.parallel.placement import Limits, Placement
 from ragen.parallel.recovery import Rest
 from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.stats import QUARANTINE, Episode, MeanCosts
+from ragen.parallel.stats import QUARANTINE, Costs
 
-LONGEST_REASON = 200  # characters of why a tag does not work in a worker, in the line at the end of a rollout
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _LEAST = 0.001  # seconds that each may take to close, since a timer of 0 never rings
 _NO_DEADLINE: AbstractContextManager[None] = nullcontext()
@@ -48,10 +47,10 @@ class MainHome:
         self.has_deadlines = has_deadlines
         self._host = EnvHost(on_late=partial(_say_late, messages))
 
-    def run(self, order: Order, timeout: float, until: float = inf) -> Batch:
-        """Carry out an order here; each item may take ``timeout`` seconds; no turn begins after ``until``."""
+    def run(self, order: Order, timeout: float, until: float = inf, counts_children: bool = False) -> Batch:
+        """Carry out an order here; each item may take ``timeout`` seconds; see :class:`.EnvHost` for the others."""
         with _one_at_a_time, _threads_end_with_the_program(), self._deadline(timeout):
-            self._host.until = until
+            self._host.until, self._host.counts_children = until, counts_children
             return order.carry_out(self._host)
 
     def unload(self, env_ids: Iterable[int], timeout: float) -> None:
@@ -196,64 +195,64 @@ class Homes:
         """Register the environments to place, and start the workers that the first reset will need."""
         specs = [record.spec for record in self._records.values()]
         self._placement = Placement(specs, self._settings.sequential_env_types, self._limits(mode))
-        self.lanes(self._placement.lanes_at_start(mode))
+        self.lanes(self._placement.workers_at_start(mode))
 
-    def decide(self, mode: Mode, episode: Episode, reseeded: Collection[int] = ()) -> None:
-        """Place all environments for the episode that begins, by the measurements of the last one.
+    def decide(self, mode: Mode, costs: Mapping[str, Costs], reseeded: Collection[int] = ()) -> None:
+        """Place all environments for the episode that begins, by the costs of the last one.
 
         Those that are ``reseeded`` may move whatever their history.
         """
         if self._pool is not None:
             self._pool.rearrange()
         self._placement.limits = self._limits(mode)
-        homes = self._placement.at_reset(mode, episode, self._bound_to_main(), self._ready())
-        self.lanes(self._placement.lanes_to_start)
-        self._follow(homes, reseeded)
+        self._follow(self._placement.at_reset(mode, costs, self._bound_to_main()), reseeded)
 
     def switch(self, mode: Mode) -> None:
         """Apply a mode that was set in mid-episode."""
         self._placement.limits = self._limits(mode)
-        self._follow(self._placement.at_switch(mode, self._bound_to_main()))
+        self._follow(self._placement.homes(mode, self._bound_to_main()))
 
-    def may_look_again(self, episode: Episode) -> bool:
-        """Whether it is time for :meth:`look_again`."""
-        return self._placement.may_look_again(len(episode.calls))
-
-    @property
-    def may_look_within(self) -> bool:
-        """Whether :meth:`look_within` may move anything in the call that begins."""
-        return self._placement.may_look_within
-
-    def look_again(self, episode: Episode, asked: Collection[int]) -> None:
-        """Before a turn of these under ``auto``: move environments that prove to be at the wrong home."""
-        bound, behind = self._bound_to_main(), self._behind(asked)
-        homes = self._placement.before_turn(episode, bound, self._ready(), behind, asked)
-        self.lanes(self._placement.lanes_to_start)
-        if homes is not None:
+    def before_turn(self, env_ids: Collection[int], costs: Mapping[str, Costs]) -> None:
+        """Move those of the environments about to play that belong in workers, by what the episode cost so far."""
+        self._placement.before_turn(costs)
+        if homes := self._due(env_ids, {tag: each.turns for tag, each in costs.items()}, costs):
             self._follow(homes)
 
-    def look_within(
+    def within_call(
         self,
-        episode: Episode,
+        requested: Collection[int],
         left: Collection[int],
-        asked: Collection[int],
-        is_reset: bool,
+        spent: Mapping[str, Spent],
+        costs: Mapping[str, Costs] | None,
         reseeded: Collection[int] = (),
     ) -> None:
-        """Within a call of the first episode: move the environments that have yet to play if measurements favor it."""
-        bound, behind = self._bound_to_main(), self._behind(asked)
-        homes = self._placement.within_call(episode, left, is_reset, bound, self._ready(), behind, asked)
-        self.lanes(self._placement.lanes_to_start)
-        if homes is not None:
+        """Move what main has yet to play of a call, if it belongs in workers.
+
+        Args:
+            requested: The environments that the call plays or resets.
+            left: Those that main has yet to play.
+            spent: Time that main has spent in this call, by tag.
+            costs: Costs of the episode so far; None if the call begins it.
+            reseeded: Those that are reset with a seed, and so may move whatever their history.
+        """
+        self._placement.within_call(requested, spent)
+        if homes := self._due(left, spent, costs):
             self._place_at(homes, reseeded)
 
-    def piece(self, episode: Episode, records: Sequence[EnvRecord], is_reset: bool) -> list[EnvRecord]:
-        """The environments that main plays before it looks again."""
-        chosen = {spec.env_id for spec in self._placement.piece(episode, [each.spec for each in records], is_reset)}
-        return [record for record in records if record.env_id in chosen]
+    def _due(
+        self, env_ids: Collection[int], spent: Mapping[str, Spent], costs: Mapping[str, Costs] | None
+    ) -> dict[int, int | None]:
+        """New homes of those of the environments that should move now; starts the workers that they will need."""
+        if not self._placement.is_due:
+            return {}
+        self.lanes(self._placement.workers)
+        left = {env_id for env_id in env_ids if self._records[env_id].lane is None}
+        moving = self._placement.due(left, spent, costs, self.pool.ready())
+        homes = self._placement.homes("auto", self._bound_to_main()) if moving else {}
+        return {env_id: homes[env_id] for env_id in moving}
 
-    def reasons(self, costs: Mapping[str, MeanCosts]) -> dict[str, str]:
-        """Where each tag's environments live and why, by tag; ``costs`` are what a turn and a reset cost."""
+    def reasons(self, mode: Mode, costs: Mapping[str, Costs]) -> dict[str, str]:
+        """Where each tag's environments live and why, by tag; ``costs`` are what turns and resets took."""
         records = self._records.values()
         in_lanes = {record.spec.tag for record in records if record.lane is not None}
         held: dict[str, str] = {}
@@ -263,23 +262,7 @@ class Homes:
         why = why_in_main(record.spec.env_type for record in records if self._is_sequential(record))
         held |= {record.spec.tag: why[record.spec.env_type] for record in records if record.spec.env_type in why}
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
-        return self._placement.reasons(in_lanes, held, costs)
-
-    def held_in_main(self) -> str:
-        """Why environments that are all in the main process must stay there, whatever they cost; "" if they need not.
-
-        Under ``auto`` some are tried in workers, and what they show goes for the others of their tags.
-        """
-        records = self._records.values()
-        if any(rest.episodes for rest in self._rests.values()):
-            return "workers do not start"
-        if bound := {record.spec.tag: record.bound_to_main for record in records if record.bound_to_main}:
-            why = "; ".join(dict.fromkeys(shorten(text, LONGEST_REASON) for text in bound.values()))
-            return f"moving {', '.join(bound)} to workers failed ({why})"
-        if not all(map(self._is_sequential, records)):
-            return ""
-        reasons = why_in_main(record.spec.env_type for record in records)
-        return "; ".join(reasons.values()) or "sequential_env_types lists their types"
+        return self._placement.reasons(in_lanes, held, costs, mode)
 
     def _is_sequential(self, record: EnvRecord) -> bool:
         return record.spec.env_type in self._settings.sequential_env_types
@@ -287,9 +270,9 @@ class Homes:
     def _limits(self, mode: Mode) -> Limits:
         """How many lanes there may be; queries a cluster for its capacity unless the mode uses no lanes."""
         if self._settings.backend != "ray" or mode is False:
-            return Limits.here(self._settings, mode)
-        kind, turns = self.pool.kind, self._settings.max_turns
-        return Limits(self._settings.max_workers or kind.slots, kind.slots + 1, kind.round_trip_s, turns)
+            return Limits.here(self._settings)
+        kind = self.pool.kind
+        return Limits(self._settings.max_workers or kind.slots, kind.slots, kind.round_trip_s)
 
     def _follow(self, homes: Mapping[int, int | None], reseeded: Collection[int] = ()) -> None:
         for record in self._records.values():
@@ -302,17 +285,6 @@ class Homes:
         lanes = self.lanes(max((index + 1 for index in homes.values() if index is not None), default=0))
         chosen = {each: lanes[i % len(lanes)] if i is not None and lanes else None for each, i in homes.items()}
         self.place(chosen, reseeded)
-
-    def _ready(self) -> int:
-        """The number of lanes whose workers are up."""
-        return self._pool.ready() if self._pool is not None else 0
-
-    def _behind(self, asked: Collection[int]) -> Mapping[str, int]:
-        """Turns that would be replayed if these environments were rebuilt now, by tag."""
-        behind: Counter[str] = Counter()
-        for env_id in asked:
-            behind[self._records[env_id].spec.tag] += self._records[env_id].journal.behind
-        return behind
 
     def _bound_to_main(self) -> set[int]:
         return {env_id for env_id, record in self._records.items() if record.bound_to_main}

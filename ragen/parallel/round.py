@@ -28,6 +28,7 @@ from time import perf_counter
 from typing import Any
 
 from ragen.parallel.environments import IN_MAIN, Environments, EnvRecord
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.game import declares_snapshots
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
@@ -39,9 +40,9 @@ from ragen.parallel.lanes.exchange import Answer, Exchange, Reply
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
-from ragen.parallel.stats import CallTime, Stats
+from ragen.parallel.placement import LOOK_S
+from ragen.parallel.stats import Stats
 
-MOMENT_S = 0.1  # seconds after which main looks whether workers should play what is left of a turn
 _PATIENCE = 0.005  # seconds for another thread to let go of the records, or of room in quarantine
 
 Orders = dict[Lane | None, tuple[Order, list[EnvRecord], int | None]]
@@ -57,8 +58,7 @@ class Round:
         asked: What is asked, and of whom.
         values: What came of it so far, by env_id.
         saved: Snapshots that were taken after what was asked, by env_id.
-        looks: Whether what is left of it may be moved while it is played, as is measured meanwhile.
-        time: What the call took, once it is over.
+        may_move: Whether what main has yet to play may move to workers during the call; not while those work.
     """
 
     def __init__(
@@ -68,11 +68,10 @@ class Round:
         self.asked = asked
         self.values: dict[int, Any] = {}
         self.saved: dict[int, bytes] = {}
-        self._busy_s: dict[Lane | None, float] = defaultdict(float)
         self._sent: dict[Lane, tuple[Order, list[EnvRecord]]] = {}  # that workers are at work on
         self._rebuilt: set[int] = set()  # that can be asked, though they may not stand at the ends of their journals
-        self.time = CallTime(0.0, 0)
-        self.looks = False
+        self.may_move = False
+        self._played: list[Answer] = []  # by main, if the rest may move
         self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
         self._left: dict[int, tuple[Lane | None, int]] = {}  # replicas that environments have moved from
         self._is_waiting = False  # for room in quarantine
@@ -82,7 +81,7 @@ class Round:
 
     def run(self) -> dict[int, Any]:
         """Play until every environment has its value; values by env_id, in the order in which they were asked."""
-        start, replies, done_here = perf_counter(), dict[Lane, Reply](), None
+        replies, done_here = dict[Lane, Reply](), None
         lock = self._environments.lock
         with Exchange() as exchange:
             while True:
@@ -94,8 +93,8 @@ class Round:
                     if not todo:
                         break
                     self._environments.check_open()  # another thread may have abandoned it
-                    if self.looks and self.values and not self._sent:
-                        self._look_within(todo)
+                    if len(self._played) > 1 and not self._sent:
+                        self._move_rest(todo)
                     orders = self._orders(todo)
                 finally:
                     lock.release()
@@ -105,9 +104,7 @@ class Round:
                 done_here, replies = self._exchange(exchange, orders)
         if self._has_failures:
             self._failures.sum_up()
-        lane_s = dict(self._busy_s)
-        times = lane_s.pop(None, 0.0), max(lane_s.values(), default=0.0), len(lane_s), exchange.idle_s
-        self.time = CallTime(perf_counter() - start, len(self.asked.items), *times)
+        self._stats.count_start(exchange.starting_s)
         if self._left:
             with self._environments.lock:
                 self._homes.let_go(self._left)
@@ -126,11 +123,24 @@ class Round:
                 return
             replies.update(exchange.replies())
 
-    def _look_within(self, todo: Collection[int]) -> None:
-        left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
+    def _move_rest(self, todo: Collection[int]) -> None:
+        """Move what main has yet to play, if it belongs in workers."""
         items, is_reset = self.asked.items, self.asked.kind is Reset
-        reseeded = [each for each in left if items[each].seed is not None] if is_reset else ()
-        self._homes.look_within(self._stats.episode, left, items, is_reset, reseeded)
+        left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
+        reseeded = [env_id for env_id in left if items[env_id].seed is not None] if is_reset else ()
+        self._homes.within_call(items, left, self._spent(), None if is_reset else self._stats.episode, reseeded)
+
+    def _spent(self) -> dict[str, Spent]:
+        """Time that main has spent in this call, by tag; its first part did not count child processes."""
+        times: dict[str, list[float]] = defaultdict(list)
+        later: dict[str, Spent] = defaultdict(Spent)
+        for part, answer in enumerate(self._played):
+            for env_id, value, seconds, _ in answer.outcomes:
+                if type(value) not in _FAILED:
+                    times[self._environments.records[env_id].spec.tag].append(seconds)
+            for tag, more in answer.spent.items() if part else ():
+                later[tag] = later[tag].also(more)
+        return {tag: Spent.of(each, sum(each) * later[tag].busy) for tag, each in times.items()}
 
     # Who is asked what
 
@@ -164,8 +174,6 @@ class Round:
         for lane, records in ready.items():
             if lane in orders:  # they play with those that are rebuilt first
                 continue
-            if lane is None and self.looks:
-                records = self._homes.piece(self._stats.episode, records, self.asked.kind is Reset)
             if lane is None:
                 records = self._piece(records, orders)
             orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in records]), records, seen[lane]
@@ -234,12 +242,14 @@ class Round:
         return here, exchange.replies({lane for lane, (order, _) in self._sent.items() if order.rebuilds})
 
     def _carry_out_here(self, order: Order, records: list[EnvRecord]) -> Answer:
-        """The main process's part; of turns that workers may take over, those that begin within a moment."""
+        """The main process's part; of what may move to workers, only as much as begins within ``LOOK_S``."""
         in_sync = [record for record in records if record.in_sync]
         self._begin(records)
-        until = perf_counter() + MOMENT_S if self.looks else inf
-        answer = Answer(*self._homes.main.run(order, self.asked.timeout_of(order), until), IN_MAIN)
-        if order.plays and len(answer.outcomes) < len(records):
+        may_move = self.may_move and order.counts and not self._sent
+        until, counts_children = (perf_counter() + LOOK_S, bool(self._played)) if may_move else (inf, False)
+        done = self._homes.main.run(order, self.asked.timeout_of(order), until, counts_children)
+        answer = Answer(*done, IN_MAIN)
+        if order.counts and len(answer.outcomes) < len(records):
             self._has_more = True
             played = {outcome.env_id for outcome in answer.outcomes}
             for record in in_sync:
@@ -311,8 +321,9 @@ class Round:
             for env_id, journal in order.journals:
                 if env_id not in missing:
                     self._failures.rebuilt(records[env_id], journal)
-        self._busy_s[lane] += busy_s
         self._stats.count(lane, order, spent, busy_s)
+        if self.may_move and lane is None and order.counts:
+            self._played.append(given)
         for env_id, value, *_ in bad:
             is_there = order.rebuilds and records[env_id].lane is lane
             if is_there and not (isinstance(value, Raised) and value.phase == "load"):

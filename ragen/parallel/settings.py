@@ -143,7 +143,6 @@ class Settings:
             also how often an environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
         ray: Which nodes of a cluster are used and what workers claim there; options or a mapping of them.
-        max_turns: Maximum number of turns per episode, if known: ``"auto"`` moves nothing for the last ones.
     """
 
     use_lanes: Mode = "auto"
@@ -157,7 +156,6 @@ class Settings:
     max_restarts: int = 3
     start_method: str = "forkserver"
     ray: RayOptions = dataclasses.field(default_factory=RayOptions)
-    max_turns: int | None = None
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -173,10 +171,8 @@ class Settings:
             seconds = getattr(self, name)
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
                 raise ConfigError(f"{name} = {seconds!r}: expected a finite number of seconds greater than 0.")
-        for name in ("max_workers", "max_turns"):
-            most = getattr(self, name)
-            if most is not None and not _is_integer(most, 1):
-                raise ConfigError(f"{name} = {most!r}: expected an integer of at least 1, or None.")
+        if self.max_workers is not None and not _is_integer(self.max_workers, 1):
+            raise ConfigError(f"max_workers = {self.max_workers!r}: expected an integer of at least 1, or None.")
         if not _is_integer(self.max_restarts, 0):
             raise ConfigError(f"max_restarts = {self.max_restarts!r}: expected an integer of at least 0.")
         object.__setattr__(self, "ray", RayOptions.of(self.ray))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from ragen.errors import without_values
 from ragen.files import json_text
 from ragen.output import Trimmed
-from ragen.parallel.placement import ITEM_S, MESSAGE_S
 from ragen.parallel.stats import duration
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 Status = Literal["ok", "note", "warn", "fail", "main", "skip"]
 Advice = Literal["parallel", "sequential", "fix"]
 
-CHEAP = 2 * ITEM_S  # seconds per turn, including resets, below which a worker's messages cost more
-MIDDLING = 5 * MESSAGE_S  # up to here the gain depends on the number of environments, which `auto` measures
+CHEAP = 2e-5  # seconds per turn, including resets, below which a worker's messages cost more
+MIDDLING = 1e-3  # up to here the gain depends on the number of environments, which `auto` measures
 WAITING = 0.3  # fraction of computing below which an environment counts as waiting
 
 _MARKS = {

@@ -115,7 +115,7 @@ class Examination:
         self._timeout, self._budget = timeout, budget
         self._pickled = PickledSpecs.of([spec])
         self._costs = EnvCosts()
-        self._spent = Spent(), Spent()  # on the turns, and on resets and turns, that the costs are the means of
+        self._spent = Spent(), Spent()  # on the turns, and on the resets, that the costs are the means of
         self._replays = False
         self._has_examples = False
         self._is_exercised = True  # by what was played
@@ -575,37 +575,34 @@ class Examination:
         build = Call([(_OTHER, _BUILD)])
         episodes = [(self._resets(seed), self._turns_of(turns)) for seed, turns in self._plan.items() if turns]
         built: list[float] = []
-        resets = plays = both = Spent()
+        resets = plays = Spent()
         folders: list[dict[str, int]] = []
         end = time.monotonic() + self._budget
         while len(folders) < most and (not folders or time.monotonic() < end):
             reset, play = episodes[len(folders) % len(episodes)]  # what turns cost may differ between seeds
             self._here.do(load)
             built.append(self._here.do(build)[0].seconds)
-            first = self._spent_on(reset)
-            resets = resets.also(first.without([first.first_own]))  # it may build what the object keeps
-            plays = plays.also(played := self._spent_on(play))
-            both = both.also(first).also(played)
+            resets = resets.also(self._spent_on(reset))
+            plays = plays.also(self._spent_on(play))
             self._here.do(Unload([_OTHER]))
             folders.append(self._ask("working_directory"))
         turns = mean(len(steps) - 1 for steps in (self._first | self._others).values())
-        busy = min(1.0, both.busy)
+        busy = min(1.0, resets.also(plays).busy)
         self._costs = EnvCosts(median(built), resets.mean_s, plays.mean_s, busy, turns=turns)
-        self._spent = plays, both
+        self._spent = plays, resets
         return folders
 
     def _count_rare_turns(self) -> None:
         """Add the turns of further seeds to the costs, as far as the budget goes: a slow one may be rare."""
-        plays, both = self._spent
+        plays, resets = self._spent
         end = time.monotonic() + self._budget
         self._here.do(Rebuild.of([replace(self._spec, env_id=_OTHER)], []))
         for seed, turns in self._other_plan.items():
             if turns and time.monotonic() < end:
                 self._here.do(Reset([ResetOrder(_OTHER, seed, OPTIONS)]))
-                played = self._spent_on(self._turns_of(turns))
-                plays, both = plays.also(played), both.also(played)
+                plays = plays.also(self._spent_on(self._turns_of(turns)))
         self._here.do(Unload([_OTHER]))
-        self._costs = replace(self._costs, turn=plays.mean_s, busy=min(1.0, both.busy))
+        self._costs = replace(self._costs, turn=plays.mean_s, busy=min(1.0, resets.also(plays).busy))
 
     def _spent_on(self, order: Order) -> Spent:
         self._here.do(order)

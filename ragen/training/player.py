@@ -14,7 +14,7 @@ from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
 from ragen.llm_agent.config import ContextSettings
 from ragen.llm_agent.evaluation import PlayedThoughts
-from ragen.parallel import Gain
+from ragen.parallel import Work
 from ragen.settings import setting
 from ragen.statistics import mean
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
@@ -194,12 +194,12 @@ class Player(Closing):
         collected = self.proxy.train_parallel_envs
         return self.proxy.train_es_manager if collected is None else collected.envs
 
-    def gain(self) -> Gain:
-        """The time that workers have saved in training and validation."""
+    def work(self) -> Work:
+        """What environments did in training and validation."""
         collected = [self.proxy.train_parallel_envs, self.proxy.val_parallel_envs]
         if containers := [each.envs for each in collected if each is not None]:
-            return sum((container.gain() for container in containers[1:]), containers[0].gain())
-        return self.proxy.train_es_manager.gain() + self.proxy.val_es_manager.gain()
+            return sum((container.work() for container in containers[1:]), containers[0].work())
+        return self.proxy.train_es_manager.work() + self.proxy.val_es_manager.work()
 
     def close(self) -> None:
         """Close the environments and their workers; may be called twice."""

@@ -158,7 +158,7 @@ class TinyTrainer(Closing):
             count = sum(error is not None for error in self._errors)
             self._say(f"{count} of {len(self._errors)} episodes were left out, as their environments failed: {failed}")
         if self.player.proxy.parallel is None:  # joblib's workers measure nothing
-            self._say(self.player.gain().describe())
+            self._say(self.player.work().describe())
         return Outcome(finished, settings.folder, self._validations, self._early.kind)
 
     def _say(self, text: str) -> None:

@@ -122,7 +122,6 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         autoreset_seeds: SeedsSource = None,
         uses_global_rng: bool = False,
         old_api: bool = False,
-        overlap_waits: bool = False,
     ) -> None:
         """Start workers, build the sub-environments there, and query their spaces.
 
@@ -154,12 +153,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             old_api: Whether sub-environments have the interface of ``gym`` before 0.26: ``reset`` returns only an
                 observation, ``step`` four values. Their spaces may be ``gym``'s; options are passed as far as ``reset``
                 accepts them.
-            overlap_waits: Whether the sub-environments of one worker wait in parallel, each in its own thread, for
-                steps that wait for a network or another process rather than compute. They must not share mutable state.
 
         Raises:
-            ValueError: An argument is invalid (such as ``overlap_waits`` together with ``uses_global_rng``), or shared
-                memory does not fit the space.
+            ValueError: An argument is invalid, or shared memory does not fit the space.
             RuntimeError: Sub-environments have different spaces.
             Exception: Building a sub-environment raised it.
         """
@@ -182,8 +178,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         next_options = arguments.options_source(autoreset_options, self.num_envs)
         next_seed = arguments.seeds_source(autoreset_seeds, self.num_envs)
-        how = old_api, overlap_waits
-        specs = [spec_of(EnvFn(fn, uses_global_rng), index, *how) for index, fn in enumerate(env_fns)]
+        specs = [spec_of(EnvFn(fn, uses_global_rng), index, old_api) for index, fn in enumerate(env_fns)]
         self._envs = SubEnvs(specs, settings, self.autoreset_mode, next_options, next_seed)
         self._sent = PendingSteps(self._envs.step_envs)
         try:
@@ -455,10 +450,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             envs.forget()
 
 
-def spec_of(build: EnvFn, index: int, old_api: bool = False, overlap_waits: bool = False) -> EnvSpec:
+def spec_of(build: EnvFn, index: int, old_api: bool = False) -> EnvSpec:
     """The engine's specification of a sub-environment."""
-    game = GYM_OLD if old_api else GYM
-    return EnvSpec.of(build, env_id=index, tag="env", game=game, overlap_waits=overlap_waits)
+    return EnvSpec.of(build, env_id=index, tag="env", game=GYM_OLD if old_api else GYM)
 
 
 def descriptions(engine: EnvEngine, count: int | None) -> list[Description]:

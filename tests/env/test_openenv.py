@@ -147,11 +147,11 @@ def test_sessions_of_a_worker_wait_at_the_same_time_and_are_equal_to_sequential(
         assert rollout(url, True) == rollout(url, False)
 
 
-def test_it_waits_beside_others_and_is_replayable_only_if_that_is_said():
+def test_it_is_replayable_only_if_that_is_said():
     def spec(**fields):
-        return EnvSpec.of(OpenEnvEnv, OpenEnvEnvConfig(url="http://x", **fields), overlap_waits=True)
+        return EnvSpec.of(OpenEnvEnv, OpenEnvEnvConfig(url="http://x", **fields))
 
-    assert OpenEnvEnv.overlap_waits and not spec().is_replayable and spec(replayable=True).is_replayable
+    assert not spec().is_replayable and spec(replayable=True).is_replayable
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
-"""``auto`` within a call of the first episode: what is left of it goes on in a worker, and nothing else changes.
+"""``auto`` within an episode: environments whose turns or resets turn out to take long move to workers, and play on.
 
-Whether that pays is not asked here, where no clock decides anything; :mod:`test_auto` has the table.
+Which turns take long is said by the actions. What pays is not the question here; :mod:`test_placement` has the table.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,100 +17,119 @@ from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, placement
 from ragen.parallel import round as rounds
 from ragen.parallel.episode import program
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.homes import Homes
-from ragen.parallel.placement import Plan
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
 
-ENVS, TURNS = 12, 4  # before the last one nothing is looked at
+ENVS, TURNS, WORKERS = 12, 4, 2
+LONG_S = 0.03
 
-
-class Live(Walk):
-    replayable = False
+pytestmark = pytest.mark.usefixtures("soon")
 
 
 @pytest.fixture
-def decided(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """A worker is up, and the look after a piece of the reset, the first or the last turn, sends a half out."""
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long moves after two environments, whatever workers take to start."""
+    monkeypatch.setattr(rounds, "LOOK_S", 0.0)
+    for name, value in {"EACH_S": LONG_S / 2, "START_S": -1.0, "AHEAD": 1e9}.items():
+        monkeypatch.setattr(placement, name, value)
 
-    def first_look(state: Any, given: Any, seen: Any, left: Any = None, is_reset: bool = False) -> Any:
-        begun = seen.resets if is_reset else seen.turns
-        if request.param == "last turn" and len(seen.calls) < TURNS - 1:
-            return state
-        if left and begun and is_reset == (request.param == "reset"):
-            return state.trying(Plan.even(given.members, 1))
-        return replace(state, starting=1)
 
-    monkeypatch.setattr(placement, "first_look", first_look)
-    monkeypatch.setattr(placement, "break_off", lambda state, given, calls: state)  # whatever the clock says
-    monkeypatch.setattr(placement, "PIECE_S", 0.0)  # one at a time
-    monkeypatch.setattr(rounds, "MOMENT_S", 0.0)
-    monkeypatch.setattr(Homes, "_ready", lambda homes: 1)
+class Paced(Walk):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        take_long(mode)
+        return super().reset(seed, mode)
+
+    def step(self, action: str) -> Any:
+        take_long(action)
+        return super().step(action)
+
+
+class PacedDraws(Paced, GlobalDraws):
+    pass
+
+
+class Live(Paced):
+    replayable = False
+
+
+def take_long(what: str | None) -> None:
+    if what and what.startswith("long"):
+        time.sleep(LONG_S)
 
 
 def specs(env_class: Any, config: Any = None) -> list[EnvSpec]:
     return [EnvSpec.of(env_class, config, number, group_id=number // 3, tag="T") for number in range(ENVS)]
 
 
-def played(engine: EnvEngine, seed: int | None = 5) -> list[Any]:
-    """Two episodes: what was shown, and what came of each turn; and where environments lived at their ends."""
+def in_folder(env_class: Any, folder: Path) -> list[EnvSpec]:
+    return [replace(each, config=(str(folder), each.env_id)) for each in specs(env_class)]
+
+
+def played(engine: EnvEngine, long: int, seed: int | None = 5) -> list[Any]:
+    """Two episodes, of which one call takes long: the values and the homes after each call."""
     values, homes = [], []
     for episode in range(2):
         seeds = {number: None if seed is None else seed + number // 3 + 100 * episode for number in range(ENVS)}
-        values.append(engine.reset(seeds))
-        for turn in range(TURNS):
-            values.append(engine.play({number: Turn((f"go {turn}",), 1) for number in reversed(range(ENVS))}))
-        homes.append([engine.home(number) for number in range(ENVS)])
+        for call in range(1 + TURNS):
+            how = "long" if call == long else "brief"
+            if call:
+                values.append(engine.play({number: Turn((f"{how} {call}",), 1) for number in reversed(range(ENVS))}))
+            else:
+                values.append(engine.reset(seeds, {"mode": how}))
+            homes.append([engine.home(number) for number in range(ENVS)])
     return [values, homes]
 
 
-@pytest.mark.parametrize("decided", ["reset", "turn", "last turn"], indirect=True)
+def failed(values: list[Any]) -> set[int]:
+    return {number for value in values for number, each in value.items() if isinstance(each, EnvFailed)}
+
+
+@pytest.mark.parametrize(("long", "in_main"), [(0, [2, 2, 0]), (1, [12, 2, 0]), (TURNS, [12, 12, 12, 12, 2, 0])])
 @pytest.mark.parametrize("backend", ["process", "executor"])
-@pytest.mark.parametrize("env_class", [Walk, GlobalDraws])
-def test_what_moves_within_a_call_plays_as_it_would_have_in_main(decided: None, backend: str, env_class: Any) -> None:
+@pytest.mark.parametrize("env_class", [Paced, PacedDraws])
+def test_what_moves_within_a_call_plays_as_it_would_have_in_main(
+    long: int, in_main: list[int], backend: str, env_class: Any
+) -> None:
+    with EnvEngine(specs(env_class), Settings(max_workers=WORKERS, backend=backend)) as engine:
+        values, homes = played(engine, long)
     with EnvEngine(specs(env_class), Settings(use_lanes=False)) as engine:
-        expected, _ = played(engine)
-    with EnvEngine(specs(env_class), Settings(max_workers=1, backend=backend)) as engine:
-        values, homes = played(engine)
+        expected, _ = played(engine, long)
     assert values == expected
-    assert [list(each) for each in values] == [list(each) for each in expected]  # the order of what was asked
-    assert homes[0] == ["worker 0"] * 6 + ["main"] * 6
+    assert [list(each) for each in values] == [list(each) for each in expected]  # the order of the request
+    assert [each.count("main") for each in homes[: len(in_main)]] == in_main
 
 
-@pytest.mark.parametrize("decided", ["turn"], indirect=True)
-def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over(decided: None) -> None:
+def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over() -> None:
+    with EnvEngine(specs(Live), Settings(max_workers=WORKERS)) as engine:
+        values, homes = played(engine, long=1)
     with EnvEngine(specs(Live), Settings(use_lanes=False)) as engine:
-        expected, _ = played(engine)
-    with EnvEngine(specs(Live), Settings(max_workers=1)) as engine:
-        values, homes = played(engine)
+        expected, _ = played(engine, long=1)
     assert values == expected
-    assert homes[0] == ["main"] * ENVS and "worker 0" in homes[1]
+    assert homes[TURNS] == ["main"] * ENVS and "main" not in homes[-1]
 
 
-@pytest.mark.parametrize("decided", ["turn"], indirect=True)
-def test_an_environment_that_fails_in_a_piece_fails_alone(decided: None) -> None:
-    last = ENVS - 1  # which main plays first
-    environments = [*specs(Walk)[:last], EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), last, tag="T")]
-    with EnvEngine(environments, Settings(max_workers=1)) as engine:
+def test_an_environment_that_fails_among_the_first_fails_alone() -> None:
+    environments = [EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), 0, tag="T"), *specs(Paced)[1:]]
+    with EnvEngine(environments, Settings(max_workers=WORKERS)) as engine:
         engine.reset(dict.fromkeys(range(ENVS), 1))
-        values = engine.play({number: Turn(("go",), 1) for number in range(ENVS)})
-    assert [number for number, value in values.items() if isinstance(value, EnvFailed)] == [last]
+        values = engine.play({number: Turn(("long",), 1) for number in range(ENVS)})
+        assert engine.home(ENVS - 1) != "main"
+    assert failed([values]) == {0}
 
 
-@pytest.mark.parametrize("decided", ["turn"], indirect=True)
-def test_an_environment_that_was_added_stays_where_it_was_when_others_of_its_tag_move(decided: None) -> None:
+def test_an_environment_that_was_added_stays_where_it_was_when_others_of_its_tag_move() -> None:
     values, homes = [], []
-    for settings in (Settings(use_lanes=False), Settings(max_workers=1)):
-        with EnvEngine(specs(Walk), settings) as engine:
+    for settings in (Settings(max_workers=WORKERS), Settings(use_lanes=False)):
+        with EnvEngine(specs(Paced), settings) as engine:
             engine.reset(dict.fromkeys(range(ENVS), 5))
-            engine.add(EnvSpec.of(Walk, None, ENVS, group_id=0, tag="T"))
+            engine.add(EnvSpec.of(Paced, None, ENVS, group_id=0, tag="T"))
             engine.reset({ENVS: 5})
-            values.append(engine.play({number: Turn(("go",), 1) for number in range(ENVS + 1)}))
+            values.append(engine.play({number: Turn(("long",), 1) for number in range(ENVS + 1)}))
             homes.append({engine.home(number) for number in range(ENVS)})
             assert engine.home(ENVS) == "main"
-    assert values[0] == values[1] and "worker 0" in homes[1]
+    assert values[0] == values[1] and "worker 0" in homes[0]
 
 
-class HeldOpen(Walk):
+class HeldOpen(Paced):
     """Has a file for as long as it is open, of a name of its own in each process."""
 
     def __init__(self, config: tuple[str, int] = ("", 0)) -> None:
@@ -137,15 +157,22 @@ class OnlyInMain(HeldOpen):
 
 
 class ExitsInWorkers(HeldOpen):
-    def reset(self, seed: int | None = None, **options: Any) -> str:
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         if program.in_worker:
             os._exit(3)
-        return super().reset(seed, **options)
+        return super().reset(seed, mode)
+
+
+class ExitsAtTurns(HeldOpen):
+    def step(self, action: str) -> Any:
+        if program.in_worker and action.startswith("long"):
+            os._exit(3)
+        return super().step(action)
 
 
 class NeverTheSame(HeldOpen):
-    def reset(self, seed: int | None = None, **options: Any) -> str:
-        super().reset(seed, **options)
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        super().reset(seed, mode)
         return self.render()
 
     def step(self, action: str) -> Any:
@@ -156,43 +183,75 @@ class NeverTheSame(HeldOpen):
 
 
 def are_open_at(homes: list[str], folder: Path) -> bool:
-    """Whether each environment is open there, and nowhere else."""
-    pids = {"main": os.getpid()}
-    found = {int(path.name.split()[0]): int(path.name.split()[1]) for path in folder.iterdir()}
-    pids["worker 0"] = next((pid for pid in found.values() if pid != os.getpid()), 0)
-    expected = {number: pids[home] for number, home in enumerate(homes)}
-    return found == expected and len(list(folder.iterdir())) == len(homes)
+    """Whether each environment is open once: in main if it lives there, and in a worker if not."""
+    found = [tuple(map(int, path.name.split())) for path in folder.iterdir()]
+    return {number: pid == os.getpid() for number, pid in found} == {
+        number: home == "main" for number, home in enumerate(homes)
+    } and len(found) == len(homes)
 
 
-@pytest.mark.parametrize("decided", ["turn", "last turn"], indirect=True)
+@pytest.mark.parametrize("long", [1, TURNS])
 @pytest.mark.parametrize("env_class", [OpenOnce, OnlyInMain, ExitsInWorkers, NeverTheSame])
-def test_what_does_not_come_through_a_move_plays_on_where_it_was(decided: None, env_class: Any, tmp_path: Path) -> None:
-    environments = [replace(each, config=(str(tmp_path), each.env_id)) for each in specs(env_class)]
+def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any, long: int, tmp_path: Path) -> None:
     with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
-        expected, _ = played(engine)
-    with EnvEngine(environments, Settings(max_workers=1)) as engine:
-        values, homes = played(engine)
-    assert not [each for value in values for each in value.values() if isinstance(each, EnvFailed)]
+        expected, _ = played(engine, long)
+    with EnvEngine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:
+        values, homes = played(engine, long)
+    assert not failed(values)
     if env_class is not NeverTheSame:
         assert values == expected
-        assert homes == [["main"] * ENVS] * 2
+        assert homes[-1] == ["main"] * ENVS
     assert env_class is ExitsInWorkers or not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("decided", ["turn"], indirect=True)
-def test_what_has_moved_is_open_in_one_place(decided: None, tmp_path: Path) -> None:
-    environments = [replace(each, config=(str(tmp_path), each.env_id)) for each in specs(HeldOpen)]
-    with EnvEngine(environments, Settings(max_workers=1)) as engine:
-        _, homes = played(engine)
-        assert "worker 0" in homes[1] and are_open_at(homes[1], tmp_path)
+def test_what_ends_its_worker_at_a_turn_ends_no_others_episode(tmp_path: Path) -> None:
+    """One for each worker cannot be played, since main must not play what may end it."""
+    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+        expected, _ = played(engine, long=1)
+    with EnvEngine(in_folder(ExitsAtTurns, tmp_path), Settings(max_workers=WORKERS)) as engine:
+        values, homes = played(engine, long=1)
+    ended = failed(values)
+    assert 1 <= len(ended) <= WORKERS
+    for value, right in zip(values[: 1 + TURNS], expected, strict=False):
+        assert {number: each for number, each in value.items() if number not in ended} == {
+            number: each for number, each in right.items() if number not in ended
+        }
+    assert {homes[TURNS][number] for number in set(range(ENVS)) - ended} == {"main"}
+
+
+def test_what_has_moved_is_open_in_one_place(tmp_path: Path) -> None:
+    with EnvEngine(in_folder(HeldOpen, tmp_path), Settings(max_workers=WORKERS)) as engine:
+        _, homes = played(engine, long=1)
+        assert "main" not in homes[-1] and are_open_at(homes[-1], tmp_path)
+
+
+class OneStaysBehind(HeldOpen):
+    """The last of them does not work in workers."""
+
+    def __init__(self, config: tuple[str, int] = ("", 0)) -> None:
+        super().__init__(config)
+        self.is_last = config[1] == 0
+
+    def step(self, action: str) -> Any:
+        if program.in_worker and self.is_last:
+            raise RuntimeError("this is another process")
+        return super().step(action)
+
+
+def test_what_works_in_a_worker_stays_there_though_another_of_its_type_does_not(tmp_path: Path) -> None:
+    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+        expected, _ = played(engine, long=1)
+    with EnvEngine(in_folder(OneStaysBehind, tmp_path), Settings(max_workers=WORKERS)) as engine:
+        values, homes = played(engine, long=1)
+        assert values == expected
+        assert homes[-1][0] == "main" and "worker 0" in homes[-1] and are_open_at(homes[-1], tmp_path)
 
 
 def test_what_cannot_be_replayed_stays_in_a_worker_where_all_are_to_leave_it(tmp_path: Path) -> None:
-    environments = [replace(each, config=(str(tmp_path), each.env_id)) for each in specs(NeverTheSame)]
-    with EnvEngine(environments, Settings(use_lanes=True, max_workers=1)) as engine:
+    with EnvEngine(in_folder(NeverTheSame, tmp_path), Settings(use_lanes=True, max_workers=1)) as engine:
         engine.reset(dict.fromkeys(range(ENVS), 1))
         engine.use_lanes = False
         for _ in range(2):
             values = engine.play(dict.fromkeys(range(ENVS), Turn(("go",), 1)))
-            assert not [each for each in values.values() if isinstance(each, EnvFailed)]
+            assert not failed([values])
         assert are_open_at(["worker 0"] * ENVS, tmp_path)

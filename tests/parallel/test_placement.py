@@ -1,184 +1,203 @@
-"""Which environment lives where, as ``Placer`` says; times are made up, see :mod:`support.simulated_machine`."""
+"""The rule of ``auto``, line by line, and which environment lives where."""
 
 from collections import Counter
 
 import pytest
 
-from ragen.parallel.episode.clock import Usage, spent_on
+from ragen.parallel import placement as rule
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.placement import CallTime, Episode, Limits, Placement, local_share, spread
-from ragen.parallel.stats import MeanCosts
-from support.simulated_machine import Machine, Simulation, Tag
+from ragen.parallel.placement import Limits, Placement, spread
+from ragen.parallel.stats import Costs
+
+US, MS, ENVS = 1e-6, 1e-3, 16
 
 
-def specs(envs=16, group=4, tag="Tag", first=0, hint=None, overlap=False):
-    kind = type(tag, (), {"cost_hint": hint, "uses_global_rng": False})
-    more = {"overlap_waits": overlap}
-    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), kind, None, RAGEN, **more) for i in range(envs)]
+def specs(envs=ENVS, group=4, tag="Tag", first=0, hint=None):
+    kind = type(tag, (), {"cost_hint": hint})
+    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), kind, None, RAGEN) for i in range(envs)]
 
 
-def test_false_keeps_all_in_main_and_true_sends_all_but_sequential_types_and_those_bound_to_main():
-    environments = specs(8) + specs(8, tag="Other", first=8)
-    placement = Placement(environments, ["other"], Limits(3, cpus=2))
-    assert (
-        placement.lanes_at_start(True) == 3
-        and not placement.lanes_at_start(False)
-        and not placement.lanes_at_start("auto")
-    )
-    assert set(placement.at_reset(False, Episode()).values()) == {None}
-    homes = placement.at_reset(True, Episode(), bound_to_main={0})
-    assert [homes[env_id] for env_id in (0, *range(8, 16))] == [None] * 9
-    assert {homes[env_id] for env_id in range(1, 8)} == {0, 1, 2}
+def spent(each, number=64, busy=1.0):
+    return Spent.of([each] * number, number * each * busy) if each else Spent()
 
 
-def test_a_caller_may_deal_out_lanes_in_another_way():
-    placement = Placement(
-        specs(8), [], Limits(4, 2), spread=lambda away, lanes: {spec.env_id: lanes - 1 for spec in away}
-    )
-    assert set(placement.at_reset(True, Episode()).values()) == {3}
+def costs(turn=0.0, reset=0.0, busy=1.0):
+    return Costs(spent(turn, busy=busy), spent(reset, busy=busy))
 
 
-@pytest.mark.parametrize(("hint", "lanes"), [("heavy", 1), ("io", 8), ("cheap", 0), (None, 0)])
-def test_what_a_class_says_of_its_costs_counts_before_anything_was_measured(hint, lanes):
-    placement = Placement(specs(16, hint=hint), [], Limits(8, 2))
-    assert placement.lanes_at_start("auto") == lanes
-    homes = placement.at_reset("auto", Episode())
-    assert len(set(homes.values()) - {None}) == lanes
+def out(homes):
+    return {env_id for env_id, home in homes.items() if home is not None}
 
 
-def test_environments_that_wait_at_the_same_time_in_lanes_are_all_there():
-    placement = Placement(specs(16, overlap=True), [], Limits(2, 2))
-    assert set(placement.at_reset("auto", Episode()).values()) == {0, 1}
-
-
-def test_lanes_are_asked_for_before_they_are_used_and_nothing_waits_for_them():
-    simulation = Simulation({"Tag": Tag(32, 1e-3)}, Machine(start=10**9))
-    simulation.run(10)
-    assert simulation.placement.lanes_to_start == 1 and not any(played.moved for played in simulation.played)
-
-
-def test_a_very_heavy_tag_goes_out_within_its_first_episode_where_there_are_many_lanes():
-    simulation = Simulation({"Tag": Tag(64, 20e-3)}, Machine(cpus=lambda episode: 8, start=0), workers=7)
-    first = simulation.run(1)[0]
-    assert simulation.out()["Tag"] > 0.8 and first.seconds < 0.75 * first.alone_s
-    second = simulation.run(1)[0]
-    assert second.seconds < 0.2 * second.alone_s
-
-
-def test_a_heavy_tag_spends_one_episode_in_main_and_one_that_may_be_cheap_two():
-    heavy, cheap = (Simulation({"Tag": Tag(64, turn)}, Machine(start=0)) for turn in (2e-3, 30e-6))
-    heavy.run(2)
-    cheap.run(2)
-    assert heavy.out()["Tag"] and not cheap.out()["Tag"]
-    cheap.run(1)
-    assert cheap.out()["Tag"]
-
-
-def test_a_switch_in_mid_episode_places_as_asked_and_that_episode_decides_nothing():
-    placement = Placement(specs(8), [], Limits(2, 2))
-    placement.at_reset("auto", Episode())
-    assert set(placement.at_switch(True).values()) == {0, 1}
-    assert set(placement.at_switch("auto").values()) == {None}
-    episode = Episode(calls=[CallTime(1.0, 8, 1.0)] * 5)
-    episode.add({"Tag": spent_on([0.125] * 40)}, are_turns=True)
-    for _ in range(3):
-        homes = placement.at_reset("auto", episode, lanes_ready=1)
-        placement.at_switch("auto")
-    assert set(homes.values()) == {None}
-
-
-@pytest.mark.parametrize(("asked", "lanes"), [(range(16), 15), (range(8), 7), ([0], 0)])
-def test_in_the_first_episode_only_environments_that_still_play_are_worth_workers(asked, lanes):
-    placement = Placement(specs(), [], Limits(64, 2))
-    placement.at_reset("auto", Episode())
-    episode = Episode(calls=[CallTime(3.2, 32, 3.2)])
-    episode.add({"Tag": spent_on([1e-3] * 32)}, are_turns=False)
-    episode.add({"Tag": spent_on([0.1] * 32, Usage(0.01, 3.19), 3.2)}, are_turns=True)
-    homes = placement.before_turn(episode, lanes_ready=64, behind={"Tag": 0}, asked=asked)
-    assert len({*(homes or {}).values()} - {None}) == lanes
-
-
-def test_a_dear_turn_after_cheap_ones_starts_workers_and_goes_on_in_them():
-    placement, all_of_them, episode = Placement(specs(64), [], Limits(64, 2)), specs(64), Episode()
-    placement.at_reset("auto", Episode())
-    for _ in range(5):
-        placement.before_turn(episode)
-        episode.add({"Tag": spent_on([2e-6] * 64)}, are_turns=True)
-        episode.count(CallTime(2e-4, 64, 2e-4))
-    assert placement.piece(episode, all_of_them, is_reset=False) == all_of_them and not placement.lanes_to_start
-    left = range(62)
-    for ready, is_moved in ((0, False), (64, True)):
-        episode.add({"Tag": spent_on([0.3] * 2, Usage(0.0, 0.6), 0.6)}, are_turns=True)
-        homes = placement.within_call(episode, left, is_reset=False, lanes_ready=ready, behind={"Tag": 320})
-        assert bool(homes) == is_moved and (is_moved or placement.lanes_to_start > 8)
-    assert homes.keys() == set(left) and len({*homes.values()} - {None}) > 8
-
-
-def test_a_first_turn_that_seems_cheap_is_looked_at_twice_since_heavy_turns_may_follow():
-    placement, left, pieces, episode = Placement(specs(64), [], Limits(2, 2)), specs(64), [], Episode()
-    placement.at_reset("auto", Episode())
-    placement.before_turn(episode)
-    while left:
-        pieces.append(placement.piece(episode, left, is_reset=False))
-        assert left[-len(pieces[-1]) :] == pieces[-1]
-        del left[-len(pieces[-1]) :]
-        episode.add({"Tag": spent_on([2e-6] * len(pieces[-1]))}, are_turns=True)
-    assert [*map(len, pieces)] == [2, 15, 47]
-
-
-def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
-    simulation = Simulation({"Heavy": Tag(16, 2e-3), "Cheap": Tag(16, 2e-6), "Kept": Tag(4, 2e-6)}, sequential=["kept"])
-    simulation.run(5)
-    costs = {"Heavy": MeanCosts(2e-3, 1e-2), "Cheap": MeanCosts(2e-6)}
-    reasons = simulation.placement.reasons({"Heavy"}, {}, costs)
-    assert reasons["Heavy"] == "in 1 worker, and 50% of them in main: 2.0 ms a turn, 10 ms a reset"
-    assert reasons["Cheap"].startswith("in main: 2.0 us a turn")
-    assert reasons["Kept"] == "in main: named by sequential_env_types"
-    assert simulation.placement.reasons((), {"Heavy": "does not work in a worker"}, {})["Heavy"].startswith(
-        "in main: does not"
-    )
-    simulation.placement.at_switch(True)
-    assert simulation.placement.reasons({"Heavy"}, {}, costs)["Heavy"] == "in workers: use_multiprocessing is true"
+def workers_of(placement, mode, **costs):
+    return len(set(placement.at_reset(mode, costs).values()) - {None})
 
 
 @pytest.mark.parametrize(
-    ("why", "turn", "waits", "machine", "episodes", "text"),
+    ("mode", "at_start", "away"), [(True, 3, {*range(1, 8)}), (False, 0, set()), ("auto", 0, set())]
+)
+def test_true_sends_all_but_sequential_types_and_those_bound_to_main_and_false_none(mode, at_start, away):
+    placement = Placement(specs(8) + specs(8, tag="Other", first=8), ["other"], Limits(3, cpus=2))
+    assert placement.workers_at_start(mode) == at_start
+    homes = placement.at_reset(mode, {}, bound={0})
+    assert out(homes) == away and set(homes.values()) - {None} == set(range(at_start))
+    assert placement.homes(mode, bound={0}) == homes
+
+
+@pytest.mark.parametrize(("hint", "workers", "later"), [("heavy", 2, 2), ("io", 16, 16), ("cheap", 0, 0), (None, 0, 2)])
+def test_a_hint_decides_beforehand_and_afterwards(hint, workers, later):
+    placement = Placement(specs(hint=hint), [], Limits(None, 2))
+    assert placement.workers_at_start("auto") == workers_of(placement, "auto") == workers
+    assert workers_of(placement, "auto", Tag=costs(5 * MS)) == later
+    assert workers_of(placement, "auto", Tag=costs(5 * US)) == workers
+    placement.within_call(range(ENVS), {"Tag": spent(5 * MS)})
+    assert placement.is_due == (hint is None)
+
+
+@pytest.mark.parametrize(
+    ("why", "episodes", "is_out"),
     [
-        ("cheap", 2e-6, 0.0, Machine(), 3, "2.0 us a turn; workers would save less"),
-        ("slower in workers", 3e-4, 0.0, Machine(slowness=9.0, start=0), 6, "; workers were slower"),
-        ("not up", 1e-2, 1.0, Machine(start=9e9), 3, "100% of the time waiting; 16 workers are starting"),
-        (
-            "waiting",
-            1e-2,
-            1.0,
-            Machine(),
-            3,
-            "in 16 workers, and 6% of them in main: 10 ms a turn, 100% of the time waiting",
-        ),
+        ("turns are cheap", [costs(10 * US)], False),
+        ("turns take long", [costs(1.1 * MS)], True),
+        ("resets take long", [costs(10 * US, 1.1 * MS)], True),
+        ("a turn is just below the threshold", [costs(0.9 * MS)], False),
+        ("they take a little less", [costs(2 * MS), costs(0.4 * MS)], True),
+        ("they take a little less, episode after episode", [costs(2 * MS), costs(0.4 * MS), costs(0.4 * MS)], True),
+        ("they take less than .3 of the threshold", [costs(2 * MS), costs(0.2 * MS)], False),
+        ("they take little, and then as long as before", [costs(2 * MS), costs(0.2 * MS), costs(0.4 * MS)], False),
+        ("they come to take long", [costs(10 * US), costs(2 * MS)], True),
+        ("nothing was played", [costs(2 * MS), costs()], False),
+        ("they compute on both processors", [costs(2 * MS, busy=2.0)], False),
     ],
 )
-def test_a_reason_says_what_was_measured_and_what_follows(why, turn, waits, machine, episodes, text):
-    simulation = Simulation({"Tag": Tag(32, turn, waits=waits)}, machine, workers=16)
-    simulation.run(episodes)
-    out = {"Tag"} if simulation.out()["Tag"] else set()
-    assert text in simulation.placement.reasons(out, {}, {"Tag": MeanCosts(turn, waiting=waits)})["Tag"], why
+def test_at_a_reset_the_last_episode_decides(why, episodes, is_out):
+    placement = Placement(specs(), [], Limits(None, 2))
+    for episode in episodes:
+        homes = placement.at_reset("auto", {"Tag": episode})
+    assert out(homes) == (set(range(ENVS)) if is_out else set()), why
 
 
-def test_a_reason_in_the_first_episode_is_what_it_has_shown_so_far_or_what_the_class_declares():
-    placement = Placement(specs(hint="heavy"), [], Limits(8, 2))
-    placement.at_reset("auto", Episode())
-    hinted = "in 1 worker, and 50% of them in main: its class declares cost_hint = 'heavy'; "
-    assert placement.reasons({"Tag"}, {}, {}) == {"Tag": hinted + "no turn measured yet"}
-    costs = {"Tag": MeanCosts(0.02, waiting=0.95)}
-    assert placement.reasons({"Tag"}, {}, costs) == {"Tag": hinted + "20 ms a turn, 95% of the time waiting"}
+@pytest.mark.parametrize(("envs", "is_out"), [(4, False), (6, True)])
+def test_a_call_has_to_take_long_too(envs, is_out):
+    placement = Placement(specs(envs), [], Limits(None, 2))
+    assert bool(out(placement.at_reset("auto", {"Tag": costs(2 * MS)}))) == is_out
 
 
-def test_members_of_a_group_that_is_split_stay_together_as_far_as_possible():
-    homes = spread(specs(16, group=4), 8)
-    assert [homes[env_id] for env_id in range(16)] == [lane for lane in range(8) for _ in range(2)]
-    homes = spread(specs(7, group=7), 3)
-    assert [homes[env_id] for env_id in range(7)] == [0, 0, 0, 1, 1, 2, 2]
+@pytest.mark.parametrize(("before", "later", "workers"), [(0.9, 0.1, 2), (0.1, 0.9, 16)])
+def test_a_number_of_workers_that_was_measured_stays(before, later, workers):
+    placement = Placement(specs(), [], Limits(None, 2))
+    for busy in (before, later):
+        assert workers_of(placement, "auto", Tag=costs(2 * MS, busy=busy)) == workers
+
+
+def test_a_number_of_workers_that_was_asked_for_is_followed():
+    placement = Placement(specs(hint="heavy"), [], Limits(4, 8))
+    assert workers_of(placement, "auto") == 4
+    placement.limits = Limits(6, 8)
+    assert workers_of(placement, "auto") == 6
+
+
+@pytest.mark.parametrize(
+    ("busy", "cpus", "given", "envs", "workers"),
+    [
+        (1.0, 2, None, 32, 2),
+        (1.0, 1, None, 32, 0),
+        (1.0, 8, None, 32, 8),
+        (1.0, 8, None, 4, 4),
+        (0.8, 2, None, 32, 2),
+        (1.3, 2, None, 32, 2),
+        (0.1, 2, None, 32, 20),
+        (0.0, 2, None, 32, 32),
+        (0.0, 1, None, 32, 32),
+        (0.0, 2, None, 200, 64),
+        (0.0, 2, 16, 200, 16),
+        (1.0, 2, 16, 200, 16),
+        (1.0, 2, 1, 200, 0),
+        (0.0, 2, None, 1, 0),
+        (2.0, 2, None, 32, 0),
+        (2.0, 8, None, 32, 4),
+    ],
+)
+def test_there_are_as_many_workers_as_keep_the_processors_busy(monkeypatch, busy, cpus, given, envs, workers):
+    monkeypatch.setattr(rule, "_fit_in_memory", lambda: 1000)
+    assert Limits(given, cpus).workers(busy, envs) == workers
+
+
+@pytest.mark.parametrize(("fit", "workers"), [(0, 2), (10, 10), (1000, 64)])
+def test_workers_for_what_waits_fit_in_memory(monkeypatch, fit, workers):
+    monkeypatch.setattr(rule, "_fit_in_memory", lambda: fit)
+    assert Limits(None, 2).workers(0.0, 200) == workers
+
+
+@pytest.mark.parametrize(
+    ("why", "cost", "is_due"),
+    [
+        ("turns are cheap", costs(10 * US), False),
+        ("turns take long", costs(2 * MS), True),
+        ("resets take long, and nothing was played", costs(reset=2 * MS), True),
+        ("nothing was measured", costs(), False),
+        ("one was measured, which may have imported something", Costs(Spent.of([1.0])), False),
+    ],
+)
+def test_before_a_call_the_episode_so_far_decides(why, cost, is_due):
+    placement = Placement(specs(), [], Limits(None, 2))
+    placement.before_turn({"Tag": cost})
+    assert placement.is_due == is_due, why
+    placement.before_turn({"Tag": costs(1 * US)})
+    assert placement.is_due == is_due, "nothing returns before the next reset"
+
+
+@pytest.mark.parametrize(
+    ("why", "each", "is_reset", "reset", "left", "ready", "moves"),
+    [
+        ("workers are up", 2 * MS, False, 10 * US, 14, 2, True),
+        ("workers are not up", 2 * MS, False, 10 * US, 14, 1, False),
+        ("main would take longer than their start", 30 * MS, False, 10 * US, 14, 0, True),
+        ("resets take longer than four turns", 2 * MS, False, 9 * MS, 14, 2, False),
+        ("resets take less than four turns", 2 * MS, False, 7 * MS, 14, 2, True),
+        ("it is the reset", 20 * MS, True, 0.0, 14, 2, True),
+        ("it is the reset, and workers are not up", 20 * MS, True, 0.0, 14, 1, False),
+        ("turns are cheap", 10 * US, False, 10 * US, 14, 2, False),
+    ],
+)
+def test_what_is_left_of_a_call_moves_if_that_pays(why, each, is_reset, reset, left, ready, moves):
+    placement, so_far = Placement(specs(), [], Limits(None, 2)), {"Tag": spent(each, 2)}
+    placement.within_call(range(ENVS), so_far)
+    rest = range(ENVS - left, ENVS)
+    found = placement.due(rest, so_far, None if is_reset else {"Tag": costs(reset=reset)}, ready)
+    assert found == (list(rest) if moves else []), why
+
+
+@pytest.mark.parametrize(("envs", "is_due"), [(4, False), (8, True)])
+def test_within_a_call_only_environments_that_it_plays_count(envs, is_due):
+    placement = Placement(specs(), [], Limits(None, 2))
+    placement.within_call(range(envs), {"Tag": spent(2 * MS, 2)})
+    assert placement.is_due == is_due
+
+
+def test_the_reasons_name_costs_and_what_holds_a_tag_in_main():
+    environments = specs(tag="Heavy", hint="heavy") + specs(tag="Cheap", first=16) + specs(tag="Kept", first=32)
+    placement, cost = Placement(environments, ["kept"], Limits(None, 2)), {"Heavy": costs(2 * MS, 10 * MS)}
+    reasons = placement.reasons({"Heavy"}, {}, cost, "auto")
+    assert reasons["Heavy"].startswith("in workers: ") and "heavy" in reasons["Heavy"] and "2.0 ms" in reasons["Heavy"]
+    assert reasons["Cheap"].startswith("in main: ")
+    assert "sequential_env_types" in reasons["Kept"]
+    assert "a held one" in placement.reasons((), {"Cheap": "a held one"}, {}, "auto")["Cheap"]
+    assert "use_multiprocessing" in placement.reasons({"Cheap"}, {}, cost, True)["Cheap"]
+
+
+@pytest.mark.parametrize(
+    ("members", "workers", "homes"),
+    [
+        (specs(16, group=4), 8, [worker for worker in range(8) for _ in range(2)]),
+        (specs(7, group=7), 3, [0, 0, 0, 1, 1, 2, 2]),
+        (specs(8, group=2), 2, [0, 0, 1, 1, 0, 0, 1, 1]),
+    ],
+)
+def test_members_of_a_group_stay_together_as_far_as_that_is_even(members, workers, homes):
+    assert list(spread(members, workers).values()) == homes
 
 
 def test_environments_are_spread_evenly_with_groups_whole():
@@ -187,10 +206,22 @@ def test_environments_are_spread_evenly_with_groups_whole():
     assert all(len({homes[env_id] for env_id in range(group * 8, group * 8 + 8)}) == 1 for group in range(8))
 
 
-def test_groups_are_split_where_whole_ones_would_be_uneven_and_remainders_go_to_different_lanes():
+def test_remainders_of_tags_go_to_different_workers():
     homes = spread(specs(5, group=5) + specs(5, group=5, tag="Other", first=5), 2)
     assert Counter(homes.values()) == {0: 5, 1: 5}
 
 
-def test_main_keeps_the_last_environments_of_each_tag():
-    assert local_share(specs(8) + specs(4, tag="Other", first=8), 0.25) == {6, 7, 11}
+@pytest.mark.parametrize(
+    ("batches", "usual_s"),
+    [
+        ([], 0.0),
+        ([([2.0], True)], 2.0),  # for want of another
+        ([([5.0, 1.0, 3.0], True), ([1.0, 9.0], False), ([7.0], True)], 5 / 3),
+        ([([9.0], True), ([1.0], False)], 1.0),
+    ],
+)
+def test_a_usual_turn_is_neither_the_first_of_its_process_nor_the_longest_of_a_call(batches, usual_s):
+    total = Spent()
+    for times, is_first in batches:
+        total = total.also(Spent.of(times, is_first=is_first))
+    assert total.usual_s == usual_s

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragen.cage2.layout import fix_target
-from ragen.parallel import Gain
+from ragen.parallel import Work
 
 
 class StandInEnvs:
@@ -79,8 +79,8 @@ class StandInEnvs:
         observation[5:] = self.rngs[env_id].random(47)
         return observation
 
-    def gain(self) -> Gain:
-        return Gain()
+    def work(self) -> Work:
+        return Work()
 
     def close(self) -> None:
         self.is_closed = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -80,20 +79,6 @@ class Global(Walk):
 
     def _seen(self) -> np.ndarray:
         return np.array([random.random(), np.random.random(), self.place], np.float32)
-
-
-class Meets(Walk):
-    """Its steps end when those of three others in the same process have begun."""
-
-    PLACE = threading.Barrier(4)
-
-    def __init__(self) -> None:
-        super().__init__(length=10**9)
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.PLACE.wait(20)
-        observation, reward, terminated, truncated, _ = super().step(action)
-        return observation, reward, terminated, truncated, {"met": self.PLACE.parties}
 
 
 class Counted(Walk):

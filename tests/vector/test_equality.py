@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from support.gym_envs import Global, Meets, Reuses, Samples, Walk, kill, same, same_runs, walks
+from support.gym_envs import Global, Reuses, Samples, Walk, kill, same, same_runs, walks
 
 MODES = ["NextStep", "SameStep", "Disabled"]
 HOMES = [*(("process", workers, mode) for workers in (2, 0) for mode in MODES), ("executor", 2, "SameStep")]
@@ -23,24 +23,6 @@ def test_rollouts_equal_those_of_the_synchronous_class(lanes, backend, workers, 
 def test_rollouts_are_equal_when_workers_are_killed(lanes, backend, mode):
     envs = lanes(walks(5), backend=backend, autoreset_mode=mode, max_restarts=10)
     same_runs(envs, SyncVectorEnv(walks(5), autoreset_mode=mode), steps=40, kill_at=(0, 17))
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("backend", ["process", "executor"])
-def test_environments_that_wait_do_so_together(lanes, backend):
-    """A step of these ends when a worker's four have all begun theirs."""
-    envs = lanes(walks(8, Meets), backend=backend, overlap_waits=True)
-    envs.reset(seed=3)
-    for _ in range(5):
-        *_, infos = envs.step(np.zeros(8, int))
-        assert infos["met"].tolist() == [4] * 8
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("mode", MODES)
-def test_where_waits_overlap_rollouts_are_equal_though_workers_are_killed(lanes, mode):
-    envs = lanes(walks(12), overlap_waits=True, autoreset_mode=mode, max_restarts=10)
-    same_runs(envs, SyncVectorEnv(walks(12), autoreset_mode=mode), steps=40, kill_at=(3, 17))
 
 
 @pytest.mark.processes

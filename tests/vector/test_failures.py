@@ -160,7 +160,6 @@ def test_close_ends_a_call_that_is_under_way(lanes):
         {"workers": -1},
         {"workers": "all"},
         {"on_env_failure": "no"},
-        {"overlap_waits": True, "uses_global_rng": True},
     ],
 )
 def test_arguments_that_cannot_work_are_refused_before_anything_starts(given):

@@ -15,7 +15,6 @@ def test_nothing_grows_with_the_number_of_steps(lanes):
     for _ in range(200):
         envs.step([0, 1])
     engine = envs._envs.engine
-    assert len(engine.stats_book.episode.calls) < 100
     assert all(len(record.journal.entries) < 10 for record in engine.records.values())
 
 

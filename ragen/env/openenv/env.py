@@ -25,14 +25,11 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
 
     An action is the model's text. Where the server's actions have one required field, the text is its value; else it is
     a JSON object. What does not fit the server's schema is not sent, or refused there, and shows ``That is no action.``
-
-    Most of a turn is waiting, and so all environments of a worker wait at the same time.
     """
 
     config_class = OpenEnvEnvConfig
     uses_global_rng = False
     cost_hint = "io"
-    overlap_waits = True
 
     config: OpenEnvEnvConfig
 

@@ -34,7 +34,7 @@ from ragen.validity import read_policy
 log = logging.getLogger(__name__)
 
 DEFAULT_CRASH_REPORT_DIR = "outputs/crash_reports"  # created by the first failure
-ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens", "overlap_waits")
+ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens")
 IGNORED_KEYS = ("parallel_friendly", "max_workers")  # RAGEN's settings of threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
 _logged: set[str] = set()
@@ -120,7 +120,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         raise ConfigError(f"the configuration is {in_short(config)}; expected Hydra's, or nested mappings: {cure}.")
     if not isinstance(mode, str) or mode not in ("train", "val"):
         raise ConfigError(f"mode = {in_short(mode)}: expected 'train' or 'val'.")
-    generation, max_turn = Generation.read(config), _max_turn(config)
+    generation = Generation.read(config)
     config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
     if "capsule_dir" in (config["es_manager"] or {}):  # the former name of crash_report_dir
         folder = {"crash_report_dir": config["es_manager"]["capsule_dir"]}
@@ -131,7 +131,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     tags = _tags(config, where, env_groups)
     entries = _entries(config, tags, group_size, generation)
     used = {entry.spec.env_type for entry in entries}
-    engine = _engine_settings(config, used, max_turn)
+    engine = _engine_settings(config, used)
     kept = dict.fromkeys((*engine.sequential_env_types, *staying_in_main(used)))
     return ManagerConfig(
         entries=tuple(entries),
@@ -159,7 +159,7 @@ def check_engine_settings(config: Mapping[str, Any]) -> None:
     """
     _check_manager_keys(config)
     entries = filter(None, config["custom_envs"].values())
-    _engine_settings(config, {entry.get("env_type") for entry in entries}, None)
+    _engine_settings(config, {entry.get("env_type") for entry in entries})
 
 
 def check_tag(tag: str, known: Collection[str]) -> None:
@@ -190,14 +190,6 @@ def _section(name: str, config: Any) -> Any:
     return value
 
 
-def _max_turn(config: Any) -> int | None:
-    """``agent_proxy.max_turn``; None if it is missing or invalid, which its own reader reports."""
-    try:
-        return count(config, "agent_proxy.max_turn", None, low=1)
-    except ConfigError:
-        return None
-
-
 def _folder(config: Any, key: str, default: str) -> str | None:
     """The path of a folder; None if the key is null."""
     section, _, name = key.rpartition(".")
@@ -210,7 +202,7 @@ def _folder(config: Any, key: str, default: str) -> str | None:
 
 
 def _check_manager_keys(config: Any) -> None:
-    settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes", "max_turns"}
+    settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes"}
     top = (
         *sorted(settings),
         "use_multiprocessing",
@@ -342,9 +334,6 @@ class _EntryBuilder:
         _check_keys(config, self._key, (*ENV_KEYS, *IGNORED_KEYS), {})
         fields = _raw(config, f"{self._key}.env_config")
         self._fields = {} if fields is None else fields
-        self._overlaps = setting(
-            own, f"{self._key}.overlap_waits", bool, bool(getattr(self._env_class, "overlap_waits", False))
-        )
         self._max_actions = count(own, f"{self._key}.max_actions_per_traj", low=1)
         if not isinstance(self._fields, Mapping):
             raise refused(f"{self._key}.env_config", self._fields, "a mapping of fields")
@@ -353,12 +342,7 @@ class _EntryBuilder:
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        try:
-            spec = EnvSpec(*described, self._config(), self._game, self._fields, self._overlaps)
-        except ConfigError as error:
-            text = str(error)
-            raise type(error)(f"{self._key}.{text}" if text.startswith("overlap_waits") else text) from error
-        return EnvEntry(spec, self._max_actions)
+        return EnvEntry(EnvSpec(*described, self._config(), self._game, self._fields), self._max_actions)
 
     def check_kinds(self, config: Any) -> None:
         """Check the types of the fields of one of its configurations; raises ConfigError."""
@@ -406,7 +390,7 @@ def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
     return types
 
 
-def _engine_settings(config: Any, used: set[str], max_turn: int | None) -> Settings:
+def _engine_settings(config: Any, used: set[str]) -> Settings:
     return Settings(
         use_lanes=choice(config, "es_manager.use_multiprocessing", "auto", MODES),
         max_workers=count(config, "es_manager.max_workers", None, low=1),
@@ -419,7 +403,6 @@ def _engine_settings(config: Any, used: set[str], max_turn: int | None) -> Setti
         max_restarts=count(config, "es_manager.max_restarts", 3),
         start_method=_start_method(config),
         ray=RayOptions.of(_raw(config, "es_manager.ray"), "es_manager.ray"),
-        max_turns=max_turn,
     )
 
 

@@ -316,7 +316,7 @@ def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
         for tag, env_type in es_manager.not_restored().items()
         if tag not in differing  # which a faithful load() cannot help
     ]
-    return [*lines, es_manager.gain().describe()] if proxy.rollout_states else lines
+    return [*lines, es_manager.work().describe()] if proxy.rollout_states else lines
 
 
 def _exit_code(results: Sequence[TagResult]) -> int:

@@ -22,7 +22,7 @@ from ragen.meta.making import make_env, make_parallel_env
 from ragen.meta.rl2.bars import bars_of, measure_of
 from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
-from ragen.parallel import Gain
+from ragen.parallel import Work
 from ragen.torch_threads import torch_threads
 from ragen.tracking import METRICS_FILE, Loggers, open_loggers
 from ragen.validity import check_share, failure_counts
@@ -179,9 +179,9 @@ class Trainer:
         check_share([each.error for each in rollouts])
         return self._measure([each for each in rollouts if each.error is None])
 
-    def gain(self) -> Gain:
+    def work(self) -> Work:
         """The time that workers have saved in training and evaluation."""
-        return self._parallel_env.gain()
+        return self._parallel_env.work()
 
     def draw(self) -> Path:
         """Plot the learning curve; returns its path."""

@@ -9,20 +9,17 @@ that raises is one outcome, and the rest of the batch continues. Before each ite
 from __future__ import annotations
 
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode import replicas
-from ragen.parallel.episode.clock import SLOW, Reading, Spent, UsageClock, spent_on
+from ragen.parallel.episode.clock import Spent, usage
 from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot, difference
 from ragen.parallel.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut, describe
-from ragen.parallel.episode.overlap import Job, Mark, Overlap
 from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.replicas import Replica
 from ragen.parallel.episode.spec import EnvSpec
@@ -53,7 +50,6 @@ class ResetResult(NamedTuple):
         before: State of the generators before the reset, if there was no seed; see :class:`EpisodeJournal`.
         is_loaded: Whether ``load`` may have had a part in it: of what the first member of its group had saved.
         doubt: How ``load`` failed to bring it there, in words, so that it was reset; empty if it did not.
-        shared_s: The seconds of a reset that further members of the group in this batch load; 0.0 if they do not.
     """
 
     observation: Any
@@ -61,42 +57,6 @@ class ResetResult(NamedTuple):
     before: Any
     is_loaded: bool = False
     doubt: str = ""
-    shared_s: float = 0.0
-
-
-class _Run:
-    """Consecutive items of one tag, whose time is measured together.
-
-    Attributes:
-        tag: Theirs.
-        reading: The clock's reading before the first item; a glance where a whole one would not pay.
-        is_whole: Whether it is a whole one.
-        times: Seconds of each item that did not fail.
-    """
-
-    def __init__(self, clock: UsageClock, spent: dict[str, Spent]) -> None:
-        self.tag, self.is_whole = "", False
-        self.reading = Reading(0.0, 0.0, 0.0, 0.0)
-        self.times: list[float] = []
-        self._clock, self._spent = clock, spent
-
-    def begin(self, tag: str, is_slow: bool) -> float:
-        """Begin with items of a tag; returns the time, on ``time.perf_counter()``."""
-        self.tag, self.times, self.is_whole = tag, [], is_slow
-        self.reading = self._clock.begin() if is_slow else self._clock.glance()
-        return self.reading.at
-
-    def end(self) -> None:
-        """Add up what the items took."""
-        if not self.times:
-            return
-        usage, after = None, self.reading
-        if self.is_whole and sum(self.times) > SLOW:
-            usage, after = self._clock.usage(self.reading)
-        elif not self.is_whole and max(self.times) > SLOW:
-            usage, after = self._clock.roughly(self.reading)
-        more = spent_on(self.times, usage, after.at - self.reading.at)
-        self._spent[self.tag] = self._spent[self.tag].also(more) if self.tag in self._spent else more
 
 
 class EnvHost:
@@ -106,12 +66,13 @@ class EnvHost:
         mark: Called with the position.
         since: When the current item was started, on ``time.perf_counter()``; 0 while the host is idle.
         spent: The time of the last batch by tag, without items that failed.
-        until: When to begin no further turn of a batch, on ``time.perf_counter()``; the rest has no outcomes.
+        until: When to begin no further reset or turn of a batch, on ``time.perf_counter()``; the rest has no outcomes.
+        counts_children: Whether child processes that live count as computing; see :func:`.usage`.
     """
 
     def __init__(
         self,
-        mark: Mark | None = None,
+        mark: Callable[[int], None] | None = None,
         keeps_outer_rng: bool = True,
         on_late: Callable[[EnvSpec, str], None] = lambda spec, text: None,
     ) -> None:
@@ -119,9 +80,8 @@ class EnvHost:
 
         Args:
             mark: Called with an item's index in its batch before work on it starts, and with the batch's length
-                after the last; with the time too where items overlap.
-            keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers, where
-                environments may also wait at the same time.
+                after the last.
+            keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers.
             on_late: Called at once when an environment was interrupted at its deadline.
         """
         self._on_late = on_late
@@ -129,13 +89,11 @@ class EnvHost:
         self._rng_users: set[int] = set()  # those that may draw from the global generators
         self.mark = mark
         self._at = 0
-        self.since, self.until = 0.0, inf
+        self.since, self.until, self.counts_children = 0.0, inf, False
         self.spent: dict[str, Spent] = {}
         self._keeps_outer_rng = keeps_outer_rng
-        self._overlapping: set[int] = set()  # those that have threads of their own
         self._not_shared: set[str] = set()  # tags whose groups are reset one by one, since `load` fails to
-        self._overlap = Overlap(mark)
-        self._clock = UsageClock(of_process=not keeps_outer_rng)
+        self._known: set[tuple[str, str]] = set()  # tags and operations of which there was one
 
     def load(self, specs: Iterable[EnvSpec]) -> None:
         """Register environments; they are built when first needed."""
@@ -144,8 +102,6 @@ class EnvHost:
             self._replicas[spec.env_id] = Replica(spec, spec.game.play)
             if spec.uses_global_rng:
                 self._rng_users.add(spec.env_id)
-            if spec.overlap_waits and not self._keeps_outer_rng:
-                self._overlapping.add(spec.env_id)
 
     def build(self, items: Sequence[tuple[int, None]]) -> list[Outcome]:
         """Build the environments of ``(env_id, None)`` before they are needed. Outcomes hold None."""
@@ -192,16 +148,11 @@ class EnvHost:
     def close(self) -> None:
         """Close all."""
         self.unload(self._replicas)
-        self._clock.close()
 
     def _unload(self, env_id: int) -> None:
         self._rng_users.discard(env_id)
         replica = self._replicas.pop(env_id, None)
         if replica is None:
-            return
-        if env_id in self._overlapping:
-            self._overlapping.discard(env_id)
-            self._overlap.end(env_id, partial(replicas.close, replica))
             return
         outer = outer_state_kept() if self._keeps_outer_rng and replica.rng else nullcontext()
         with outer, interrupts_let_through():
@@ -212,11 +163,10 @@ class EnvHost:
     def _each(
         self, items: Sequence[Any], phase: str, work: Callable[[Replica, Any], Any], first: int = 0
     ) -> list[Outcome]:
-        if self._overlapping and any(item[0] in self._overlapping for item in items):
-            return self._each_overlapped(items, phase, work, first)
-        outcomes, mark, is_play = [], self.mark, phase == "play"
-        until = self.until if is_play else inf
-        run = _Run(self._clock, self.spent)
+        outcomes, mark, tag = [], self.mark, ""
+        until = self.until if phase in ("reset", "play") else inf
+        times: list[float] = []  # of consecutive items of a tag
+        before = (0.0, 0.0)
         with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
             start = perf_counter()
             for index, item in enumerate(items, first):
@@ -225,9 +175,10 @@ class EnvHost:
                     mark(index)
                 env_id = item[0]
                 replica = self._replicas[env_id]
-                if run.tag != replica.spec.tag or (replica.is_slow and not run.is_whole):
-                    run.end()
-                    start = run.begin(replica.spec.tag, replica.is_slow)
+                if replica.spec.tag != tag:
+                    self._add_up(tag, phase, times, before)
+                    tag, times, before = replica.spec.tag, [], usage(self.counts_children)
+                    start = perf_counter()
                 saved = None
                 try:
                     self.since = start
@@ -243,58 +194,31 @@ class EnvHost:
                     value = self._raised(error, replica.spec, _doing(replica, item, phase))
                 now = perf_counter()
                 seconds, start = now - start, now
-                if is_play:
-                    replica.is_slow = seconds > SLOW
                 if type(value) is not Raised and type(value) is not TimedOut:
-                    run.times.append(seconds)
+                    times.append(seconds)
                 outcomes.append(named(Outcome, (env_id, value, seconds, saved)))
-                if now > until:
+                if now > until and not (
+                    phase == "reset" and self._shares_its_reset(replica, items[index - first + 1 :])
+                ):
                     break
-            run.end()
+            self._add_up(tag, phase, times, before)
             if mark is not None:
                 mark(first + len(items))
         return outcomes
 
-    def _each_overlapped(
-        self, items: Sequence[Any], phase: str, work: Callable[[Replica, Any], Any], first: int
-    ) -> list[Outcome]:
-        """Run items that may overlap at the same time, then the others one by one; outcomes in item order."""
-        places = {index: item for index, item in enumerate(items, first) if item[0] in self._overlapping}
-        jobs = [Job(index, item[0], partial(self._tried, item, phase, work)) for index, item in places.items()]
-        before = self._clock.begin()
-        done = self._overlap.run(jobs)
-        usage, after = self._clock.usage(before)
-        times: dict[str, list[float]] = defaultdict(list)
-        outcomes = []
-        for index, item in enumerate(items, first):
-            if index in done:
-                replica = self._replicas[item[0]]
-                saved, replica.saved = replica.saved, None
-                value, seconds = done[index]
-                if type(value) is not Raised:
-                    times[replica.spec.tag].append(seconds)
-                outcomes.append(Outcome(item[0], value, seconds, saved))
-            else:
-                outcomes += self._each([item], phase, work, index)
-        for tag, each in times.items():
-            self.spent[tag] = self.spent.get(tag, Spent()).also(spent_on(each, usage, after.at - before.at))
-        if self.mark is not None:
-            self.mark(first + len(items))
-        return outcomes
+    def _shares_its_reset(self, replica: Replica, later: Sequence[ResetOrder]) -> bool:
+        """Whether the next environment may load what one of this one's group has saved in this batch."""
+        group = self._replicas[later[0].env_id].spec.group_id if later else None
+        return replica.has_snapshots and group == replica.spec.group_id
 
-    def _tried(self, item: Any, phase: str, work: Callable[[Replica, Any], Any]) -> Any:
-        """The outcome of an item, in its environment's thread."""
-        replica = self._replicas[item[0]]
-        try:
-            if type(item[1]) is Pickled:
-                item = (item[0], item[1].open())
-            start = perf_counter()
-            value = work(replica, item)
-            if replica.has_snapshots:
-                self._save(replica, item, value, phase, perf_counter() - start)
-            return value
-        except BaseException as error:
-            return Raised.of(error, _doing(replica, item, phase))
+    def _add_up(self, tag: str, phase: str, times: Sequence[float], before: tuple[float, float]) -> None:
+        """Add items of a tag that did not fail, and their share of what was computed since ``before``."""
+        if times:
+            passed, computed = (now - then for now, then in zip(usage(self.counts_children), before, strict=True))
+            share = min(1.0, sum(times) / passed)
+            more = Spent.of(times, share * computed, is_first=(tag, phase) not in self._known)
+            self._known.add((tag, phase))
+            self.spent[tag] = self.spent[tag].also(more) if tag in self.spent else more
 
     def _save(self, replica: Replica, item: Any, value: Any, phase: str, seconds: float) -> None:
         """Take a snapshot after an item if one is due."""
@@ -320,8 +244,6 @@ class EnvHost:
 
     def _restart_clock(self) -> None:
         """Restart the deadline of the current item."""
-        if self._overlap.restart_clock():
-            return
         if self.mark is not None:
             self.mark(self._at)
         self.since = perf_counter()
@@ -339,7 +261,6 @@ class EnvHost:
             before = replicas.generators(replica)
             observation = replicas.reset(replica, None, order.options)
             return ResetResult(observation, game.digest(observation), before)
-        first = {} if order.env_id in self._overlapping else first  # threads do not wait for each other
         group = (replica.spec.group_id, seed, repr(order.options))
         tag, doubt, expected = replica.spec.tag, "", None
         if group in first and tag not in self._not_shared:
@@ -359,7 +280,6 @@ class EnvHost:
         is_dear = replica.saves_midway and reset_s > replicas.DEAR_RESET_S
         if is_dear and tag not in self._not_shared and (state := replicas.saved_or_none(replica, observation)):
             first[group] = state, digest
-            return ResetResult(observation, digest, None, shared_s=reset_s)
         return ResetResult(observation, digest, None)
 
     def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Any:

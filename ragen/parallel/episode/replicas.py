@@ -42,7 +42,6 @@ class Replica:
         env: The environment; None until it is first needed.
         rng: Its own state of the global generators; None if it does not use them.
         was_reset: Whether an episode has begun on it.
-        is_slow: Whether its time is measured with a whole reading: the first time, and then as long as it is slow.
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
         is_loading: Whether a snapshot is being loaded.
         saves_midway: Whether snapshots may be taken at any time, not only after a reset.
@@ -57,7 +56,6 @@ class Replica:
     env: Any = None
     rng: EnvRng | None = None
     was_reset: bool = False
-    is_slow: bool = True
     has_snapshots: bool = False
     is_loading: bool = False
     saves_midway: bool = False

@@ -27,8 +27,6 @@ class EnvSpec:
         config: The environment's configuration object, if it has one.
         game: The kind of game.
         env_config: The mapping from which ``config`` was made, if there was one.
-        overlap_waits: Whether it may wait in a worker at the same time as others, in a thread of its own; see
-            :mod:`ragen.parallel.episode.overlap`.
     """
 
     env_id: int
@@ -39,25 +37,18 @@ class EnvSpec:
     config: Any
     game: Game
     env_config: Mapping[str, Any] | None = field(default=None, compare=False)
-    overlap_waits: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an unknown ``cost_hint``, and threads that would draw from the same generators.
+        """Refuse an unknown ``cost_hint``.
 
         Raises:
-            ConfigError: ``cost_hint`` is not one of those, or ``overlap_waits`` is set and the class does not
-                declare ``uses_global_rng = False``.
+            ConfigError: ``cost_hint`` is not one of those.
         """
         hint = getattr(self.env_class, "cost_hint", None)
         if hint is not None and hint not in HINTS:
             meant = did_you_mean(str(hint), HINTS, cutoff=0.5)
             known = ", ".join(map(repr, HINTS))
             raise ConfigError(f"cost_hint = {hint!r} in {self.env_type!r}: expected one of {known}, or None.{meant}")
-        if self.overlap_waits and self.uses_global_rng is not False:
-            raise ConfigError(
-                f"overlap_waits = True: {self.env_type!r} does not declare `uses_global_rng = False`, and what it "
-                "draws from the global generators would depend on the order in which threads run."
-            )
 
     @classmethod
     def of(
@@ -69,7 +60,6 @@ class EnvSpec:
         group_id: int | None = None,
         tag: str | None = None,
         game: Game | None = None,
-        overlap_waits: bool = False,
     ) -> EnvSpec:
         """A spec from a class.
 
@@ -80,12 +70,11 @@ class EnvSpec:
             group_id: Its group; a group of its own by default.
             tag: Its tag; the name of the class by default.
             game: What kind of game it is; RAGEN's by default.
-            overlap_waits: Whether it may wait in a worker while others do.
         """
         name = getattr(env_class, "__qualname__", type(env_class).__qualname__)
         path = f"{getattr(env_class, '__module__', '')}:{name}"
         group = env_id if group_id is None else group_id
-        return cls(env_id, group, tag or name, path, env_class, config, game or RAGEN, overlap_waits=overlap_waits)
+        return cls(env_id, group, tag or name, path, env_class, config, game or RAGEN)
 
     def describe(self) -> str:
         """The environment, for messages."""

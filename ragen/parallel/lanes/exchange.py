@@ -116,8 +116,8 @@ class Exchange:
     Interrupts must be held back by its user; it lets them through while it waits.
 
     Attributes:
-        idle_s: Seconds spent waiting so far.
         has_failed: Whether a failure is here, so that :meth:`replies` returns at once.
+        starting_s: Seconds spent waiting while workers were starting.
     """
 
     def __init__(self) -> None:
@@ -126,8 +126,9 @@ class Exchange:
         self._watched = _Selector()
         self._looks: list[tuple[float, int, Lane]] = []  # a heap: when to look where a lane is; some have answered
         self._arrived: dict[Lane, Reply] = {}
-        self.idle_s = 0.0
+        self._starting: list[Lane] = []
         self.has_failed = False
+        self.starting_s = 0.0
 
     def __enter__(self) -> Exchange:
         return self
@@ -170,6 +171,7 @@ class Exchange:
 
     def listen(self) -> None:
         """Begin to wait, after :meth:`send` and the caller's own share."""
+        self._starting = [lane for lane in self._under_way if not lane.is_up]
         for lane, descriptor in self._under_way.items():
             if descriptor < 0:
                 self._follow(lane)
@@ -223,7 +225,8 @@ class Exchange:
         with interrupts_let_through():
             ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, at_most)))
         now = time.monotonic()
-        self.idle_s += now - start
+        if self._starting:
+            self.starting_s += now - start
         for key, _ in ready:
             lane = key.data
             if (given := lane.advance()) is not None:
@@ -234,6 +237,8 @@ class Exchange:
             lane = heapq.heappop(self._looks)[2]
             if lane in self._under_way:
                 self._look(lane)
+        if self._starting:
+            self._starting = [lane for lane in self._starting if lane in self._under_way and not lane.is_up]
 
     def _look(self, lane: Lane) -> None:
         """End a lane's worker if it is overdue, or look again when it may be."""

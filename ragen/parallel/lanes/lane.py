@@ -105,6 +105,11 @@ class Lane:
         return self.handle.pid if self.handle is not None else None
 
     @property
+    def is_up(self) -> bool:
+        """Whether the worker has started."""
+        return self.handle is not None and self.handle.is_up
+
+    @property
     def node(self) -> str:
         """Name of the machine that the worker is on; "" for this one."""
         return self.handle.node if self.handle is not None else ""

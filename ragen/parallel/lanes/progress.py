@@ -31,9 +31,9 @@ class Progress:
         self.mark(0)
         self._integers[2] = number
 
-    def mark(self, index: int, since: float | None = None) -> None:
-        """Work on this item starts now, or has started then on ``time.monotonic()``."""
-        self._floats[0] = time.monotonic() if since is None else since
+    def mark(self, index: int) -> None:
+        """Work on this item starts now."""
+        self._floats[0] = time.monotonic()
         self._integers[1] = index
 
     def read(self) -> Position:

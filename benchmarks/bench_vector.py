@@ -148,8 +148,6 @@ def contenders(work: str, count: int, workers: int) -> dict[str, Callable[[], Co
         "lanes, auto": gym(partial(LaneVectorEnv, fns, workers="auto")),
         "lanes, none": gym(partial(LaneVectorEnv, fns, workers=0)),
     }
-    if work.startswith("wait"):
-        found["lanes, overlap"] = gym(partial(LaneVectorEnv, fns, workers=workers, overlap_waits=True))
     with suppress(ImportError):
         from stable_baselines3.common.vec_env import SubprocVecEnv
 
@@ -222,7 +220,7 @@ def _ways(name: str, work: str, count: int, given: argparse.Namespace) -> int:
     """Among how many a contender shares the work at best."""
     if name in ("bare", "sync", "lanes, auto", "lanes, none"):
         return 1
-    processes = count if name in (*ONE_EACH, "lanes, overlap") else min(given.workers, count)
+    processes = count if name in ONE_EACH else min(given.workers, count)
     return processes if work.startswith("wait") else min(processes, os.cpu_count() or 1)
 
 

@@ -110,7 +110,7 @@ class Work:
         )
 
     def describe(self) -> str:
-        """One line, such as ``environments: 11.3 s of work in 6.5 s (2 workers). Code in workers: 35 ms a turn``."""
+        """One line, such as ``environments: 11.3 s of work in 6.5 s (2 workers). A turn in workers: Code 35 ms``."""
         if not self.costs:
             return "environments: no turn was played"
         workers = ""
@@ -118,8 +118,11 @@ class Work:
             one = self.workers == 1
             start = f"; {duration(self.start_s)} until {'it' if one else 'they'} had started" * (self.start_s > 0)
             workers = f" ({self.workers} worker{'s' * (not one)}{start})"
-        tags = "; ".join(f"{tag} in {self.homes[tag]}: {costs.describe()}" for tag, costs in self.costs.items())
-        return f"environments: {duration(self.inside_s)} of work in {duration(self.seconds)}{workers}. {tags}"
+        turns: dict[str, list[str]] = defaultdict(list)
+        for tag, costs in self.costs.items():
+            turns[self.homes[tag]].append(f"{tag} {duration(costs.turns.usual_s) if costs.turns.number else 'none'}")
+        homes = "; ".join(f"in {home}: {', '.join(each)}" for home, each in turns.items())
+        return f"environments: {duration(self.inside_s)} of work in {duration(self.seconds)}{workers}. A turn {homes}"
 
 
 def duration(seconds: float) -> str:

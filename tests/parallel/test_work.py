@@ -18,7 +18,7 @@ def test_works_add_up_and_their_line_names_each_figure():
     both = work + cheap + cheap
     assert (both.seconds, both.inside_s, both.workers, both.start_s) == (6.52, pytest.approx(11.31), 2, 0.4)
     assert both.costs["Cheap"].turns.number == 18
-    for figure in ("6.5 s", "11.3 s", "2 workers", "400 ms", "Code in workers", "35 ms", "Cheap in main", "40 us"):
+    for figure in ("6.5 s", "11.3 s", "2 workers", "400 ms", "in workers: Code 35 ms", "in main: Cheap 40 us"):
         assert figure in both.describe()
     assert Work().describe()
 

@@ -63,7 +63,6 @@ class WebShopEnv(BaseLanguageBasedEnv):
 
     config_class = WebShopEnvConfig
     uses_global_rng = False
-    cost_hint = "cheap"
     action_hint = "search[words] or click[text of a button, link or option]"
 
     _catalogue: Catalogue | None = None  # opened on first use, never pickled

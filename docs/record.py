@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyte
 
-SIZE = WIDE, HIGH = 112, 30  # characters
+SIZE = WIDE, HIGH = 112, 32  # characters
 SHORTEST, REST = 0.1, 8.0  # seconds
 FONT, LINE, LETTER = 14, 19, 8.43  # pixels
 COLOURS = {"default": "#d7dae0", "cyan": "#56b6c2", "green": "#8cc265", "magenta": "#c678dd", "red": "#e05561"}

@@ -42,7 +42,7 @@ def test_the_command_searches_and_says_what_it_found(tmp_path, capsys):
     said = capsys.readouterr().out
     assert re.search(r"best: .* > .*: -?\d+\.\d\nworst: .*\ndifference \d+\.\d, (not )?more than the noise of", said)
     assert re.search(r"believed best of all 120: .* > .*: -?\d+\.\d ± \d+\.\d\n", said)
-    assert said.splitlines()[-1].startswith("kept in the main process, since use_multiprocessing is false: ")
+    assert said.splitlines()[-1].startswith("environments: ")
     assert (tmp_path / "returns_by_order.png").exists()
     rows = json.loads((tmp_path / "results.json").read_text())
     assert [row["simulator"] for row in rows] == ["embedded"] * 2

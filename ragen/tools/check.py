@@ -1,121 +1,396 @@
-"""``ragen check TYPE|module:Class [key=value ...]``: checks whether an environment works in worker processes.
+"""``ragen check TYPE|module:Class|URL [key=value ...]``: does an environment replay, and what does a turn of it cost?
 
-The environment is played in workers, never in this process, with deadlines, so that hanging or crashing is an ordinary
-finding. The same episodes are replayed on two objects that take turns, on a used one, on a copy made for a group if its
-class supports snapshots, and in other processes with different hash seeds and local dates; if something differs there,
-the cause is isolated by changing one condition at a time. Further seeds are played once, since what fails may be rare.
-Random numbers, leaks, memory and costs are checked as well.
+Three episodes are played in a worker, one after the other on one object. A fresh worker then plays the same actions
+again, with another hash seed, in another time zone and at least a second later:
 
-Exit codes: 0 nothing to fix, 1 something must be fixed first, 2 the arguments are wrong.
+    worker 1, object 0      seed 1      seed 2      seed 3
+    worker 2, object 0      seed 3      seed 2      seed 1      after other episodes
+              object 1      seed 2      seed 1      seed 3      takes turns with object 0
+              object 2      seed 3      seed 2      seed 1      if the class declares snapshots: after each reset and
+                                                                turn, a new object that loads what the old one saves
+
+All fields of every reset and turn are compared. The first difference ends the check. It is reported with its seed,
+turn, field and both values, and with the usual causes; the cause itself is not looked for. The environment is never
+played in this process, so one that hangs or crashes fails the check like any other. An OpenEnv server is checked in the
+same way.
+
+Exit codes: 0 nothing to fix, 1 something must be fixed, 2 the arguments are wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from random import Random
+from statistics import mean
 from typing import Any
 
 from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
-from ragen.env.registry import resolve_env, warn_of_another_package
-from ragen.errors import ConfigError, InputError
-from ragen.output import new_console
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.tools.check_report import CheckReport
-from ragen.tools.examination import Examination
+from ragen.env.registry import resolve_env
+from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
+from ragen.output import printable
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, outer_state_kept
+from ragen.parallel.episode import program
+from ragen.parallel.episode.game import Options, declares_snapshots
+from ragen.parallel.episode.journal import difference
+from ragen.parallel.episode.pickled import Pickled
+from ragen.parallel.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
+from ragen.parallel.placement import EACH_S
+from ragen.parallel.stats import duration
+from ragen.tools.examples import TEXTS, checked_example, gives_examples
+from ragen.tools.json_codec import plain
 
 NOTHING_TO_FIX, FIX_FIRST = 0, 1
-_NOT_ARGUMENTS = ("type", "settings", "stacks", "json")
+SEEDS = (1, 2, 3)
+OPTIONS = {"mode": "train"}
+PAUSE = 1.1  # seconds from the first episode to the same one again, so that a clock of whole seconds moves on
+
+# Under these two hash seeds, sets of two common words (red and blue, left and right, yes and no ...) are iterated in
+# opposite orders, while any two seeds order half of them alike. The time zones are 26 hours apart: it is never the same
+# day.
+FIRST = {"PYTHONHASHSEED": "777", "TZ": "HERE+12"}
+AGAIN = {"PYTHONHASHSEED": "1594", "TZ": "THERE-14"}
+
+OBJECTS = (
+    "in another process, after other episodes",
+    "in another process, on a second object",
+    "in another process, after load() of what save() returned",
+)
+RELOADED = 2  # the last of these objects
+
+Moment = tuple[int, int, tuple[str, ...], str]
+"""Seed, turn, actions, and the object that is played, in words."""
+
+CAUSES = (
+    "After reset(seed), configuration, seed and actions must decide everything. Usual causes of a difference: a "
+    "generator that reset(seed) does not seed, or a global one in a class that declares uses_global_rng = False; the "
+    "order of a set, or hash(), which each process salts; the time, a process id, id(), os.urandom; state in the class "
+    "or its module, which all objects share; something that reset() does not clear; a part of the state that save() "
+    "and load() leave out."
+)
+
+
+class Difference(DivergenceError):
+    """An environment did not return what it should have.
+
+    Attributes:
+        seed, turn, actions: The place: turn 0 is the reset.
+        field: ``"observation"``, ``"reward"``, ``"done"``, ``"info['KEY']"`` ...; ``"result"`` if it failed.
+        expected, got: Both values.
+        failure: The error if it failed, with the stacks of a hung worker as notes.
+    """
+
+    def __init__(self, moment: Moment, field: str, expected: Any, got: Any, failure: Exception | None = None) -> None:
+        """See the attributes; a moment ends with the object that was played."""
+        self.seed, self.turn, self.actions, where = moment
+        self.field, self.expected, self.got, self.failure = field, expected, got, failure
+        one, other = (expected, got) if failure else in_contrast(expected, got, 200)
+        turn = f"turn {self.turn} {self.actions}" if self.turn else "turn 0 (the reset)"
+        super().__init__(f"seed {self.seed}, {turn}, {field}: expected {one}, got {other} ({where})")
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The result of a check.
+
+    Attributes:
+        spec: The environment.
+        difference: The first difference, if there was any.
+        turns, valid: Number of turns, and of those with an action that was valid as far as is known.
+        reset_s, turn_s: Mean seconds without the first of each, which may import modules.
+    """
+
+    spec: EnvSpec
+    difference: Difference | None = None
+    turns: int = 0
+    valid: int = 0
+    reset_s: float = 0.0
+    turn_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing must be fixed; an environment that declares ``replayable = False`` may differ."""
+        return self.difference is None or (self.difference.failure is None and not self.spec.is_replayable)
+
+    def __str__(self) -> str:
+        """The report for a terminal."""
+        return printable(f"{self.spec.env_type}: {self._text()}")
+
+    def _text(self) -> str:
+        if self.difference is not None:
+            story, error = CAUSES, self.difference.failure
+            while error is not None:  # the innermost is the traceback in the worker
+                story, error = "".join(traceback.format_exception(error, chain=False)), error.__cause__
+            declared = "\n\nIt declares replayable = False: a lost episode is not rebuilt." if self.ok else ""
+            return f"{self.difference}\n\n{story}{declared}"
+        if not self.valid:
+            return (
+                f"nothing is known, since none of {self.turns} turns had a valid action. Give the class an "
+                "example_action(self, rng), or name actions with --actions."
+            )
+        home = "moves it to workers" if max(self.turn_s, self.reset_s) >= EACH_S else "keeps it in main"
+        if hint := getattr(self.spec.env_class, "cost_hint", None):
+            home = f"goes by its cost_hint, {hint!r}"
+        return (
+            f"{len(SEEDS)} episodes were equal each time. {self.valid} of {self.turns} turns had a valid action.\n"
+            f"A turn takes {duration(self.turn_s)}, a reset {duration(self.reset_s)}; use_multiprocessing: auto {home}."
+        )
 
 
 def check_parallel(
-    env: str | type,
-    config: Any = None,
-    *,
-    seeds: int = 3,
-    turns: int = 8,
-    actions: Sequence[str] = (),
-    timeout: float = 30.0,
-    budget: float = 3.0,
-    on_check: Callable[[str], object] | None = None,
+    env: str | type, config: Any = None, *, turns: int = 8, actions: Sequence[str] = (), timeout: float = 30.0
 ) -> CheckReport:
-    """Check whether an environment can be stepped in worker processes, and whether that pays off.
+    """Check whether an environment replays in worker processes, and measure it.
+
+    Close other engines and managers first: workers are shared, and theirs have no other hash seed.
 
     Args:
-        env: A class, a registered name, or a ``"package.module:Class"`` path.
+        env: A class, a registered name, a ``"package.module:Class"`` path, or the address of an OpenEnv server.
         config: The environment's configuration object, or a mapping of its fields.
-        seeds: Number of episodes to compare: those of the seeds 1 to ``seeds``.
         turns: Turns per episode.
-        actions: Actions to play if the environment has no action names; generic texts by default.
+        actions: Actions to play; by default those of ``example_action``, or the names of its actions, or some texts.
         timeout: Time-out of a reset or turn in seconds.
-        budget: Seconds for the first run of these episodes, for further seeds, of which up to 50 are played once, and
-            for each measurement; slower ones are cut short.
-        on_check: Called with the name of each check that begins.
 
     Returns:
-        The findings, and the recommended line of the configuration.
+        The first difference, if there is any, and the measurements.
 
     Raises:
         ConfigError: The configuration does not match the environment.
-        InputError: ``seeds`` or ``turns`` is below 1, or ``actions`` is a single text.
+        InputError: ``turns`` is below 1, or ``actions`` is a single text.
         UnknownEnvError: There is no such environment.
     """
-    for name, count in {"seeds": seeds, "turns": turns}.items():
-        if count < 1:
-            raise InputError(f"{name} = {count}: expected a number of at least 1.")
+    if turns < 1:
+        raise InputError(f"turns = {turns}: expected a number of at least 1.")
     if isinstance(actions, str):
         raise InputError(f"actions = {actions!r}: expected a list of texts.")
-    spec = _spec_of(env, config)
-    return Examination(spec, range(1, 1 + seeds), turns, actions, timeout, budget).run(on_check)
+    spec, start = _spec_of(env, config), time.monotonic()
+    try:
+        report, episodes = _play(spec, turns, tuple(actions), timeout)
+        time.sleep(max(0.0, start + PAUSE - time.monotonic()))
+        _play_again(spec, episodes, timeout)
+    except Difference as found:
+        return CheckReport(spec, found)
+    return report
 
 
 def _spec_of(env: str | type, config: Any) -> EnvSpec:
-    env_class, config_class = resolve_env(env) if isinstance(env, str) else (env, getattr(env, "config_class", None))
-    fields: dict[str, Any] = {}
+    env_class, config_class, fields = (
+        _resolved(env) if isinstance(env, str) else (env, getattr(env, "config_class", None), {})
+    )
     if config is None or isinstance(config, Mapping):
         fields |= config or {}
         try:
             config = config_class(**fields) if config_class is not None else fields or None
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{env}: the configuration {fields!r} does not fit: {error}") from error
-    spec = EnvSpec.of(env_class, config, tag="check")
+    spec = EnvSpec.of(env_class, config, tag="check", game=CheckGame())
     check_kinds("", spec.env_type, spec.config, fields)
     return replace(spec, env_type=env) if isinstance(env, str) else spec
+
+
+def _resolved(env: str) -> tuple[Any, Any, dict[str, Any]]:
+    """The classes of a type and of its configuration, and the fields that a server's address implies."""
+    if "://" in env:
+        return *resolve_env("openenv"), {"url": env, "replayable": True}  # so that a difference is one to fix
+    return *resolve_env(env), {}
+
+
+# In this process
+
+Episode = list[tuple[tuple[str, ...], dict[str, Any]]]
+"""Actions and values by name of the reset, which has no actions, and of each turn."""
+
+
+def _play(spec: EnvSpec, turns: int, given: tuple[str, ...], timeout: float) -> tuple[CheckReport, dict[int, Episode]]:
+    """Choose the actions, and play the episodes; raises a :class:`Difference` if the environment fails."""
+    episodes: dict[int, Episode] = {}
+    valid = 0
+    with _worker([spec], timeout, FIRST) as engine:
+        for seed in SEEDS:
+            values = _values(engine, 0, engine.reset({0: seed}, OPTIONS)[0], (seed, 0, (), "for the first time"))
+            episode = episodes[seed] = [((), values)]
+            while len(episode) <= turns and not values.get("done"):
+                turn = len(episode)
+                chosen = engine.read([0], "choose", f"{seed}, {turn}", given)[0]
+                if isinstance(chosen, Exception):
+                    raise Difference((seed, turn, (), "for the first time"), "result", "an action", chosen, chosen)
+                actions, is_known = chosen
+                value = engine.play({0: Turn(actions, len(actions))})[0]
+                values = _values(engine, 0, value, (seed, turn, actions, "for the first time"))
+                valid += bool(values["executed"] and values.get("info['action_is_valid']", is_known))
+                episode.append((actions, values))
+        reset_s, turn_s = (engine.read([0], name)[0] for name in ("reset_s", "turn_s"))
+    return CheckReport(spec, None, len(turn_s), valid, mean(reset_s[1:]), mean(turn_s[1:] or turn_s)), episodes
+
+
+def _play_again(spec: EnvSpec, episodes: Mapping[int, Episode], timeout: float) -> None:
+    """Play the episodes again as the module says; raises the first :class:`Difference`."""
+    count = 3 if declares_snapshots(spec.env_class) else 2
+    order = SEEDS[::-1]
+    with _worker([replace(spec, env_id=i, group_id=i) for i in range(count)], timeout, AGAIN) as engine:
+        for seed, other in zip(order, order[1:] + order[:1], strict=True):
+            seeds = dict(enumerate((seed, other, seed)[:count]))
+            turn, results = 0, engine.reset(seeds, OPTIONS)
+            while results:
+                for i, result in results.items():
+                    actions, expected = episodes[seeds[i]][turn]
+                    moment = seeds[i], turn, actions, OBJECTS[i]
+                    got = _values(engine, i, result, moment)
+                    for name in expected | got:
+                        one, other_one = expected.get(name, "no such key"), got.get(name, "no such key")
+                        if difference(turn, (name,), (one,), (other_one,)):
+                            raise Difference(moment, name, one, other_one)
+                turn += 1
+                left = {i: episodes[each][turn][0] for i, each in seeds.items() if turn < len(episodes[each])}
+                results = engine.play({i: Turn(actions, len(actions)) for i, actions in left.items()})
+
+
+@contextmanager
+def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]) -> Iterator[EnvEngine]:
+    """An engine with a fresh worker that has these environment variables; whatever fails there is not tried again."""
+    limits = {"step_timeout": timeout, "reset_timeout": timeout, "max_restarts": 0}
+    log = logging.getLogger("ragen.parallel.engine")
+    before, was_disabled = {name: os.environ.get(name) for name in environ}, log.disabled
+    os.environ.update(environ)
+    log.disabled = True  # its warnings would repeat what is reported here
+    try:
+        with EnvEngine(
+            specs, Settings.of(use_lanes=True, max_workers=1, on_env_failure="truncate", **limits)
+        ) as engine:
+            yield engine
+    finally:
+        log.disabled = was_disabled
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _values(engine: EnvEngine, env_id: int, result: Any, moment: Moment) -> dict[str, Any]:
+    """The values of a reset or turn by name; raises a :class:`Difference` if the environment failed."""
+    why = engine.records[env_id].bound_to_main  # if it, or what it returns, cannot be sent to a worker or back
+    if why or isinstance(result, EnvFailed):
+        error = DivergenceError(why) if why else result.error
+        raise Difference(moment, "result", "one", why or result.text, error)
+    if not isinstance(result, TurnResult):
+        return {"observation": plain(RAGEN.digest(result))}
+    values = {"observation": result.digest, "reward": result.reward, "done": result.done}
+    values |= {f"info[{key!r}]": value for key, value in result.info.items()}
+    values |= {"executed": result.executed, "malformed": result.malformed}
+    for name, value in values.items():
+        if isinstance(value, Unsendable):
+            raise Difference(moment, name, "a value that can be pickled", value, value)
+    return {name: plain(value) for name, value in values.items()}
+
+
+# In the worker
+
+
+class Unsendable(Exception):
+    """A value that cannot be pickled was returned; the message is that of the attempt."""
+
+
+class Box:
+    """An environment that may be exchanged for one that loads its snapshot.
+
+    Attributes:
+        reset_s, turn_s: Seconds of its resets and turns.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        """Build it.
+
+        Raises:
+            DivergenceError: This is not a worker: the engine would play here what does not work there.
+        """
+        if not program.in_worker:
+            raise DivergenceError("it does not work in a worker.")
+        self.spec, self.env = spec, RAGEN.build(spec)
+        self.reset_s: list[float] = []
+        self.turn_s: list[float] = []
+
+    def choose(self, seed: str, given: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+        """The actions of a turn, and whether they are known to be valid unless an info says otherwise."""
+        rng = Random(seed)
+        if gives_examples(type(self.env)) and not given:
+            with outer_state_kept():  # the episode is played again without asking for examples
+                return (checked_example(type(self.env), self.env.example_action(rng)),), True
+        known = tuple(given) or tuple((action_lookup(self.env) or {}).values())
+        return tuple(rng.choices(known or TEXTS, k=rng.randint(1, 2))), bool(known)
+
+    def reload(self) -> Any:
+        """Replace it by a new one that loads what it saves; returns the new one's observation."""
+        saved = Pickled.of(self.env.save())
+        with outer_state_kept():  # building may draw from the global generators, and is no part of the episode
+            loaded = RAGEN.build(self.spec)
+        loaded.load(saved.open())
+        self.close()
+        self.env = loaded
+        return RAGEN.observe(loaded)
+
+    def close(self) -> None:
+        """Close it."""
+        getattr(self.env, "close", lambda: None)()
+
+
+class CheckGame(RagenGame):
+    """RAGEN's game on a :class:`Box`, with the same function for a turn; times resets and turns."""
+
+    def build(self, spec: EnvSpec) -> Box:
+        """Build an environment in its box."""
+        return Box(spec)
+
+    def reset(self, env: Box, seed: int | None, options: Options) -> Any:
+        """Reset it; the third object is reloaded."""
+        start = time.perf_counter()
+        observation = RAGEN.reset(env.env, seed, options)
+        env.reset_s.append(time.perf_counter() - start)
+        return env.reload() if env.spec.env_id == RELOADED else observation
+
+    def play(self, env: Box, action: Turn) -> TurnResult:  # type: ignore[override]
+        """Play a turn; the third object is reloaded."""
+        start = time.perf_counter()
+        result = play_turn(env.env, action)
+        env.turn_s.append(time.perf_counter() - start)
+        result = result._replace(info={key: _sendable(value) for key, value in result.info.items()})
+        if env.spec.env_id != RELOADED:
+            return result
+        observation = env.reload()
+        return result._replace(observation=observation, digest=RAGEN.digest(observation))
+
+
+def _sendable(value: Any) -> Any:
+    try:
+        Pickled.of(value).open()
+    except Exception as error:
+        return Unsendable(f"{type(error).__name__}: {error}")
+    return value
+
+
+# The command
 
 
 def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser:
     """The argument parser."""
     top = CommandParser(
         prog=prog,
-        description="Does an environment work in worker processes, and do they pay off? Exit codes: 0 nothing to fix, "
-        "1 something must be fixed first, 2 the arguments are wrong.",
-        examples=(f"{prog} sokoban dim_x=8 --seeds 5",),
+        description="Does an environment replay in worker processes, and what does a turn cost? Exit codes: 0 nothing "
+        "to fix, 1 something must be fixed, 2 the arguments are wrong.",
+        examples=(f"{prog} sokoban dim_x=8", f"{prog} http://127.0.0.1:8000"),
     )
     add = top.add_argument
-    add("type", help="a registered type, or package.module:Class")
-    add("settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8")
-    add("--seeds", type=positive, default=3, metavar="N", help="episodes to compare, with the seeds 1 to N (default 3)")
+    add("type", help="a registered type, package.module:Class, or the address of an OpenEnv server")
+    add("settings", nargs="*", metavar="key=value", help="a key of env_config, such as dim_x=8")
     add("--turns", type=positive, default=8, metavar="N", help="turns per episode (default 8)")
-    add("--actions", nargs="+", default=(), metavar="TEXT", help="actions to play if actions are texts")
+    add("--actions", nargs="+", default=(), metavar="TEXT", help="actions to play")
     add("--timeout", type=float, default=30.0, metavar="SECONDS", help="time limit of a reset or turn (default 30)")
-    add(
-        "--budget",
-        type=float,
-        default=3.0,
-        metavar="SECONDS",
-        help="time for playing and for each measurement (default 3)",
-    )
-    add("--stacks", action="store_true", help="show tracebacks and stacks of failures")
-    add("--json", action="store_true", help="print the findings in the format of OpenEnv's validation reports")
     return top
-
-
-def _tell(check: str) -> None:
-    """On a terminal, show the check that is under way, in place of the last one; "" removes it."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{check and f'checking: {check} ...'}", end="", file=sys.stderr, flush=True)
 
 
 @refusing
@@ -123,24 +398,12 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     """Run the command; returns one of the exit codes above."""
     top = parser(prog)
     options = vars(top.parse_intermixed_args(arguments))
-    env_type, settings, with_stories, as_json = map(options.pop, _NOT_ARGUMENTS)
-    env_class, config_class = resolve_env(env_type)
-    if env_class.__module__.startswith("ragen."):
-        warn_of_another_package()
+    env, settings = options.pop("type"), options.pop("settings")
+    config_class = _resolved(env)[1]
     known = field_types(config_class)
     check_no_option(top, settings, lambda name, _: name in known)
-    fields = read_settings(env_type, config_class, settings)
-    try:
-        report = check_parallel(env_type, fields, on_check=_tell, **options)
-    finally:
-        _tell("")
-    if as_json:
-        print(report.as_json())
-        return NOTHING_TO_FIX if report.ok else FIX_FIRST
-    console = new_console()
-    console.print(report)
-    if with_stories and (stories := report.stories()):
-        console.print(stories, markup=False, highlight=False)
+    report = check_parallel(env, read_settings(env, config_class, settings), **options)
+    print(report)
     return NOTHING_TO_FIX if report.ok else FIX_FIRST
 
 

@@ -113,7 +113,6 @@ def test_an_environment_of_a_checkout_is_refused_with_the_command_that_finds_it(
     ("words", "where"),
     [
         (["rollout", "actor.backend=far_policy:Far"], "configuration key 'actor.backend'"),
-        (["rollout", "es_manager.backend=far_policy:Far"], "backend"),
         (["check", "far_policy:Far"], "environment class"),
     ],
 )

@@ -264,7 +264,7 @@ def test_a_class_that_the_environments_module_only_imports_is_not_called(tmp_pat
     [
         ("subprocess:Popen", "is not an environment"),
         ("os:system", "is not a class of that module"),
-        ("support.check_cases:subprocess.Popen", "is not a class of that module"),
+        ("support.faulty_envs:subprocess.Popen", "is not a class of that module"),
         ("os;system", "is not a 'package.module:Class'"),
     ],
 )

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import io
 import math
 import os
 import random
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragen.env.base import BaseDiscreteActionEnv, BaseLanguageBasedEnv
-from ragen.resources import worker_resource
 
 LOOKUP = {1: "Left", 2: "Right"}
 
@@ -85,25 +80,6 @@ class SavesTooLittle(Walk):
         Saves.load(self, state)  # type: ignore[arg-type]
 
 
-class SavesTooLittleOfLongEpisodes(SavesTooLittle):
-    """The first seed's episode has one turn, which nothing can be loaded for."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        shown = super().reset(seed, mode)
-        self.is_short = seed == 1
-        return shown
-
-    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
-        shown, reward, done, info = super().step(action)
-        return shown, reward, done or self.is_short, info
-
-    def load(self, state: Any) -> None:
-        super().load(state)
-        self.is_short = False
-
-    save = SavesTooLittle.save
-
-
 class HasItsLevelElsewhere(Walk):
     """Keeps the one rule, and what its reset sets outside of the object, where only its id leads."""
 
@@ -162,20 +138,6 @@ class RaisesInReset(Walk):
         raise KeyError("no such level")
 
 
-class RaisesInLaterResets(Walk):
-    """Cannot be used for long: it forgets to release its boards."""
-
-    def __init__(self, config: WalkConfig | None = None) -> None:
-        super().__init__(config)
-        self.boards = 0
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.boards += 1
-        if self.boards > 1:
-            raise RuntimeError(f"no board {self.boards}")
-        return super().reset(seed, mode)
-
-
 class NamesActionsAtReset(Walk):
     """Its actions have other names in every episode."""
 
@@ -216,17 +178,6 @@ class Killed(Walk):
             os.kill(os.getpid(), signal.SIGSEGV)
 
 
-class ChangesItsProcess(Walk):
-    def misbehave(self) -> None:
-        os.chdir("/")
-        os.environ["SPECIMEN"] = "was here"
-        sys.path.clear()
-        sys.argv.append("--translated")
-        sys.stdout = io.StringIO()
-        with open("/dev/zero") as other:
-            os.dup2(other.fileno(), 1)
-
-
 class RaisesInClose(Walk):
     def close(self) -> None:
         raise OSError("the door is stuck")
@@ -248,26 +199,11 @@ class TellsTheTime(Walk):
         return f"{super().render()} at {time.time()}"
 
 
-class TellsASlowClock(Walk):
-    """Its clock is a file, which it resets, and which moves on only when others write it."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        Path(self.config.flag).write_text("0.0")
-        return super().reset(seed, mode)
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} after {Path(self.config.flag).read_text()} s"
-
-
 class TellsTheSecond(Walk):
-    """Its clock ticks whenever another process plays it."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        (Path(self.config.flag) / str(os.getpid())).touch()
-        return super().reset(seed, mode)
+    """Its clock knows no part of a second, and no time zone."""
 
     def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} at 08:12:{len(os.listdir(self.config.flag))}"
+        return f"{super().render()} at {int(time.time())}"
 
 
 class TellsTheDay(Walk):
@@ -294,38 +230,9 @@ class TellsEntropy(Walk):
         return f"{super().render()} {os.urandom(4).hex()}"
 
 
-class TellsEntropyAtLength(TellsEntropy):
-    def render(self, mode: str | None = None) -> str:
-        return f"{'The room is large. ' * 20}{super().render()}{' There is a door.' * 20}"
-
-
 class TellsItsProcess(Walk):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} {os.getpid()}"
-
-
-class TellsTheParityOfItsProcess(Walk):
-    """The first and the third process that play it are even, all others odd."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        mine = Path(self.config.flag) / str(os.getpid())
-        if not mine.exists():
-            mine.write_text(str(len(os.listdir(self.config.flag)) in (0, 2)))
-        self.is_even = mine.read_text()
-        return super().reset(seed, mode)
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()}, even: {self.is_even}"
-
-
-class TellsADescriptor(Walk):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        with open(os.devnull) as file:
-            self.number = file.fileno()
-        return super().reset(seed, mode)
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} by {self.number}"
 
 
 class RemembersEpisodes(Walk):
@@ -363,27 +270,12 @@ class ForgetsToClearItsLog(Walk):
         return f"{super().render()}, {len(self.log)} actions logged"
 
 
-class ForgetsToClearItsLogAndSaves(ForgetsToClearItsLog):
-    def save(self) -> Any:
-        return Saves.save(self), [*self.log], self.is_short  # type: ignore[arg-type]
-
-    def load(self, state: Any) -> None:
-        walk, log, self.is_short = state
-        Saves.load(self, walk)  # type: ignore[arg-type]
-        self.log = [*log]
-
-
 class KeepsItsFirstLevel(Walk):
     """The first seed decides for all episodes."""
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         self.first = getattr(self, "first", seed)
         return super().reset(self.first, mode)
-
-
-class TellsItsAddress(Walk):
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} at {id(self) // 16 % 9973}"
 
 
 class SharesItsGenerator(Walk):
@@ -445,60 +337,6 @@ class DrawsDeclared(Walk):
         import numpy as np
 
         self.place += random.randrange(2) + np.random.randint(2)
-
-
-class DeclaresForNothing(Walk):
-    uses_global_rng: ClassVar[bool] = True
-
-
-class LeavesThings(Walk):
-    """A child process and an open file for each object, a thread for each episode."""
-
-    def __init__(self, config: WalkConfig | None = None) -> None:
-        super().__init__(config)
-        self.child = subprocess.Popen(["sleep", "600"])
-        self.descriptor = os.open(os.devnull, os.O_RDONLY)
-
-    def misbehave(self) -> None:
-        if self.steps == 2:
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
-
-
-class LeavesFiles(Walk):
-    """A temporary file, a folder and a lease for each object, and a process that is not its child any more."""
-
-    def __init__(self, config: WalkConfig | None = None) -> None:
-        super().__init__(config)
-        self.lease = worker_resource("map", dict)
-        os.close(tempfile.mkstemp(dir=tempfile.mkdtemp())[0])
-        subprocess.run(["sh", "-c", "setsid sleep 600 &"], check=True)
-
-
-class LeavesAFileForEachSeed(Walk):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        Path(f"log-{seed}.txt").write_text("begun")
-        return super().reset(seed, mode)
-
-
-class AppendsToAFile(Walk):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        with open("log.txt", "a") as log:
-            log.write("begun\n")
-        return super().reset(seed, mode)
-
-
-class KeepsACache(Walk):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        Path("cache.txt").write_text("levels")
-        return super().reset(seed, mode)
-
-
-class Grows(Walk):
-    kept: ClassVar[list[bytes]] = []
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.kept.append(bytes(bytearray(os.urandom(1)) * 100_000))
-        return super().reset(seed, mode)
 
 
 class ReturnsAGenerator(Walk):
@@ -566,14 +404,6 @@ class Unpicklable:
         self.lock = threading.Lock()
 
 
-class ReturnsWhatItDoesNotShow(Walk):
-    """Gymnasium's way: ``step`` returns the observation, and ``render`` is for people."""
-
-    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
-        _, reward, done, info = super().step(action)
-        return f"you hear a voice: {self.place}", reward, done, info
-
-
 class ResetsAsGymnasium(Walk):
     """``reset`` returns observation and info."""
 
@@ -610,40 +440,15 @@ class ReturnsAHandle(Walk):
         return text, reward, done, {**info, "handle": Handle()}
 
 
-class ReturnsALockAndTellsTheTime(ReturnsALock):
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} at {time.time()}"
-
-
 class EarnsNaN(Walk):
     def step(self, action: int) -> Any:
         text, reward, done, info = super().step(action)
         return text, float("nan") if self.is_time() else reward, done, info
 
 
-class EarnsInfinity(Walk):
-    def step(self, action: int) -> Any:
-        text, reward, done, info = super().step(action)
-        return text, float("-inf") if self.is_time() else reward, done, info
-
-
 class TalksALot(Walk):
     def render(self, mode: str | None = None) -> str:
         return super().render() + "." * (3_000_000 if self.steps else 0)
-
-
-class SavesOnly(Walk):
-    def save(self) -> Any:
-        return self.place, self.steps, self.rng.getstate()
-
-
-class InheritsSnapshots(Saves):
-    pass
-
-
-class SavesAndInheritsLoad(Saves):
-    def save(self) -> Any:
-        return super().save()
 
 
 class SavesALock(Saves):
@@ -662,97 +467,69 @@ class ResetsSlowlyAndSavesALock(SavesALock):
         return Walk.reset(self, seed, mode)
 
 
-class SlowWithSeedTwo(Walk):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.is_slow = seed == 2
-        return super().reset(seed, mode)
-
-    def step(self, action: Any) -> Any:
-        time.sleep(0.03 * self.is_slow)
-        return super().step(action)
-
-
-class SlowNowAndThen(Walk):
-    """Only seeds from 10 on have a turn that waits, which no seed has that is compared."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.seed = seed or 0
-        return super().reset(seed, mode)
-
-    def misbehave(self) -> None:
-        time.sleep(0.05 * (self.steps == 1 and self.seed >= 10))
-
-
-class SlowOnce(Walk):
-    def step(self, action: Any) -> Any:
-        time.sleep(0.6 * (self.steps == 2))
-        return super().step(action)
-
-
-class DiffersOnce(Walk):
-    """One of all resets, counted in a file, shows something else."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        with open(self.config.flag, "a") as counted:
-            counted.write(".")
-        self.is_odd = os.path.getsize(self.config.flag) == self.config.fails_at
-        return super().reset(seed, mode)
-
-    def render(self, mode: str | None = None) -> str:
-        return super().render() + "!" * self.is_odd
-
-
-class LoadsWronglyOnce(Saves):
-    """The first one of all loads, counted in a file."""
-
-    def save(self) -> Any:
-        return super().save()
-
-    def load(self, state: Any) -> None:
-        super().load(state)
-        with open(self.config.flag, "a") as counted:
-            counted.write(".")
-        self.place -= os.path.getsize(self.config.flag) == 1
-
-
-class RareEpisode(Walk):
-    """Like the others, but in the episode of seed 9."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.is_rare = seed == 9
-        return super().reset(seed, mode)
-
-
-class RaisesInARareEpisode(RareEpisode):
-    def misbehave(self) -> None:
-        if self.is_rare:
-            raise RuntimeError("no such action")
-
-
-class HangsInARareEpisode(RareEpisode):
-    def misbehave(self) -> None:
-        time.sleep(60 * self.is_rare)
-
-
-class SlowInARareEpisode(RareEpisode):
-    def misbehave(self) -> None:
-        time.sleep(0.6 * (self.is_rare and self.steps == 1))
-
-
-class NotFiniteInARareEpisode(RareEpisode):
-    def step(self, action: Any) -> Any:
-        observation, reward, done, info = super().step(action)
-        return observation, math.nan if self.is_rare else reward, done, info
-
-
 class MisspellsItsHint(Walk):
     cost_hint = "oi"  # type: ignore[assignment]
 
 
-class SometimesSlow(Walk):
-    """Every third turn takes long."""
+class IgnoresItsSeed(Walk):
+    """Draws its level from a generator that no reset seeds."""
 
-    def step(self, action: Any) -> Any:
-        if self.steps % 3 == 1:
-            time.sleep(0.03)
-        return super().step(action)
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        return super().reset(random.Random().randrange(10**6), mode)
+
+
+class SeedsOnce(Walk):
+    """Goes on with the generator that it was built with."""
+
+    def __init__(self, config: WalkConfig | None = None) -> None:
+        super().__init__(config)
+        self.levels = random.Random(0)
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        return super().reset(self.levels.randrange(10**6), mode)
+
+
+class DrawsInValidActions(Echo):
+    """Draws from the global generator, against its declaration, if its only action is played."""
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        is_valid = action == "knock"
+        return super().step(action)[0], random.random() * is_valid, False, {"action_is_valid": is_valid}
+
+
+class DrawsAndSaves(DrawsDeclared):
+    """Its draws are no part of what it saves: the engine keeps the global generators' states."""
+
+    def save(self) -> Any:
+        return Saves.save(self)  # type: ignore[arg-type]
+
+    def load(self, state: Any) -> None:
+        Saves.load(self, state)  # type: ignore[arg-type]
+
+
+class ReturnsOddValues(Walk):
+    """Values without equality, or that are not equal to themselves."""
+
+    def step(self, action: int) -> Any:
+        import numpy as np
+
+        text, reward, done, info = super().step(action)
+        odd = {"nan": math.nan, "array": np.arange(self.place), "object": Shown(), "set": {"red", "blue", "green"}}
+        return text, reward, done, {**info, **odd}
+
+
+class Shown:
+    """A value without equality."""
+
+
+class ShowsALock(Walk):
+    """Its observation is none that a model could see, and cannot be pickled."""
+
+    def render(self, mode: str | None = None) -> Any:
+        return threading.Lock()
+
+
+class OneTurn(Walk):
+    def step(self, action: int) -> Any:
+        text, reward, _, info = super().step(action)
+        return text, reward, True, info

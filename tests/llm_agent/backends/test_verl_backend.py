@@ -93,16 +93,3 @@ def test_a_trainers_worker_group_is_padded_too_and_gets_the_trainers_meta_info()
     assert workers.batches[0].meta_info["validate"] is True
     assert workers.batches[0].meta_info["eos_token_id"] == 7
     assert list(workers.batches[0].non_tensor_batch["tags"]) == ["Bandit"] * 4
-
-
-def test_the_loop_gets_texts_tokens_and_probabilities_of_a_worker_group():
-    with LLMAgentProxy(load_config("base", GAMES), Workers(world_size=2), shipped()) as proxy:
-        seen = []
-        ask = proxy.generate_sequences
-        proxy.generate_sequences = lambda lm_inputs: seen.append(ask(lm_inputs)) or seen[-1]
-        proxy.rollout(no_prompts())
-    outputs = seen[0]
-    assert list(outputs.non_tensor_batch["env_ids"]) == [0, 1, 2]
-    assert set(outputs.batch.keys()) == {"responses", "response_mask", "rollout_log_probs"}
-    texts = shipped().batch_decode(outputs.batch["responses"], skip_special_tokens=True)
-    assert texts == list(outputs.non_tensor_batch["response_texts"])

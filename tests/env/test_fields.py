@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from ragen.container.container import env_specs
-from ragen.env.fields import misfits, read_settings
+from ragen.env.fields import misfits
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -46,10 +46,6 @@ class Unreadable:
 
 class Game:
     config_class = Config
-
-
-class Puzzle:
-    config_class = Unreadable
 
 
 def refused(**given: Any) -> list[str]:
@@ -99,13 +95,3 @@ def test_managers_containers_and_checks_refuse_it_before_anything_starts() -> No
     with pytest.raises(ConfigError, match=rf"^count = {said}\.$"):
         check_parallel(game, {"count": "3"})
     assert len(read_config(config(game, count=4), "train").entries) == 2
-
-
-def test_a_class_without_a_configuration_of_its_own_takes_any_key() -> None:
-    settings = read_settings("puzzle", None, ["count=4", "sizes=[1, 2]", "other=some text"])
-    assert settings == {"count": 4, "sizes": [1, 2], "other": "some text"}
-
-
-def test_annotations_that_cannot_be_read_are_no_reason_to_refuse_settings() -> None:
-    settings = read_settings("puzzle", Unreadable, ["count=4", "other=some text"])
-    assert settings == {"count": 4, "other": "some text"}

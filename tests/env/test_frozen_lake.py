@@ -138,12 +138,6 @@ def test_images_have_64_pixels_a_cell_and_show_every_tile_differently() -> None:
 # ----------------------------------------------------------------------------------------------------- configuration
 
 
-def test_the_defaults_are_those_of_2025() -> None:
-    config = FrozenLakeEnvConfig()
-    assert (config.size, config.p, config.is_slippery, config.success_rate) == (4, 0.8, True, 1 / 3)
-    assert config.action_lookup == {1: "Left", 2: "Down", 3: "Right", 4: "Up"}
-
-
 # ------------------------------------------------------------------------------------------------------------ solver
 
 
@@ -154,10 +148,3 @@ def test_every_lake_is_crossed_by_the_solver_s_way_where_nothing_is_slippery() -
         way = solve(env.reset(seed))
         assert way, seed
         assert [env.step(numbers[name])[1] for name in way][-1] == 1, seed
-
-
-def test_the_solver_reads_other_symbols_names_and_formats() -> None:
-    names = {1: "W", 2: "S", 3: "E", 4: "N"}
-    lookup = {code: f"<{tile}>" for code, tile in enumerate("aeghij")}
-    env = env_showing("P_", "OG", grid_lookup=lookup, action_lookup=names, observation_format="grid_coord")
-    assert solve(env.render(), lookup, names) == ["E", "S"]

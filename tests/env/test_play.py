@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import os
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,33 +145,10 @@ def test_every_environment_shows_its_state_and_its_actions(env_type: str) -> Non
     assert shown.rstrip().endswith("Left after 0 actions, total reward 0.")
 
 
-def test_settings_are_read_as_their_keys_types() -> None:
-    config = build_env("game_2048", ["size=3", "two_prob=0.5", "use_log_reward=false"]).config
-    assert (config.size, config.two_prob, config.use_log_reward) == (3, 0.5, False)
-    assert build_env("bandit", ["split=null"]).config.split is None
-    assert build_env("bandit", ["split=train"]).config.split == "train"
-    assert build_env("countdown", ["train_path=None"]).config.train_path is None
-    names = build_env("game_2048", ['action_lookup={"0": "N", "1": "E", "2": "S", "3": "W"}']).config.action_lookup
-    assert names == {0: "N", 1: "E", 2: "S", 3: "W"}
-
-
 def test_the_same_seed_plays_the_same_level_and_no_seed_says_which_was_drawn() -> None:
     assert played("sudoku", "", seed=5) == played("sudoku", "", seed=5)
     first_line = played("sudoku", "").splitlines()[0]
     assert int(first_line.split("seed ")[1].split(".")[0]) >= 0
-
-
-@pytest.mark.parametrize("settings", [[], ["render_mode=rgb_array"]])
-@pytest.mark.parametrize("env_type", ["sokoban", "frozen_lake"])
-def test_a_board_game_can_be_saved_as_a_picture_whatever_it_shows(
-    env_type: str, settings: list[str], tmp_path: Path
-) -> None:
-    from PIL import Image
-
-    shown = played(env_type, "up\ndown\n", *settings, seed=4, image=tmp_path / "board.png")
-    assert shown.count("reward") == 3
-    assert "P" in shown
-    assert Image.open(tmp_path / "board.png").mode == "RGB"
 
 
 def test_the_command_plays_what_is_piped_in(

@@ -67,26 +67,6 @@ def test_a_file_that_is_not_what_its_name_says_is_a_config_error(name: str, tmp_
     assert f"train_path={str(path)!r}" in str(caught.value)
 
 
-class FakeDataset(list):
-    column_names = ("a", "b", "more")
-
-
-def test_a_name_of_the_hub_is_loaded_with_split_and_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
-    asked: dict[str, Any] = {}
-
-    def load_dataset(name: str, **options: Any) -> FakeDataset:
-        asked.update(name=name, **options)
-        return FakeDataset(ROWS)
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    rows = load_rows(RowSource("metamathqa", "dataset_path", "owner/name-1", ("a", "b"), "train", "/cache"))
-    assert [rows[0], rows[1]] == TUPLES
-    assert asked == {"name": "owner/name-1", "split": "train", "cache_dir": "/cache"}
-    with pytest.raises(ConfigError, match="no column 'z'"):
-        load_rows(RowSource("metamathqa", "dataset_path", "owner/name-1", ("z",)))
-
-
 @pytest.mark.parametrize("env_type", ["countdown", "metamathqa", "search"])
 def test_training_and_validation_share_no_packaged_problem(env_type: str) -> None:
     env_class, config_class = resolve_env(env_type)

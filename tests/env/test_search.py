@@ -203,22 +203,6 @@ def test_a_corpus_is_searched_by_stems_in_both_forms_of_rows(
     assert env.step("search[quasar]")[0].startswith("Nothing was found.")
 
 
-def test_a_single_file_is_divided_and_a_directory_is_used_as_it_is(
-    tmp_path: Path, make: Callable[..., SearchEnv]
-) -> None:
-    settings = own(tmp_path)
-    env = make(**settings)
-    train, val = ({env.reset(seed, mode) for seed in range(300)} for mode in MODES)
-    assert len(train) + len(val) == 40 and not train & val and val
-    folder = tmp_path / "splits"
-    folder.mkdir()
-    for split in ("train", "test"):
-        lines(folder / f"{split}.jsonl", {"question": f"{split}?", "ground_truth": 5})
-    env = make(**{**settings, "questions": str(folder)})
-    assert "train?" in env.reset(0, "train") and "test?" in env.reset(0, "val")
-    assert env.step("5")[1] == 1.0
-
-
 def golden_env(**more: Any) -> SearchEnv:
     settings = golden.resets("up26", "SearchQAMock").env_config
     return SearchEnv(SearchEnvConfig(**settings | {"train_path": str(golden.GOLDEN / settings["train_path"])} | more))

@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -115,13 +114,6 @@ def test_the_next_seed_is_the_start_of_the_seed_s_sha256() -> None:
     assert generate_level(spec, failing) == level_of_seed(spec, following)[0]
 
 
-def test_levels_made_by_threads_at_once_are_the_usual_ones() -> None:
-    specs = [(LevelSpec(6, 6, 2, 300), seed) for seed in range(40)] * 2
-    with ThreadPoolExecutor(4) as threads:
-        rooms = list(threads.map(lambda job: level_of_seed(*job), specs))
-    assert rooms == [level_of_seed(*job) for job in specs]
-
-
 # ---------------------------------------------------------------------------------------------------- the contract
 
 
@@ -188,10 +180,3 @@ def test_every_level_made_is_solved_by_the_solver_s_moves(boxes: int) -> None:
         names = solve(env.reset(seed))
         assert names, seed
         assert play_names(env, names)["success"] is True, seed
-
-
-def test_the_solver_reads_other_symbols_names_and_formats() -> None:
-    lookup = {code: f" {tile} " for code, tile in enumerate("W.GCBA@")}
-    names = {1: "N", 2: "S", 3: "W", 4: "E"}
-    env = env_showing("PXO_", grid_lookup=lookup, action_lookup=names, observation_format="grid_coord")
-    assert solve(env.render(), lookup, names) == ["E"]

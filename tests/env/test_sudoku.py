@@ -137,12 +137,3 @@ def test_a_given_cell_is_never_changed() -> None:
     text, reward, _, info = env.step(placement(env, index, env.given[index]))
     assert (reward, info["error"]) == (-0.1, "Cannot modify initial cells")
     assert "❌ Cannot modify initial cell at" in text
-
-
-def test_a_conflict_names_row_column_and_box_and_what_would_fit() -> None:
-    grid = Grid(4, [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
-    assert grid.conflicts(4, 1) == ["column 1", "box (1,1)"]
-    assert grid.conflicts(2, 2) == ["row 1"]
-    assert grid.conflicts(15, 1) == []
-    assert grid.valid_numbers(2) == (3, 4)
-    assert grid.valid_numbers(0) == ()

@@ -157,13 +157,6 @@ def test_a_lamp_is_found_opened_chosen_and_bought(env: WebShopEnv) -> None:
     assert env.get_available_actions() == []
 
 
-@pytest.mark.parametrize("words", ["<r>", "<a> dimmable", "<c> garden", "<q> mugs", "<c>", "<a>"])
-def test_words_in_angle_brackets_are_only_words(env: WebShopEnv, words: str) -> None:
-    with_brackets = walk(env, f"search[{words}]")[0]
-    without = walk(env, "search[" + words.replace("<", "").replace(">", "") + "]")[0]
-    assert with_brackets == without
-
-
 # --- the reward
 
 

@@ -1,10 +1,10 @@
-"""What was played where, and what it cost."""
+"""Statistics: where turns were played, and their costs."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,13 @@ from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.orders import Order
 
 QUARANTINE = "quarantine"
-"""What names of lanes begin with whose one environment may kill its worker."""
+"""Name prefix of quarantine workers, each of which hosts a single environment that may kill it."""
 
 MANY = 8  # workers alike, from which a table shows them as one
 
 
 class Costs(NamedTuple):
-    """What the turns and the resets of a tag took, wherever they were played."""
+    """Time of the turns and the resets of a tag, wherever they were played."""
 
     turns: Spent = Spent()
     resets: Spent = Spent()
@@ -77,12 +77,12 @@ class LaneStats:
 
 @dataclass(frozen=True)
 class Work:
-    """What environments did since an engine was made.
+    """The work of environments since an engine was created.
 
     Attributes:
         seconds: Elapsed time of calls that reset environments or played turns.
         inside_s: Seconds inside environments; more than ``seconds`` if several worked at the same time.
-        workers: Number of workers that played turns or reset environments.
+        workers: Number of workers that had environments to play.
         start_s: The part of ``seconds`` in which calls waited for workers to start.
         costs: Costs of turns and resets, by tag.
         homes: ``"main"``, ``"workers"``, or ``"main and workers"``, by tag.
@@ -134,14 +134,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:.0f} s"
 
 
-@dataclass
-class _Tally:
-    turns: int = 0
-    busy_s: float = 0.0
-    restarts: int = 0
-    resets: int = 0
-
-
 class Stats:
     """The statistics of one engine.
 
@@ -153,7 +145,8 @@ class Stats:
         self._records = environments.records
         self.episode: dict[str, Costs] = {}
         self._before: dict[str, Costs] = {}  # of episodes that were taken
-        self._tallies: dict[Lane | None, _Tally] = defaultdict(_Tally)  # by home
+        self._turns, self._restarts = Counter[str](), Counter[str]()  # by the name of a home
+        self._busy_s: dict[str, float] = defaultdict(float)
         self._lock = threading.Lock()
         self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
         self._passed_s = self._start_s = 0.0
@@ -190,24 +183,20 @@ class Stats:
 
     def count_restart(self, lane: Lane) -> None:
         """Count a worker that has to be replaced."""
-        self._tallies[lane].restarts += 1
+        self._restarts[lane.name] += 1
 
     def count(self, lane: Lane | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
         """Count what a home has carried out: the seconds that it was busy, and what resets or turns took by tag."""
-        tally = self._tallies[lane]
-        tally.busy_s += busy_s
-        if not order.counts:
-            return
-        for tag, more in spent.items():
+        name = home_name(lane)
+        self._busy_s[name] += busy_s
+        for tag, more in spent.items() if order.counts else ():
             costs = Costs(turns=more) if order.plays else Costs(resets=more)
             self.episode[tag] = self.episode[tag].also(costs) if tag in self.episode else costs
-            tally.turns += more.number * order.plays
-            tally.resets += more.number * (not order.plays)
+            self._turns[name] += more.number * order.plays
 
     def work(self) -> Work:
         """The work of environments since the engine was created."""
-        played = {home_name(lane) for lane, tally in self._tallies.items() if tally.turns or tally.resets}
-        workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in played)
+        workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in self._busy_s)
         costs = self.costs()
         inside_s = sum(each.turns.seconds + each.resets.seconds for each in costs.values())
         places: dict[str, set[str]] = defaultdict(set)
@@ -218,18 +207,18 @@ class Stats:
 
     def lanes(self) -> list[LaneStats]:
         """What each home has done, main first, and which environments live there now."""
-        tallies: dict[str, list[_Tally]] = defaultdict(list)
-        for lane, tally in self._tallies.items():
-            tallies[home_name(lane)].append(tally)
-        homes: dict[str, list[EnvRecord]] = defaultdict(list, {"main": []})
-        places: dict[str, tuple[int | None, str]] = {"main": (os.getpid(), "")}
+        homes: dict[str, list[EnvRecord]] = defaultdict(list)
         for record in self._records.values():
-            name = home_name(record.lane)
-            homes[name].append(record)
-            if record.lane is not None:
-                places[name] = record.lane.pid, record.lane.node
-        names = ["main", *sorted({*homes, *tallies} - {"main"}, key=_in_order)]
-        return [_stats_of(name, places.get(name, (None, "")), homes[name], tallies[name]) for name in names]
+            homes[home_name(record.lane)].append(record)
+        others = {*homes, *self._busy_s, *self._restarts} - {"main"}
+        return [self._of(name, homes[name]) for name in ("main", *sorted(others, key=_in_order))]
+
+    def _of(self, name: str, records: Sequence[EnvRecord]) -> LaneStats:
+        types = tuple(sorted({record.spec.env_type for record in records}))
+        lane = records[0].lane if records else None
+        pid, node = (lane.pid, lane.node) if lane is not None else (os.getpid() if name == "main" else None, "")
+        done = self._turns[name], self._busy_s.get(name, 0.0), self._restarts[name]
+        return LaneStats(name, pid, types, len(records), *done, node)
 
 
 def gathered(lanes: Sequence[LaneStats]) -> list[LaneStats]:
@@ -261,13 +250,6 @@ def _added(name: str, lanes: Sequence[LaneStats]) -> LaneStats:
     turns, busy_s = sum(lane.turns for lane in lanes), sum(lane.busy_s for lane in lanes)
     envs, restarts = sum(lane.envs for lane in lanes), sum(lane.restarts for lane in lanes)
     return LaneStats(name, None, types, envs, turns, busy_s, restarts)
-
-
-def _stats_of(name: str, place: tuple[int | None, str], records: list[EnvRecord], tallies: list[_Tally]) -> LaneStats:
-    types = tuple(sorted({record.spec.env_type for record in records}))
-    turns, busy = sum(tally.turns for tally in tallies), sum(tally.busy_s for tally in tallies)
-    restarts, (pid, node) = sum(tally.restarts for tally in tallies), place
-    return LaneStats(name, pid, types, len(records), turns, busy, restarts, node)
 
 
 def _in_order(name: str) -> tuple[str, int]:

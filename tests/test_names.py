@@ -8,8 +8,6 @@ import inspect
 
 import pytest
 
-pytestmark = pytest.mark.contract
-
 SIGNATURES = {
     "ragen.llm_agent.es_manager": {
         "EnvStateManager": "config mode",

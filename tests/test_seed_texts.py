@@ -1,12 +1,12 @@
-"""What the texts behind this package's systems say, line by line, as they say it.
+"""Statements of the texts behind this package's systems that have no test elsewhere, as they say them.
 
-A row of ``STATEMENTS`` is a text, its statement, and a function that sees it hold. Statements that have tests of their
-own are not repeated: names in ``test_names.py``, projections in ``container/test_projections.py``, joblib in
-``llm_agent/test_parallel_rollout_manager.py``, meta-RL's keys in ``meta/test_seed_configuration.py``, CAGE 2's loop in
-``cage2/test_order_ppo.py``.
+``seed_statements.yaml`` lists all statements, each with its tests or the page that says how the package differs. A row
+of ``STATEMENTS`` is a text, its statement, and a function that sees it hold.
 """
 
 import logging
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +16,8 @@ import ragen.env
 from ragen.errors import ConfigError
 from support.later import shipped
 
-pytestmark = [pytest.mark.contract, pytest.mark.processes, pytest.mark.models]
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = [pytest.mark.processes, pytest.mark.models]
 
 YAML = """
 es_manager:
@@ -125,6 +126,73 @@ def to_numpy_takes_booleans_and_tensors():
     assert isinstance(ragen.env.to_numpy([True, False]), np.ndarray)
 
 
+def the_check_of_an_installation_exits_with_0_or_1(monkeypatch):
+    import test_parallel_envs as script
+
+    def broken():
+        raise AssertionError("on purpose")
+
+    monkeypatch.setitem(script.CHECKS, "broken", broken)
+    monkeypatch.setattr(script.logging, "disable", lambda level: None)
+    assert [script.main([word]) for word in ("projections", "broken", "no such check")] == [0, 1, 1]
+
+
+REPLIES = {  # a valid reply, an invalid one, and whether a turn ends the episode
+    "sokoban": ("<action>up</action>", "jump", False),
+    "frozen_lake": ("<action>down</action>", "jump", False),
+    "bandit": ("<action>1</action>", "none of them", True),
+    "countdown": ("<action>1 + 1</action>", "no idea", True),
+    "metamathqa": ("<action>the answer is 1</action>", "", False),
+    "webshop": ("<action>search[red shoes]</action>", "hm", False),
+}
+
+
+def every_type_has_a_manager_that_plays_texts():
+    for env_type, (valid, invalid, ends) in REPLIES.items():
+        envs = container(env_type, 1, 2, settings={"use_lanes": False})
+        project = ragen.env.create_projection_function(env_type)
+        name = {"metamathqa": "MetaMathQA", "webshop": "WebShop"}.get(env_type, env_type.title().replace("_", ""))
+        with getattr(ragen.env, f"{name}EnvironmentManager")(envs, project, env_type) as manager:
+            shown, _ = manager.reset()
+            assert shown["anchor"][0] == shown["anchor"][1] and shown["text"][0] == shown["text"][1], env_type
+            shown, rewards, dones, infos = manager.step([valid, invalid])
+            assert [bool(info["is_action_valid"]) for info in infos] == [True, False], env_type
+            assert rewards.shape == (2,) and dones.tolist()[0] is ends and len(shown["text"]) == 2, env_type
+
+
+def a_type_of_ones_own_is_registered_by_hand(monkeypatch):
+    from support.toy_envs import Counter
+
+    monkeypatch.setitem(ragen.env.REGISTERED_ENVS, "counting", Counter)
+    monkeypatch.setitem(ragen.env.REGISTERED_ENV_CONFIGS, "counting", Counter.config_class)
+    envs = ragen.env.MultiProcessEnvironmentContainer("counting", 2, 2, 0, {"goal": 9}, settings=IN_WORKERS)
+    project = ragen.env.create_projection_function("counting")
+    with ragen.env.EnvironmentManagerBase(envs, project, "counting") as manager:
+        manager.reset()
+        infos = manager.step(["<action>one</action>", "<action>Two</action>", "?", "one"])[3]
+        assert [bool(info["is_action_valid"]) for info in infos] == [True, True, False, False]
+        assert [info.get("count") for info in infos[:2]] == [1, 2]
+
+
+def a_configuration_trains(name, folder, *overrides):
+    from ragen.training.command import main
+    from support.small_training import SMALL, metrics_of
+
+    given = {word.partition("=")[0]: word for word in (*SMALL, *overrides, "trainer.total_training_steps=1")}
+    assert main(["--config-name", name, *given.values(), f"output_dir={folder}"]) == 0
+    assert [line["step"] for line in metrics_of(folder) if line["phase"] == "train"][-1] == 1
+
+
+def train_py_trains_on_the_container(tmp_path):
+    sizes = [f"es_manager.{mode}.env_configs.n_groups=[1,1,1,1]" for mode in ("train", "val")]
+    sizes += [f"es_manager.{mode}.env_groups=4" for mode in ("train", "val")]
+    a_configuration_trains("parallel_envs", tmp_path, *sizes, "agent_proxy.max_turn=2")
+
+
+def train_py_trains_on_joblibs_rollouts(tmp_path):
+    a_configuration_trains("base-parallel", tmp_path, "agent_proxy.parallel_n_jobs=2", "agent_proxy.max_turn=2")
+
+
 def a_trainer_that_does_not_read_a_switch_refuses_it():
     from ragen.agent_loop import train
     from ragen.llm_agent.config.loading import load_config
@@ -132,6 +200,58 @@ def a_trainer_that_does_not_read_a_switch_refuses_it():
     for switch in ("use_parallel_envs=true", "agent_proxy.use_parallel_rollout=true"):
         with pytest.raises(ConfigError, match=switch.partition("=")[0].rpartition(".")[2]):
             train(load_config("base", [switch]))
+
+
+def stepped(manager):
+    """An episode of two turns; the caches of the environments that go on."""
+    active = manager.reset(seed=3)
+    for _ in range(2):
+        replies = [{"env_id": cache["env_id"], "actions": ["Up", "search[shirt]"]} for cache in active]
+        active = manager.step([{**reply, "llm_response": "", "llm_raw_response": ""} for reply in replies])
+    return active
+
+
+def two_types(*overrides):
+    from ragen.llm_agent.config.loading import load_config
+
+    sizes = [
+        f"es_manager.{mode}.{key}"
+        for mode in ("train", "val")
+        for key in ("env_configs.tags=[SimpleSokoban,WebShop]", "env_configs.n_groups=[2,1]", "env_groups=3")
+    ]
+    return load_config("base", [*sizes, *(f"es_manager.{mode}.group_size=2" for mode in ("train", "val")), *overrides])
+
+
+def listed_types_stay_in_the_main_process(tmp_path):
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    given = OmegaConf.create(block.replace("auto ", "true ", 1)).es_manager
+    assert given.use_multiprocessing is True
+    overrides = [f"es_manager.{key}={value}" for key, value in given.items()]
+    with EnvStateManager(two_types(*overrides)) as manager, EnvStateManager(two_types()) as plain:
+        assert stepped(manager) == stepped(plain)
+        homes = {entry["tag"]: manager.home(entry["env_id"]) for entry in manager.envs}
+        assert homes["WebShop"] == "main" and homes["SimpleSokoban"].startswith("worker")
+
+
+def executors_live_on_between_steps_resets_and_managers(monkeypatch):
+    from ragen.llm_agent.es_manager import EnvStateManager
+    from ragen.parallel.kinds import executor
+
+    made = []
+
+    class Counted(executor.ProcessPoolExecutor):
+        def __init__(self, *args, **kwargs):
+            made.append(self)
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(executor, "ProcessPoolExecutor", Counted)
+    config = two_types("es_manager.use_multiprocessing=true", "es_manager.backend=executor", "es_manager.max_workers=2")
+    with EnvStateManager(config, "train") as train, EnvStateManager(config, "val") as val:
+        for _ in range(2):
+            assert stepped(train) and stepped(val)
+    assert len(made) == 2
 
 
 STATEMENTS = [
@@ -143,6 +263,13 @@ STATEMENTS = [
     ("000", "MetaMathQA's projection extracts numerical answers", answers_with_words_around_them_earn_their_reward),
     ("000", "Bandit's projection extracts arm numbers", arms_are_pulled_by_number),
     ("000", "to_numpy", to_numpy_takes_booleans_and_tensors),
+    ("000", "test_parallel_envs.py exits with 0 or 1", the_check_of_an_installation_exits_with_0_or_1),
+    ("000", "six managers", every_type_has_a_manager_that_plays_texts),
+    ("000", "contributing: types are registered by hand", a_type_of_ones_own_is_registered_by_hand),
+    ("000", "train.py trains on the container", train_py_trains_on_the_container),
+    ("001", "train.py trains on rollouts of joblib", train_py_trains_on_joblibs_rollouts),
+    ("003", "listed types stay in main", listed_types_stay_in_the_main_process),
+    ("003", "the pool is long-lived", executors_live_on_between_steps_resets_and_managers),
     ("000, 001", "switches that a trainer does not read", a_trainer_that_does_not_read_a_switch_refuses_it),
 ]
 

@@ -6,6 +6,7 @@ of ``STATEMENTS`` is a text, its statement, and a function that sees it hold.
 
 import logging
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -190,7 +191,53 @@ def train_py_trains_on_the_container(tmp_path):
 
 
 def train_py_trains_on_joblibs_rollouts(tmp_path):
-    a_configuration_trains("base-parallel", tmp_path, "agent_proxy.parallel_n_jobs=2", "agent_proxy.max_turn=2")
+    a_configuration_trains("base-parallel", tmp_path, "agent_proxy.parallel_n_jobs=-1", "agent_proxy.max_turn=2")
+
+
+def one_caller_at_a_time_reaches_the_shared_actor():
+    from ragen.llm_agent.rollout.shards import SharedLLMInferenceManager
+
+    alone = threading.Lock()
+
+    class Actor:
+        def generate_sequences(self, prompts):
+            assert alone.acquire(blocking=False)
+            threading.Event().wait(0.01)  # others come in the meantime, if they can
+            alone.release()
+            return prompts
+
+    shared, answers = SharedLLMInferenceManager(Actor()), []
+    callers = [threading.Thread(target=lambda n=n: answers.append(shared.generate_sequences(n))) for n in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert sorted(answers) == list(range(8))
+
+
+def joblib_logs_who_plays_what_and_how_long(caplog):
+    from verl import DataProto
+
+    from ragen.llm_agent.backends import create_backend
+    from ragen.llm_agent.rollout.shards import ParallelRolloutManager
+
+    caplog.set_level(logging.INFO, "ragen")
+    config = two_types("agent_proxy.max_turn=2", "agent_proxy.parallel_backend=threading")
+    with ParallelRolloutManager(config, create_backend(config), shipped(), n_jobs=2) as manager:
+        manager.parallel_rollout(DataProto(meta_info={}))
+        assert manager.fallback_reason is None
+    logged = caplog.text
+    assert all(logged.count(words) == 2 for words in ("environments of", "waiting for replies"))
+
+
+def keys_of_joblib_are_checked():
+    from ragen.llm_agent.agent_proxy import LLMAgentProxy
+    from ragen.llm_agent.backends import create_backend
+
+    for key, value in (("parallel_n_jobs", 0), ("parallel_backend", "dask")):
+        config = two_types("agent_proxy.use_parallel_rollout=true", f"agent_proxy.{key}={value}")
+        with pytest.raises(ConfigError, match=key):
+            LLMAgentProxy(config, create_backend(config), shipped())
 
 
 def a_trainer_that_does_not_read_a_switch_refuses_it():
@@ -268,6 +315,9 @@ STATEMENTS = [
     ("000", "contributing: types are registered by hand", a_type_of_ones_own_is_registered_by_hand),
     ("000", "train.py trains on the container", train_py_trains_on_the_container),
     ("001", "train.py trains on rollouts of joblib", train_py_trains_on_joblibs_rollouts),
+    ("001", "one caller at a time", one_caller_at_a_time_reaches_the_shared_actor),
+    ("001", "logs of assignment and timing", joblib_logs_who_plays_what_and_how_long),
+    ("001", "keys", keys_of_joblib_are_checked),
     ("003", "listed types stay in main", listed_types_stay_in_the_main_process),
     ("003", "the pool is long-lived", executors_live_on_between_steps_resets_and_managers),
     ("000, 001", "switches that a trainer does not read", a_trainer_that_does_not_read_a_switch_refuses_it),

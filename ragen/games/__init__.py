@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from ragen.lazy import attach
 
 if TYPE_CHECKING:
-    from ragen.games.gym_game import AT_END, GYM, Began, GymResult, GymTurn, Shown
+    from ragen.games.gym_game import AT_END, GYM, Began, GymGame, GymResult, GymTurn, Shown
+    from ragen.games.gym_old import GymOldGame
     from ragen.games.values import detached, digest_of
 
 __all__ = [
     "AT_END",
     "GYM",
     "Began",
+    "GymGame",
+    "GymOldGame",
     "GymResult",
     "GymTurn",
     "Shown",
@@ -24,7 +27,8 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        **dict.fromkeys(("AT_END", "GYM", "Began", "GymResult", "GymTurn", "Shown"), "gym_game"),
+        **dict.fromkeys(("AT_END", "GYM", "Began", "GymGame", "GymResult", "GymTurn", "Shown"), "gym_game"),
+        "GymOldGame": "gym_old",
         **dict.fromkeys(("detached", "digest_of"), "values"),
     },
 )

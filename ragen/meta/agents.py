@@ -20,9 +20,6 @@ with needs("meta", "an agent of meta-RL"):
     import torch
     from torch import Tensor, nn
 
-State = Any
-"""A GRU's ``(layers, batch, hidden)``, or an LSTM's pair of them."""
-
 
 class AGENT_ARCHS(enum.StrEnum):
     """Which part has memory: none, the agent, or only its critic."""
@@ -35,13 +32,12 @@ class AGENT_ARCHS(enum.StrEnum):
 class Policy(nn.Module):
     """A distribution over actions: one-hot for discrete ones, a Gaussian for those of a ``Box``."""
 
-    def __init__(self, width: int, action_space: Any, initial_std: float = 1.0) -> None:
+    def __init__(self, width: int, action_space: Any) -> None:
         """Build it.
 
         Args:
             width: Number of input features.
             action_space: A ``Discrete`` space, or a ``Box`` of one axis.
-            initial_std: Initial standard deviation of the Gaussian.
 
         Raises:
             ConfigError: The action space is of another kind.
@@ -54,7 +50,7 @@ class Policy(nn.Module):
         self.mean = nn.Linear(width, self.size)
         nn.init.orthogonal_(self.mean.weight, 0.01)
         nn.init.zeros_(self.mean.bias)
-        self.log_std = None if self.is_discrete else nn.Parameter(torch.full((self.size,), math.log(initial_std)))
+        self.log_std = None if self.is_discrete else nn.Parameter(torch.zeros(self.size))
 
     def act(self, features: Tensor, deterministic: bool, noise: Tensor | None) -> Tensor:
         """Actions ``(..., size)``; ``noise`` is uniform over (0, 1) for discrete ones, else standard normal."""
@@ -107,11 +103,11 @@ class MarkovAgent(_Agent):
 
     arch = AGENT_ARCHS.Markov
 
-    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128, layers: int = 2) -> None:
+    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128) -> None:
         """Build it."""
         super().__init__(observation_dim, action_space)
-        self.actor = _perceptron(observation_dim, hidden, layers)
-        self.critic = nn.Sequential(_perceptron(observation_dim, hidden, layers), nn.Linear(hidden, 1))
+        self.actor = _perceptron(observation_dim, hidden)
+        self.critic = nn.Sequential(_perceptron(observation_dim, hidden), nn.Linear(hidden, 1))
         self.policy = Policy(hidden, action_space)
 
     def act(self, obs: Tensor, deterministic: bool = False, noise: Tensor | None = None) -> tuple[Tensor]:
@@ -120,66 +116,45 @@ class MarkovAgent(_Agent):
 
 
 class MemoryAgent(_Agent):
-    """Acts on the whole history: a recurrent network over (previous action, previous reward, observation).
+    """Acts on the whole history: a GRU over (previous action, previous reward, observation).
 
     This is RL^2 (Duan et al. 2016): what it learns within a rollout is stored in the state of its network.
     """
 
     arch = AGENT_ARCHS.Memory
 
-    def __init__(
-        self,
-        observation_dim: int,
-        action_space: Any,
-        hidden: int = 128,
-        layers: int = 1,
-        rnn: str = "gru",
-        shared: bool = True,
-        initial_std: float = 1.0,
-        products: bool = False,
-    ) -> None:
+    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128, products: bool = False) -> None:
         """Build it.
 
         Args:
             observation_dim: Size of an observation.
             action_space: A ``Discrete`` space, or a ``Box`` of one axis.
             hidden: Width of the recurrent network.
-            layers: Its number of layers.
-            rnn: ``"gru"`` or ``"lstm"``.
-            shared: Whether actor and critic share it.
-            initial_std: Initial standard deviation of the Gaussian over actions.
             products: Whether the previous action times its reward is a further input.
-
-        Raises:
-            ConfigError: There is no such recurrent network.
         """
         super().__init__(observation_dim, action_space)
         self._products = products
-        width = self.action_dim * (1 + products) + 1 + observation_dim
-        self.rnn = _recurrent(rnn, width, hidden, layers)
-        self.critic_rnn = None if shared else _recurrent(rnn, width, hidden, layers)
-        self.policy = Policy(hidden, action_space, initial_std)
+        self.rnn = nn.GRU(self.action_dim * (1 + products) + 1 + observation_dim, hidden)
+        self.policy = Policy(hidden, action_space)
         self.value = nn.Linear(hidden, 1)
 
-    def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, State]:
+    def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
         """The initial previous action ``(batch, A)``, reward ``(batch, 1)`` and state: zeros."""
-        state = torch.zeros(self.rnn.num_layers, batch, self.rnn.hidden_size)
-        first = (state, state.clone()) if isinstance(self.rnn, nn.LSTM) else state
-        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), first
+        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), torch.zeros(1, batch, self.rnn.hidden_size)
 
     def act(
         self,
-        prev_internal_state: State,
+        prev_internal_state: Tensor | list[Tensor],
         prev_action: Tensor,
         reward: Tensor,
         obs: Tensor,
         deterministic: bool = False,
         noise: Tensor | None = None,
-    ) -> tuple[tuple[Tensor], State]:
+    ) -> tuple[tuple[Tensor], Any]:
         """Actions ``(batch, A)`` in a tuple of one, and the new state.
 
         Args:
-            prev_internal_state: One state for the whole batch, or a list of states of one row each.
+            prev_internal_state: ``(1, batch, hidden)``, or a list of states of one row each.
             prev_action: ``(batch, A)``.
             reward: ``(batch, 1)``.
             obs: ``(batch, d)``.
@@ -190,11 +165,11 @@ class MemoryAgent(_Agent):
             The actions and the new state, which is a list if ``prev_internal_state`` was.
         """
         is_list = isinstance(prev_internal_state, list)
-        state = join_states(prev_internal_state) if is_list else prev_internal_state
+        state = torch.cat(prev_internal_state, 1) if is_list else prev_internal_state  # type: ignore[arg-type]
         inputs = self._shown(torch.cat((prev_action, reward, obs), -1))
         features, state = self.rnn(inputs.unsqueeze(0), state)
         actions = self.policy.act(features.squeeze(0), deterministic, noise)
-        return (actions,), split_states(state) if is_list else state
+        return (actions,), list(state.split(1, 1)) if is_list else state
 
     def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, entropies and values ``(steps, batch)`` of whole rollouts.
@@ -203,11 +178,9 @@ class MemoryAgent(_Agent):
             inputs: ``(steps, batch, A + 1 + d)``: previous action, previous reward, observation.
             actions: ``(steps, batch, A)``.
         """
-        inputs = self._shown(inputs)
-        features, _ = self.rnn(inputs)
-        critic = features if self.critic_rnn is None else self.critic_rnn(inputs)[0]
+        features, _ = self.rnn(self._shown(inputs))
         logs, entropies = self.policy.log_prob(features, actions)
-        return logs, entropies, self.value(critic).squeeze(-1)
+        return logs, entropies, self.value(features).squeeze(-1)
 
     def _shown(self, inputs: Tensor) -> Tensor:
         """The network's input: previous action, previous reward, observation, and their product if configured."""
@@ -222,36 +195,12 @@ class MemoryMarkovAgent(MarkovAgent):
 
     arch = AGENT_ARCHS.Memory_Markov
 
-    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128, layers: int = 2) -> None:
+    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128) -> None:
         """Build it."""
-        super().__init__(observation_dim, action_space, hidden, layers)
+        super().__init__(observation_dim, action_space, hidden)
         self.critic = nn.Linear(hidden, 1)  # type: ignore[assignment]
         self.critic_rnn = nn.GRU(self.action_dim + 1 + observation_dim, hidden)
 
 
-def join_states(states: list[State]) -> State:
-    """States of one row each as the state of a batch."""
-    if isinstance(states[0], tuple):
-        return tuple(torch.cat(parts, 1) for parts in zip(*states, strict=True))
-    return torch.cat(states, 1)
-
-
-def split_states(state: State) -> list[State]:
-    """The state of a batch as states of one row each."""
-    if isinstance(state, tuple):
-        return list(zip(*(part.split(1, 1) for part in state), strict=True))
-    return list(state.split(1, 1))
-
-
-def _perceptron(width: int, hidden: int, layers: int) -> nn.Sequential:
-    parts: list[nn.Module] = []
-    for index in range(layers):
-        parts += [nn.Linear(hidden if index else width, hidden), nn.Tanh()]
-    return nn.Sequential(*parts)
-
-
-def _recurrent(kind: str, width: int, hidden: int, layers: int) -> nn.GRU | nn.LSTM:
-    kinds = {"gru": nn.GRU, "lstm": nn.LSTM}
-    if kind not in kinds:
-        raise ConfigError(f"rnn = {kind!r}: expected one of {', '.join(map(repr, kinds))}.")
-    return kinds[kind](width, hidden, layers)
+def _perceptron(width: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())

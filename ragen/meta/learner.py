@@ -1,26 +1,32 @@
 """Collects rollouts for an agent: one after the other, or in many environments at once.
 
 The task, environment seed and agent noise of rollout i depend only on its index, and rollouts are stored in order; free
-environments play the next ones. The buffer is therefore the same for any number of environments and workers.
+environments play the next ones. The rounding of matrix products depends on the batch size, and on a row's position in
+the batch: rollout i is therefore always row ``i % size`` of a batch of a fixed size. The buffer is the same for any
+number of environments and workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
 
 from ragen.errors import ConfigError, InputError
-from ragen.meta.acting import Actor, AgentActor, RandomActor
+from ragen.extras import needs
+from ragen.games import GymResult
 from ragen.meta.agents import AGENT_ARCHS
-from ragen.meta.game import Transition
 from ragen.meta.manager import ParallelEnvManager
-from ragen.meta.rollouts import Draws, EpisodeBuffer, Rollout, StepBuffer, flat
+from ragen.meta.rollouts import EpisodeBuffer, Rollout, StepBuffer
 from ragen.meta.task_set import TaskSet
 from ragen.validity import env_error
+
+with needs("meta", "an agent of meta-RL"):
+    import torch
 
 
 class Learner:
@@ -43,7 +49,6 @@ class Learner:
         *,
         seed: int = 0,
         policy_storage: Any = None,
-        buffer_size: int = 1_000_000,
         train_tasks: range | None = None,
         max_trajectory_len: int | None = None,
         forward_batch: int = 16,
@@ -55,9 +60,8 @@ class Learner:
             agent: One of :mod:`ragen.meta.agents`.
             env: The environment, as returned by :func:`~ragen.meta.making.make_env`.
             seed: Seed of the rollouts.
-            policy_storage: A :class:`StepBuffer` or :class:`EpisodeBuffer` (or an object with the same method); created
-                by default.
-            buffer_size: Its capacity in steps.
+            policy_storage: A :class:`StepBuffer` or :class:`EpisodeBuffer` (or an object with the same method); by
+                default, one for a million steps.
             train_tasks: Indices of the training tasks; by default, the environment's.
             max_trajectory_len: Maximum number of steps of a rollout; by default those of the environment.
             forward_batch: Rollouts per forward pass of the agent. Rollouts are equal only for the same number.
@@ -66,24 +70,18 @@ class Learner:
         Raises:
             ConfigError: An argument is invalid.
         """
-        if forward_batch < 1:
-            raise ConfigError(f"forward_batch = {forward_batch!r}: expected an integer of at least 1.")
         self.agent, self.train_env = agent, env
         self.agent_arch = AGENT_ARCHS(agent.arch)
         self.max_trajectory_len = max_trajectory_len or getattr(env, "horizon_bamdp", None) or 0
-        if self.max_trajectory_len < 1:
-            raise ConfigError("the environment has no limit of steps: expected max_trajectory_len.")
-        found = getattr(env, "tasks", None)
-        tasks = found if isinstance(found, TaskSet) else TaskSet.of_env(getattr(env, "n_tasks", None))
-        self.train_tasks = tasks.train if train_tasks is None else train_tasks
-        self._draws = Draws(seed, tasks, self.train_tasks, env.action_space, self.max_trajectory_len)
-        if policy_storage is None:
-            width = 1 if isinstance(env.action_space, Discrete) else agent.action_dim
-            is_markov = self.agent_arch == AGENT_ARCHS.Markov
-            size = agent.observation_dim, width
-            policy_storage = StepBuffer(buffer_size, *size) if is_markov else EpisodeBuffer(buffer_size)
-        self.policy_storage = policy_storage
-        self._forward_batch, self._is_credit = forward_batch, is_credit
+        if min(forward_batch, self.max_trajectory_len) < 1:
+            raise ConfigError(
+                f"forward_batch = {forward_batch}, max_trajectory_len = {self.max_trajectory_len}: expected at least 1."
+            )
+        self._tasks = TaskSet.of_env(env)
+        self.train_tasks = self._tasks.train if train_tasks is None else train_tasks
+        self._is_markov = self.agent_arch == AGENT_ARCHS.Markov
+        self.policy_storage = policy_storage or (StepBuffer if self._is_markov else EpisodeBuffer)(1_000_000)
+        self._seed, self._forward_batch, self._is_credit = seed, forward_batch, is_credit
         self.last_rollouts: list[Rollout] = []
         self._n_env_steps_total = self._n_rollouts_total = self._successes_in_buffer = self._failures_total = 0
 
@@ -108,100 +106,104 @@ class Learner:
             InputError: ``num_rollouts`` is invalid, or a rollout has a single step, which buffers of episodes refuse.
             EnvError: An environment could not be reset.
         """
-        if isinstance(num_rollouts, bool) or not isinstance(num_rollouts, int) or num_rollouts < 0:
-            raise InputError(f"num_rollouts = {num_rollouts!r}: expected a number of rollouts.")
+        if num_rollouts < 0:
+            raise InputError(f"num_rollouts = {num_rollouts}: expected a number of rollouts.")
         first = self._n_rollouts_total
-        planned = [self._draws.rollout(index, random_actions) for index in range(first, first + num_rollouts)]
-        actor: Actor = RandomActor() if random_actions else AgentActor(self.agent, self._forward_batch)
-        with self._environments(parallel_env) as manager:
-            self._play(planned, actor, manager)
+        planned = [self._planned(self._seed, i, random_actions) for i in range(first, first + num_rollouts)]
+        self._play(planned, parallel_env, random_actions)
         return self._keep(planned)
 
     def evaluate(
-        self,
-        tasks: Sequence[Any],
-        seed: int,
-        parallel_env: ParallelEnvManager | None = None,
-        deterministic: bool = False,
-        actor: Actor | None = None,
+        self, tasks: Sequence[Any], seed: int, parallel_env: ParallelEnvManager | None = None
     ) -> list[Rollout]:
-        """Play a rollout of each task, and store nothing.
-
-        Args:
-            tasks: Indices or parameters.
-            seed: Seed of the rollouts.
-            parallel_env: The environments; None for ``train_env``.
-            deterministic: Whether the agent takes the most likely actions.
-            actor: Chooses actions instead of the agent.
-        """
-        draws = Draws(seed, self._draws.tasks, self.train_tasks, self._draws.action_space, self.max_trajectory_len)
-        rollouts = [draws.rollout(index, task=task) for index, task in enumerate(tasks)]
-        with self._environments(parallel_env) as manager:
-            self._play(rollouts, actor or AgentActor(self.agent, self._forward_batch, deterministic), manager)
+        """Play a rollout of each task (its index or parameters), from ``seed``, and store nothing."""
+        rollouts = [self._planned(seed, index, task=task) for index, task in enumerate(tasks)]
+        self._play(rollouts, parallel_env)
         return rollouts
 
-    @contextmanager
-    def _environments(self, parallel_env: ParallelEnvManager | None) -> Iterator[ParallelEnvManager]:
-        if parallel_env is not None:
-            yield parallel_env
-            return
-        env = _Kept(self.train_env)
-        with ParallelEnvManager([env], settings={"use_lanes": False, "on_env_failure": "truncate"}) as manager:
-            yield manager
+    def _planned(self, seed: int, index: int, random_actions: bool = False, task: Any = None) -> Rollout:
+        """A rollout with all its random draws, before it begins."""
+        rng = np.random.default_rng((seed, index))
+        drawn = self._tasks.draw(rng, self.train_tasks) if task is None else self._tasks.parameters(task)
+        env_seed = int(rng.integers(2**31))
+        space, steps = self.train_env.action_space, self.max_trajectory_len
+        noise: np.ndarray
+        if isinstance(space, Discrete):
+            shape = (steps, 1 if random_actions else int(space.n))
+            noise = rng.integers(space.n, size=shape) if random_actions else rng.random(shape, np.float32)
+        else:
+            shape = (steps, *space.shape)
+            noise = rng.uniform(space.low, space.high, shape) if random_actions else rng.standard_normal(shape)
+        return Rollout(index, drawn, env_seed, noise.astype(np.float32))
 
-    def _play(self, rollouts: Sequence[Rollout], actor: Actor, manager: ParallelEnvManager) -> None:
-        coming = iter(rollouts)
-        active: dict[int, Rollout] = {}
-        self._begin(range(manager.num_envs), coming, active, manager)
-        while active:
-            actions = dict(zip(active, actor.act(list(active.values())), strict=True))
-            steps = manager.step_some({env: self._for_env(action) for env, action in actions.items()})
-            over = [env for env, step in steps.items() if self._add(active[env], actions[env], step)]
-            for env in over:
-                actor.end(active.pop(env))
-            self._begin(over, coming, active, manager)
+    def _play(
+        self, rollouts: Sequence[Rollout], parallel_env: ParallelEnvManager | None, random_actions: bool = False
+    ) -> None:
+        own = {"use_lanes": False, "on_env_failure": "truncate"}
+        lent: Any = partial(_Lent, self.train_env)
+        lent.uses_global_rng = getattr(self.train_env.unwrapped, "uses_global_rng", True)
+        with nullcontext(parallel_env) if parallel_env else ParallelEnvManager([lent], settings=own) as manager:
+            batches: dict[int, _Batch] = {}
+            coming = iter(rollouts)
+            active: dict[int, Rollout] = {}
+            self._begin(range(manager.num_envs), coming, active, manager)
+            while active:
+                playing = list(active.values())
+                chosen = [each.noise[len(each)] for each in playing] if random_actions else self._act(playing, batches)
+                actions = dict(zip(active, chosen, strict=True))
+                steps = manager.step_some({env: self._for_env(action) for env, action in actions.items()})
+                over = [env for env, step in steps.items() if self._add(active[env], actions[env], step)]
+                for env in over:
+                    del active[env]
+                self._begin(over, coming, active, manager)
+
+    def _act(self, rollouts: Sequence[Rollout], batches: dict[int, _Batch]) -> list[np.ndarray]:
+        """The agent's action in each rollout, in the form in which it is stored."""
+        places = [divmod(rollout.index, self._forward_batch) for rollout in rollouts]
+        for gone in batches.keys() - {number for number, _ in places}:
+            del batches[gone]
+        for rollout, (number, row) in zip(rollouts, places, strict=True):
+            if number not in batches:
+                batches[number] = _Batch(self.agent, self._forward_batch)
+            batches[number].see(row, rollout)
+        given = {number: batch.forward() for number, batch in batches.items()}
+        return [given[number][row] for number, row in places]
 
     def _begin(
-        self, free: Sequence[int], coming: Iterator[Rollout], active: dict[int, Rollout], manager: ParallelEnvManager
+        self, free: Iterable[int], coming: Iterator[Rollout], active: dict[int, Rollout], manager: ParallelEnvManager
     ) -> None:
-        new = dict(zip(free, coming, strict=False)) if free else {}
-        if not new:
-            return
-        options = {env: {} if rollout.task is None else {"task": rollout.task} for env, rollout in new.items()}
-        shown = manager.reset_some(options, {env: rollout.env_seed for env, rollout in new.items()})
-        for env, rollout in new.items():
-            rollout.observations.append(flat(shown[env]))
-            active[env] = rollout
+        if new := dict(zip(free, coming, strict=False)):
+            options = {env: {"task": rollout.task} for env, rollout in new.items()}
+            shown = manager.reset_some(options, {env: rollout.env_seed for env, rollout in new.items()})
+            for env, rollout in new.items():
+                rollout.see(shown[env])
+            active |= new
 
     def _for_env(self, action: np.ndarray) -> Any:
-        return int(action[0]) if isinstance(self._draws.action_space, Discrete) else action
+        return int(action[0]) if isinstance(self.train_env.action_space, Discrete) else action
 
-    def _add(self, rollout: Rollout, action: np.ndarray, step: Transition) -> bool:
+    def _add(self, rollout: Rollout, action: np.ndarray, step: GymResult) -> bool:
         """Add a step to its rollout; returns whether the rollout is over."""
-        done = step.terminated or step.truncated
+        done, is_last = step.terminated or step.truncated, len(rollout) + 1 >= self.max_trajectory_len
         rollout.error = env_error(step.info)
         if "is_goal_state" in step.info:
             terminal = bool(step.info["is_goal_state"])
             rollout.successes += terminal
-        elif self._is_credit:
-            terminal = done
         else:
-            terminal = step.terminated and len(rollout) + 1 < self.max_trajectory_len
+            terminal = done if self._is_credit else step.terminated and not is_last
         rollout.add(action, step, terminal)
-        return done or rollout.is_full
+        return done or is_last
 
     def _keep(self, rollouts: list[Rollout]) -> int:
         """Store rollouts in order, except those whose environment failed; returns the number of steps."""
-        is_markov = self.agent_arch == AGENT_ARCHS.Markov
         stored = [rollout for rollout in rollouts if rollout.error is None]
-        if not is_markov and any(len(rollout) < 2 for rollout in stored):
+        if not self._is_markov and any(len(rollout) < 2 for rollout in stored):
             raise InputError("a rollout has a single step: an agent with a memory takes those of at least two.")
         for rollout in stored:
             arrays = rollout.arrays()
-            if is_markov:
-                names = [name.removesuffix("s") for name in arrays]
+            if self._is_markov:
                 for row in zip(*arrays.values(), strict=True):
-                    self.policy_storage.add_sample(**dict(zip(names, row, strict=True)))
+                    self.policy_storage.add_sample(*row)
             else:
                 self.policy_storage.add_episode(**arrays)
         steps = sum(map(len, rollouts))
@@ -213,27 +215,45 @@ class Learner:
         return steps
 
 
-class _Kept:
-    """A builder that returns an existing environment, which its user does not close."""
-
-    def __init__(self, env: Any) -> None:
-        self._env = env
-        self.uses_global_rng = getattr(env.unwrapped, "uses_global_rng", True)
-
-    def __call__(self) -> Any:
-        return _Lent(self._env)
-
-
 class _Lent:
     """An environment whose ``close`` does nothing."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self.reset = env.reset
-        self.step = env.step
+        self.reset, self.step = env.reset, env.step
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
     def close(self) -> None:
         """Leave it open."""
+
+
+class _Batch:
+    """The rollouts of one forward pass: row ``index % size`` of batch ``index // size``."""
+
+    def __init__(self, agent: Any, size: int) -> None:
+        self._agent = agent
+        self._obs, self._noise = torch.zeros(size, agent.observation_dim), torch.full((size, agent.action_dim), 0.5)
+        self._memory = agent.get_initial_info(size) if agent.arch == AGENT_ARCHS.Memory else None
+
+    def see(self, row: int, rollout: Rollout) -> None:
+        self._obs.numpy()[row] = rollout.observations[-1]  # far faster than torch's assignment
+        self._noise.numpy()[row] = rollout.noise[len(rollout)]
+        if self._memory is not None:
+            action, reward, state = self._memory
+            if rollout.rewards:
+                reward[row] = rollout.rewards[-1]
+            else:
+                action[row], reward[row], state[:, row] = 0.0, 0.0, 0.0
+
+    @torch.no_grad()
+    def forward(self) -> np.ndarray:
+        if self._memory is None:
+            (actions, *_) = self._agent.act(self._obs, False, self._noise)
+        else:
+            action, reward, state = self._memory
+            (actions, *_), state = self._agent.act(state, action, reward, self._obs, False, self._noise)
+            self._memory = actions, reward, state
+        taken: np.ndarray = actions.numpy().copy()
+        return taken.argmax(-1)[:, None].astype(np.float32) if self._agent.is_discrete else taken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 import ragen.meta.tasks  # noqa: F401  (registers them)
-from ragen.errors import ConfigError, UnknownEnvError
+from ragen.errors import UnknownEnvError
 from ragen.meta.task_set import TaskSet
 from ragen.meta.varibad import Start, VariBadWrapper
 from ragen.parallel import EnvRng, outer_state_kept
@@ -20,30 +20,19 @@ if TYPE_CHECKING:
     from ragen.meta.manager import ParallelEnvManager
 
 _OF_THE_RUN = ("max_episode_steps", "render_mode")  # arguments of gym.make that do not concern tasks
-_COUNTS = ("n_tasks", "num_train_tasks", "num_eval_tasks")
 
 
 @dataclass(frozen=True)
 class EnvMaker:
-    """Builds one environment, in any process.
-
-    Attributes:
-        env_id: Its name with gymnasium.
-        episodes_per_task: See :class:`VariBadWrapper`.
-        oracle: Whether observations contain the task.
-        start: The observation between two inner episodes.
-        tasks: The tasks.
-        arguments: Arguments of the environment.
-        uses_global_rng: Whether it may draw from the global generators.
-    """
+    """Builds one environment, in any process; see :func:`make_env`."""
 
     env_id: str
     episodes_per_task: int
-    oracle: bool = False
-    start: Start = "info"
-    tasks: TaskSet | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    uses_global_rng: bool = True
+    oracle: bool
+    start: Start
+    tasks: TaskSet | None
+    arguments: Mapping[str, Any]
+    uses_global_rng: bool
 
     def __call__(self) -> VariBadWrapper:
         """Build it."""
@@ -75,7 +64,12 @@ def make_env(
         UnknownEnvError: gymnasium has no such environment.
         TaskError: The number of tasks is invalid.
     """
-    env = _build(_maker(env_id, episodes_per_task, seed, oracle, start, kwargs))
+    maker = _maker(env_id, episodes_per_task, seed, oracle, start, kwargs)
+    if maker.uses_global_rng:
+        with outer_state_kept(), EnvRng(0).in_place():  # as in a worker, so that it samples the same tasks
+            env = maker()
+    else:
+        env = maker()
     env.first_seed = seed
     return env
 
@@ -109,41 +103,31 @@ def make_parallel_env(
     """
     from ragen.meta.manager import ParallelEnvManager
 
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-        raise ConfigError(f"num_workers = {num_workers!r}: expected an integer of at least 1.")
     maker = _maker(env_id, episodes_per_task, seed, oracle, start, kwargs)
-    seeds = None if seed is None else [seed + worker for worker in range(num_workers)]
-    return ParallelEnvManager([maker] * num_workers, settings=settings, tasks=maker.tasks, seeds=seeds)
+    manager = ParallelEnvManager([maker] * num_workers, settings=settings)
+    if seed is not None:
+        manager.seed([seed + worker for worker in range(num_workers)])
+    return manager
 
 
 def _maker(
-    env_id: str, episodes_per_task: int, seed: int | None, oracle: bool, start: Start, kwargs: Mapping[str, Any]
+    env_id: str, episodes_per_task: int, seed: int | None, oracle: bool, start: Start, kwargs: dict[str, Any]
 ) -> EnvMaker:
     if env_id not in gym.registry and f"ragen/{env_id}" in gym.registry:
         env_id = f"ragen/{env_id}"
     try:
-        spec = gym.spec(env_id)
+        entry = gym.spec(env_id).entry_point
     except gym.error.Error as error:
         raise UnknownEnvError(f"gymnasium knows no environment {env_id!r}: {error}") from error
-    entry = spec.entry_point
     env_class = load_env_creator(entry) if isinstance(entry, str) else entry
-    arguments = dict(kwargs)
-    maker = EnvMaker(
-        env_id, episodes_per_task, oracle, start, None, arguments, getattr(env_class, "uses_global_rng", True)
-    )
-    sample = getattr(env_class, "sample_task", None)
-    if sample is None:
-        return maker
-    n_tasks, n_train, n_evaluation = (arguments.pop(name, None) for name in _COUNTS)
-    if n_tasks is None and n_train is not None:
-        n_tasks = n_train + (n_evaluation or 0)
-    has_say = {name: value for name, value in arguments.items() if name not in _OF_THE_RUN}
-    return replace(maker, tasks=TaskSet.drawn(partial(sample, **has_say), seed, n_tasks, n_train))
-
-
-def _build(maker: EnvMaker) -> VariBadWrapper:
-    """Build one here, with the same states of the global generators as in a worker."""
-    if not maker.uses_global_rng:
-        return maker()
-    with outer_state_kept(), EnvRng(0).in_place():
-        return maker()
+    sample, tasks = getattr(env_class, "sample_task", None), None
+    if sample is not None:
+        n_tasks, n_train, n_evaluation = (
+            kwargs.pop(name, None) for name in ("n_tasks", "num_train_tasks", "num_eval_tasks")
+        )
+        if n_tasks is None and n_train is not None:
+            n_tasks = n_train + (n_evaluation or 0)
+        has_say = {name: value for name, value in kwargs.items() if name not in _OF_THE_RUN}
+        tasks = TaskSet.drawn(partial(sample, **has_say), seed, n_tasks, n_train)
+    uses_global_rng = getattr(env_class, "uses_global_rng", True)
+    return EnvMaker(env_id, episodes_per_task, oracle, start, tasks, kwargs, uses_global_rng)

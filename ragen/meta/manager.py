@@ -10,18 +10,51 @@
 
 from __future__ import annotations
 
-import copy
+import inspect
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
-import numpy as np
-
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
-from ragen.meta.game import META, NotAValue, Transition, four
-from ragen.meta.remotes import FirstEnv, Remote
-from ragen.meta.task_set import TaskSet
-from ragen.parallel import EnvFailed, EnvSet, EnvSpec, Settings, holds_interrupts
+from ragen.games import GymGame, GymOldGame, GymResult, GymTurn
+from ragen.parallel import Change, EnvFailed, EnvSet, EnvSpec, Options, Settings, holds_interrupts
+from ragen.returned import checked_reward
+
+PATH, METHOD = "ragen:path", "ragen:method"
+"""Reading an attribute of an attribute; and what is read in place of a method."""
+_NEEDED = {"reset": None, "step": "action", "get_attr": "attr", "seed": "seed", "close": None}
+
+
+class MetaGame(GymOldGame):
+    """Gymnasium's interface, or the older one with ``reset(task)``, four values and ``seed(seed)``."""
+
+    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
+        """Begin an episode of ``options["task"]``."""
+        is_new = "options" in inspect.signature(env.reset).parameters
+        return (GymGame if is_new else GymOldGame).shown(self, env, seed, options)
+
+    def step(self, env: Any, action: Any) -> Any:
+        """Step; an environment with ``is_goal_state`` has its value in ``info``."""
+        observation, reward, terminated, truncated, info = super().step(env, action)
+        goal = getattr(getattr(env, "unwrapped", env), "is_goal_state", None)
+        if goal is not None and "is_goal_state" not in info:
+            info = {**info, "is_goal_state": bool(goal())}
+        return observation, checked_reward(env, reward), terminated, truncated, info
+
+    def apply(self, env: Any, change: Change) -> Any:
+        """Call a method, or read an attribute of an attribute."""
+        if change.name != PATH:
+            return super().apply(env, change)
+        first, *rest = change.arguments
+        get = getattr(env, "get_wrapper_attr", partial(getattr, env))
+        value = reduce(getattr, rest, get(first))
+        return METHOD if callable(value) else value
+
+
+META = MetaGame()
 
 
 class ParallelEnvManager(EnvSet):
@@ -30,11 +63,9 @@ class ParallelEnvManager(EnvSet):
     Attributes:
         num_envs: Number of copies.
         remotes: A pipe-like object for each copy.
-        workers: Statistics of the main process, then of each worker (:class:`~ragen.parallel.LaneStats`).
         observation_space, action_space: The spaces of a copy.
         n_tasks: Number of tasks; None if unlimited.
         horizon_bamdp: Maximum number of steps of a rollout; None if it has no limit.
-        tasks: The tasks.
         unwrapped: A proxy for the first copy without its wrappers.
         closed: Whether it is closed.
     """
@@ -47,8 +78,6 @@ class ParallelEnvManager(EnvSet):
         start_method: str | None = None,
         *,
         settings: Settings | Mapping[str, Any] | None = None,
-        tasks: TaskSet | None = None,
-        seeds: Sequence[int] | None = None,
     ) -> None:
         """Create the copies; each is built in its process, and the first one determines their properties.
 
@@ -56,8 +85,6 @@ class ParallelEnvManager(EnvSet):
             env_fns: Builders of the copies; closures and lambdas are allowed.
             start_method: ``"forkserver"`` or ``"spawn"``; overrides ``settings``.
             settings: Settings of the engine: ``use_lanes``, ``max_workers``, ``backend``, ``step_timeout`` and so on.
-            tasks: The tasks; by default, the first copy's.
-            seeds: Seed of each copy for its first reset.
 
         Raises:
             ConfigError: An argument is invalid.
@@ -69,23 +96,17 @@ class ParallelEnvManager(EnvSet):
         if start_method is not None:
             chosen = replace(chosen, start_method=start_method)
         self.num_envs = len(env_fns)
-        self.settings = chosen
-        specs = [EnvSpec.of(each, env_id=index, game=META, tag="env") for index, each in enumerate(env_fns)]
-        self._hold(specs, chosen)
-        self._over: dict[int, bool] = dict.fromkeys(range(self.num_envs), True)
-        self._drawing = [np.random.default_rng() for _ in range(self.num_envs)]
-        self._seeds: list[int | None] = [None] * self.num_envs
+        self._hold([EnvSpec.of(each, env_id=i, game=META, tag="env") for i, each in enumerate(env_fns)], chosen)
+        self._shown: dict[int, Any] = {}
+        self._over = set(range(self.num_envs))
+        self._seeds: dict[int, int | None] = dict.fromkeys(range(self.num_envs))
         self.unwrapped = FirstEnv(self)
         self.remotes = tuple(Remote(self, index) for index in range(self.num_envs))
         try:
             self.observation_space = self.get_attr("observation_space")
             self.action_space = self.get_attr("action_space")
-            self.n_tasks = tasks.count if tasks is not None else self._attr_or_none("n_tasks")
-            self.horizon_bamdp = self._attr_or_none("horizon_bamdp")
-            found = tasks or self._attr_or_none("tasks")
-            self.tasks = found if isinstance(found, TaskSet) else TaskSet.of_env(self.n_tasks)
-            if seeds is not None:
-                self.seed(seeds)
+            self.n_tasks = getattr(self.unwrapped, "n_tasks", None)
+            self.horizon_bamdp = getattr(self.unwrapped, "horizon_bamdp", None)
         except BaseException:
             self.close()
             raise
@@ -107,7 +128,7 @@ class ParallelEnvManager(EnvSet):
 
     def step(self, env_idx: int, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         """Step one copy: observation, reward, done, info."""
-        return four(self.step_some({env_idx: action})[env_idx])
+        return _four(self.step_some({env_idx: action})[env_idx])
 
     def get_attr(self, name: str, env_idx: int = 0, subattrs: Sequence[str] | None = None) -> Any:
         """An attribute of a copy or its wrapped environment.
@@ -120,18 +141,18 @@ class ParallelEnvManager(EnvSet):
         Raises:
             EnvError: There is none, or it cannot travel.
         """
-        found = self._read(env_idx, "attribute", name, tuple(subattrs or ()))
-        if not isinstance(found, NotAValue):
-            return found
-        if found.is_method and not subattrs:
-            return lambda *arguments, **keywords: self.call(name, *arguments, env_idx=env_idx, **keywords)
         if name == "unwrapped" and not subattrs and env_idx == 0:
             return self.unwrapped
-        raise EnvError(f"{name} of env {env_idx} is a {found.kind}, which stays where it is: ask for its attributes.")
+        self._check_open()
+        found = self._engine.read([self._known(env_idx)], PATH, name, *(subattrs or ()))
+        (value,) = self._values_of(found)
+        is_method = type(value) is str and value == METHOD
+        return partial(self.call, name, env_idx=env_idx) if is_method and not subattrs else value
 
     def call(self, name: str, *arguments: Any, env_idx: int = 0, **keywords: Any) -> Any:
         """Call a method of a copy or its wrapped environment; returns its result."""
-        return _values(self._engine.call([self._known(env_idx)], "method", name, arguments, keywords))[env_idx]
+        self._check_open()
+        return self._values_of(self._engine.call([self._known(env_idx)], name, *arguments, **keywords))[0]
 
     # All copies
 
@@ -141,31 +162,19 @@ class ParallelEnvManager(EnvSet):
         Args:
             tasks: A task for each; None for all by default.
         """
-        if tasks is not None and len(tasks) != self.num_envs:
-            raise InputError(f"{len(tasks)} tasks for {self.num_envs} environments: expected one for each.")
-        given = [None] * self.num_envs if tasks is None else tasks
-        return list(self.reset_some({index: {"task": task} for index, task in enumerate(given)}).values())
+        given = self._one_each(tasks or [None] * self.num_envs)
+        return list(self.reset_some({index: {"task": task} for index, task in given.items()}).values())
 
     def step_all(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
         """Step every copy; lists of observations, rewards, dones and infos."""
-        if len(actions) != self.num_envs:
-            raise InputError(f"{len(actions)} actions for {self.num_envs} environments: expected one for each.")
-        steps = [four(each) for each in self.step_some(dict(enumerate(actions))).values()]
+        steps = map(_four, self.step_some(self._one_each(actions)).values())
         observations, rewards, dones, infos = zip(*steps, strict=True)
         return list(observations), list(rewards), list(dones), list(infos)
 
     def seed(self, seeds: Sequence[int | None]) -> list[None]:
         """Seed each copy and the sampling of its tasks; takes effect at its next reset."""
-        if len(seeds) != self.num_envs:
-            raise InputError(f"{len(seeds)} seeds for {self.num_envs} environments: expected one for each.")
-        for index, seed in enumerate(seeds):
-            self.seed_one(index, seed)
+        self._seeds.update(self._one_each(seeds))
         return [None] * self.num_envs
-
-    def seed_one(self, env_idx: int, seed: int | None) -> None:
-        """Seed one copy; see :meth:`seed`."""
-        self._seeds[self._known(env_idx)] = seed
-        self._drawing[env_idx] = np.random.default_rng(seed)
 
     # Any copies
 
@@ -184,126 +193,196 @@ class ParallelEnvManager(EnvSet):
             Observations by copy.
 
         Raises:
-            TaskError: There is no such task; nothing was reset.
-            EnvError: A copy could not be reset; the others were.
+            EnvError: A copy could not be reset, as there is no such task for example; the others were.
         """
-        drawing: dict[int, np.random.Generator] = {}
-        each = {index: self._with_task(index, given, seeds, drawing) for index, given in options.items()}
-        return _values(self._reset(each, seeds, drawing))
+        found = self._reset(options, seeds)
+        self._values_of(found)
+        return found
 
     @holds_interrupts
-    def step_some(self, actions: Mapping[int, Any]) -> dict[int, Transition]:
+    def step_some(self, actions: Mapping[int, Any]) -> dict[int, GymResult]:
         """Step some copies.
 
         Returns:
-            Transitions by copy. One that failed, and failed again on a rebuilt environment, is truncated with
+            Results by copy. One that failed, and failed again on a rebuilt environment, is truncated with
             ``info["env_error"]``.
 
         Raises:
             StateError: The episode of a copy is over, or has not begun; nothing was stepped.
         """
-        for index in actions:
-            self._check_begun(index)
-        return _values(self._step(actions))
-
-    @holds_interrupts
-    def try_some(self, command: str, items: Mapping[int, Any]) -> dict[int, Any]:
-        """:meth:`reset_some` or :meth:`step_some`, with a copy's error in place of its result."""
-        fit, results = {}, {}
-        drawing: dict[int, np.random.Generator] = {}
-        for index, item in items.items():
-            try:
-                if command == "reset":
-                    fit[index] = self._with_task(index, item, None, drawing)
-                else:
-                    self._check_begun(index)
-                    fit[index] = item
-            except RagenError as error:
-                results[index] = error
-        return {**results, **(self._reset(fit, None, drawing) if command == "reset" else self._step(fit))}
-
-    # The end
+        return self._step({index: self._turn(index, action) for index, action in actions.items()})
 
     @property
     def workers(self) -> list[Any]:
-        """Statistics of the main process, then of each worker."""
+        """Statistics of the main process, then of each worker (:class:`~ragen.parallel.LaneStats`)."""
         return self.stats()
 
-    def _with_task(
-        self,
-        index: int,
-        given: Mapping[str, Any],
-        seeds: Mapping[int, int | None] | None,
-        drawing: dict[int, np.random.Generator],
-    ) -> dict[str, Any]:
-        """The options of a copy's reset, with the parameters of its task, which is sampled here if none is given.
-
-        The generator used goes into ``drawing``, so that an interrupted reset does not advance it.
-        """
-        task = given.get("task")
-        if task is None and seeds is None:
-            drawing[index] = copy.deepcopy(self._drawing[self._known(index)])
-            task = self.tasks.draw(drawing[index])
-        task = self.tasks.parameters(task)
-        rest = {name: value for name, value in given.items() if name != "task"}
-        return rest if task is None else {**rest, "task": task}
+    @holds_interrupts
+    def exchange(self) -> None:
+        """Play the first queued command of each remote; an exchange that is interrupted has answered nothing."""
+        firsts = {index: remote.waiting[0] for index, remote in enumerate(self.remotes) if remote.waiting}
+        answers: dict[int, Any] = {}
+        turns: dict[int, GymTurn] = {}
+        for index, (command, data) in firsts.items():
+            try:
+                if command == "step":
+                    turns[index] = self._turn(index, data["action"])
+                elif command == "seed":
+                    self._seeds[index] = data["seed"]
+                    answers[index] = "done", None
+                elif command == "get_attr":
+                    answers[index] = "attr", self.get_attr(data["attr"], index, data.get("subattrs"))
+            except RagenError as error:
+                answers[index] = error
+        resets = {index: data for index, (command, data) in firsts.items() if command == "reset"}
+        for index, shown in self._reset(resets).items():
+            answers[index] = shown if isinstance(shown, Exception) else ("obs", shown)
+        answers |= {index: ("transition", _four(step)) for index, step in self._step(turns).items()}
+        for index, answer in answers.items():
+            self.remotes[index].waiting.popleft()
+            self.remotes[index].answers.append(answer)
 
     def _reset(
-        self,
-        each: Mapping[int, Mapping[str, Any]],
-        seeds: Mapping[int, int | None] | None,
-        drawing: Mapping[int, np.random.Generator],
+        self, options: Mapping[int, Mapping[str, Any]], seeds: Mapping[int, int | None] | None = None
     ) -> dict[int, Any]:
+        """Observations or errors of copies by index."""
         self._check_open()
-        chosen = {self._known(index): (self._seeds if seeds is None else seeds)[index] for index in each}
-        shown = self._engine.reset(chosen, own_options={index: dict(given) or None for index, given in each.items()})
-        for index in each:
-            self._drawing[index] = drawing.get(index, self._drawing[index])
+        chosen = {self._known(index): (self._seeds if seeds is None else seeds)[index] for index in options}
+        own = {i: {name: value for name, value in each.items() if value is not None} for i, each in options.items()}
+        shown = self._engine.reset(chosen, own_options=own) if chosen else {}
+        for index, result in shown.items():
             self._seeds[index] = None
-            self._over[index] = isinstance(shown[index], EnvFailed)
-            if self._over[index]:
-                error = EnvError(f"env {index} could not be reset: {shown[index].text}")
-                error.__cause__ = shown[index].error
-                shown[index] = error
-        return {index: shown[index] for index in each}
+            if isinstance(result, EnvFailed):
+                self._over.add(index)
+                shown[index] = EnvError(f"env {index} could not be reset: {result.text}")
+                shown[index].__cause__ = result.error
+            else:
+                self._over.discard(index)
+                shown[index] = self._shown[index] = result.observation
+        return shown
 
-    def _step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
+    def _turn(self, index: int, action: Any) -> GymTurn:
+        if self._known(index) in self._over:
+            raise StateError(f"env {index} was stepped, and its episode is over or has not begun: reset it first.")
+        return GymTurn(action)
+
+    def _step(self, turns: Mapping[int, GymTurn]) -> dict[int, GymResult]:
         self._check_open()
-        played = self._engine.play(actions)
-        for index, result in played.items():
+        results = self._engine.play(turns) if turns else {}
+        for index, result in results.items():
             if isinstance(result, EnvFailed):
                 info = {"env_error": result.text, "done_mdp": True}
-                played[index] = Transition(self._engine.records[index].observation, 0.0, False, True, info, None)
-            self._over[index] = played[index].terminated or played[index].truncated
-        return played
+                results[index] = result = GymResult(self._shown[index], 0.0, False, True, info, None)
+            self._shown[index] = result.observation
+            if result.terminated or result.truncated:
+                self._over.add(index)
+        return results
 
-    def _check_begun(self, index: int) -> None:
-        if self._over[self._known(index)]:
-            raise StateError(f"env {index} was stepped, and its episode is over or has not begun: reset it first.")
-
-    def _attr_or_none(self, name: str) -> Any:
-        try:
-            return self.get_attr(name)
-        except AttributeError:
-            return None
-        except EnvError as error:
-            if isinstance(error.__cause__, AttributeError):
-                return None
-            raise
-
-    def _read(self, env_idx: int, name: str, *arguments: Any) -> Any:
-        self._check_open()
-        return _values(self._engine.read([self._known(env_idx)], name, *arguments))[env_idx]
+    def _one_each(self, values: Sequence[Any]) -> dict[int, Any]:
+        if len(values) != self.num_envs:
+            raise InputError(f"{len(values)} values for {self.num_envs} environments: expected one for each.")
+        return dict(enumerate(values))
 
     def _known(self, env_idx: int) -> int:
-        if isinstance(env_idx, bool) or not isinstance(env_idx, int | np.integer) or not 0 <= env_idx < self.num_envs:
+        if env_idx not in range(self.num_envs):
             raise InputError(f"env_idx = {env_idx!r}: expected 0 to {self.num_envs - 1}.")
         return int(env_idx)
 
 
-def _values(results: dict[int, Any]) -> dict[int, Any]:
-    """The results of a call by env_idx; raises the first error."""
-    for value in results.values():
-        if isinstance(value, Exception):
-            raise value
-    return results
+class _OfManager:
+    """Refers to a manager without a cycle: ``del manager`` ends its workers at once."""
+
+    def __init__(self, manager: ParallelEnvManager, env_idx: int = 0) -> None:
+        self._refer, self._env_idx = weakref.ref(manager), env_idx
+
+    @property
+    def _manager(self) -> ParallelEnvManager:
+        if (manager := self._refer()) is None:
+            raise StateError(f"the manager of env {self._env_idx} was deleted.")
+        return manager
+
+
+class FirstEnv(_OfManager):
+    """A proxy for the first copy without its wrappers, which reads attributes from the copy's process."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self._manager.get_attr(name)
+        except EnvError as error:
+            if isinstance(error.__cause__, AttributeError):
+                raise AttributeError(f"the environment has no attribute {name!r}") from error
+            raise
+
+
+class Remote(_OfManager):
+    """One copy, with the interface of a pipe; the first ``recv`` plays the queued commands of all copies.
+
+    ========================================== =============================================
+    sent                                       received
+    ========================================== =============================================
+    ``("reset", {"task": t})``                 ``("obs", observation)``
+    ``("step", {"action": a})``                ``("transition", (obs, reward, done, info))``
+    ``("get_attr", {"attr": n, "subattrs": s})`` ``("attr", value)``
+    ``("seed", {"seed": s})``                  ``("done", None)``
+    ``("close", None)``                        nothing; ends this connection
+    ========================================== =============================================
+    """
+
+    def __init__(self, manager: ParallelEnvManager, env_idx: int) -> None:
+        """Connect to a copy."""
+        super().__init__(manager, env_idx)
+        self.waiting: deque[tuple[str, Any]] = deque()
+        self.answers: deque[Any] = deque()
+        self.closed = False
+
+    def send(self, message: tuple[str, Any]) -> None:
+        """Queue a command.
+
+        Raises:
+            InputError: There is no such command, or it lacks an entry.
+            StateError: The remote is closed.
+        """
+        if self.closed or self._manager.closed:
+            raise StateError(f"remote {self._env_idx} is closed.")
+        if not isinstance(message, tuple) or len(message) != 2 or message[0] not in _NEEDED:
+            raise InputError(f"{message!r} was sent: expected (command, data), command one of {', '.join(_NEEDED)}.")
+        command, data = message[0], message[1] or {}
+        if _NEEDED[command] not in (None, *data):
+            raise InputError(f"{command!r} was sent with {data!r}: expected a dict with {_NEEDED[command]!r}.")
+        if command == "close":
+            self.close()
+        else:
+            self.waiting.append((command, data))
+
+    def recv(self) -> tuple[str, Any]:
+        """The answer to the first unanswered command.
+
+        Raises:
+            EnvError: The copy failed at it; the next command can still be answered.
+            StateError: Nothing was sent.
+        """
+        while not self.answers:
+            if not self.waiting:
+                raise StateError(f"remote {self._env_idx} was asked for an answer, and nothing was sent.")
+            self._manager.exchange()
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Whether there is a command to answer; ``recv`` may still take long."""
+        return bool(self.answers or self.waiting)
+
+    def close(self) -> None:
+        """Close the remote; the manager closes the copy with all others."""
+        self.closed = True
+        self.waiting.clear()
+
+
+def _four(step: GymResult) -> tuple[Any, float, bool, dict[str, Any]]:
+    """A result in the old interface: observation, reward, done, info."""
+    info = {**step.info, "TimeLimit.truncated": True} if step.truncated and not step.terminated else step.info
+    return step.observation, step.reward, step.terminated or step.truncated, info

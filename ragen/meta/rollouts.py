@@ -1,64 +1,49 @@
-"""Rollouts, the random draws that determine them, and buffers of rollouts."""
+"""Rollouts, and buffers of rollouts."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Discrete
 
 from ragen.errors import InputError
-from ragen.meta.game import Transition
-from ragen.meta.task_set import TaskSet
-
-# Buffers
-
+from ragen.games import GymResult
 
 FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")
 
 
 class StepBuffer:
-    """A buffer of single steps, in order; the oldest are overwritten.
+    """A buffer of single steps, in order; the oldest are dropped.
 
     Attributes:
-        size: Number of steps in it.
-        capacity: Maximum number of steps.
+        steps: Each a tuple, in the order of :data:`FIELDS`.
     """
 
-    def __init__(self, capacity: int, observation_dim: int, action_dim: int) -> None:
-        """Allocate the buffer.
+    def __init__(self, capacity: int) -> None:
+        """Create a buffer for ``capacity`` steps."""
+        self.steps: deque[tuple[Any, ...]] = deque(maxlen=capacity)
 
-        Args:
-            capacity: Maximum number of steps.
-            observation_dim: Size of an observation.
-            action_dim: Size of an action; 1 for a discrete one.
-        """
-        self.capacity = capacity
-        self.size = 0
-        self._next = 0
-        widths = (observation_dim, action_dim, 1, 1, observation_dim)
-        self._columns = {
-            name: np.zeros((capacity, width), np.float32) for name, width in zip(FIELDS, widths, strict=True)
-        }
+    @property
+    def size(self) -> int:
+        """Number of steps in it."""
+        return len(self.steps)
 
     def add_sample(self, observation: Any, action: Any, reward: Any, terminal: Any, next_observation: Any) -> None:
         """Add a step."""
-        values = (observation, action, reward, terminal, next_observation)
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column[self._next] = value
-        self._next = (self._next + 1) % self.capacity
-        self.size = min(self.size + 1, self.capacity)
+        self.steps.append((observation, action, reward, terminal, next_observation))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All steps, the oldest first, by field."""
-        first = self._next if self.size == self.capacity else 0
-        order = (first + np.arange(self.size)) % self.capacity
-        return {name: column[order] for name, column in self._columns.items()}
+        """All steps, the oldest first, by field: ``(size, width)``."""
+        return {
+            name: np.array(column, np.float32)
+            for name, column in zip(FIELDS, zip(*self.steps, strict=True), strict=True)
+        }
 
     def clear(self) -> None:
         """Forget all."""
-        self.size = self._next = 0
+        self.steps.clear()
 
 
 class EpisodeBuffer:
@@ -66,14 +51,13 @@ class EpisodeBuffer:
 
     Attributes:
         episodes: Each with arrays ``(steps, width)`` by field.
-        capacity: Maximum number of steps.
+        size: Number of steps in it.
     """
 
     def __init__(self, capacity: int) -> None:
         """Create a buffer for ``capacity`` steps."""
-        self.capacity = capacity
-        self.episodes: list[dict[str, np.ndarray]] = []
-        self.size = 0
+        self._capacity = capacity
+        self.clear()
 
     def add_episode(
         self, observations: Any, actions: Any, rewards: Any, terminals: Any, next_observations: Any
@@ -81,28 +65,22 @@ class EpisodeBuffer:
         """Add an episode: arrays ``(L, d)``, ``(L, a)``, ``(L, 1)``, ``(L, 1)``, ``(L, d)``.
 
         Raises:
-            InputError: It has fewer than two steps, more than the capacity, or arrays of different lengths.
+            InputError: It has fewer than two steps, or arrays of different lengths.
         """
         values = (observations, actions, rewards, terminals, next_observations)
         episode = {name: np.array(value, np.float32) for name, value in zip(FIELDS, values, strict=True)}
-        lengths = {len(column) for column in episode.values()}
-        steps = min(lengths)
-        if len(lengths) > 1 or not 2 <= steps <= self.capacity:
-            raise InputError(
-                f"an episode of {sorted(lengths)} steps: expected arrays of one length, at least 2 and at most "
-                f"{self.capacity} (the capacity)."
-            )
+        lengths = set(map(len, episode.values()))
+        if len(lengths) > 1 or min(lengths) < 2:
+            raise InputError(f"an episode of {sorted(lengths)} steps: expected at least two, the same of each array.")
         self.episodes.append(episode)
-        self.size += steps
-        while self.size > self.capacity:
+        self.size += len(rewards)
+        while self.size > self._capacity:
             self.size -= len(self.episodes.pop(0)["rewards"])
 
     def clear(self) -> None:
         """Forget all."""
-        self.episodes, self.size = [], 0
-
-
-# Rollouts
+        self.episodes: list[dict[str, np.ndarray]] = []
+        self.size = 0
 
 
 @dataclass
@@ -136,71 +114,19 @@ class Rollout:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it has the maximum number of steps."""
-        return len(self.rewards) >= len(self.noise)
+    def see(self, observation: Any) -> None:
+        """Add an observation, as a flat array."""
+        self.observations.append(np.asarray(observation, np.float32).reshape(-1))
 
-    def add(self, action: np.ndarray, step: Transition, terminal: bool) -> None:
+    def add(self, action: np.ndarray, step: GymResult, terminal: bool) -> None:
         """Add a step."""
         self.actions.append(action)
         self.rewards.append(step.reward)
         self.terminals.append(terminal)
-        self.observations.append(flat(step.observation))
+        self.see(step.observation)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays ``(steps, width)`` by field, as buffers take them."""
         seen = np.stack(self.observations)
-        columns = (
-            seen[:-1],
-            np.stack(self.actions),
-            np.array(self.rewards, np.float32)[:, None],
-            np.array(self.terminals, np.float32)[:, None],
-            seen[1:],
-        )
-        return dict(zip(FIELDS, columns, strict=True))
-
-
-@dataclass(frozen=True)
-class Draws:
-    """The random draws of rollouts.
-
-    Attributes:
-        seed: Their seed, combined with the rollout's index.
-        tasks: The tasks.
-        among: Indices of the tasks to choose from.
-        action_space: The action space.
-        longest: Maximum number of steps of a rollout.
-    """
-
-    seed: int
-    tasks: TaskSet
-    among: range
-    action_space: Any
-    longest: int
-
-    def rollout(self, index: int, random_actions: bool = False, task: Any = None) -> Rollout:
-        """The rollout of an index, before it begins.
-
-        Args:
-            index: Its number.
-            random_actions: Whether its actions are drawn uniformly.
-            task: Its task; drawn by default.
-        """
-        rng = np.random.default_rng((self.seed, index))
-        drawn = self.tasks.draw(rng, self.among) if task is None else self.tasks.parameters(task)
-        env_seed = int(rng.integers(2**31))
-        space = self.action_space
-        noise: np.ndarray
-        if isinstance(space, Discrete):
-            shape = (self.longest, 1) if random_actions else (self.longest, int(space.n))
-            noise = rng.integers(space.n, size=shape) if random_actions else rng.random(shape, np.float32)
-        else:
-            shape = (self.longest, *space.shape)
-            noise = rng.uniform(space.low, space.high, shape) if random_actions else rng.standard_normal(shape)
-        return Rollout(index, drawn, env_seed, noise.astype(np.float32))
-
-
-def flat(observation: Any) -> np.ndarray:
-    """An observation as a flat array."""
-    return np.asarray(observation, np.float32).reshape(-1)
+        rewards, terminals = (np.array(each, np.float32)[:, None] for each in (self.rewards, self.terminals))
+        return dict(zip(FIELDS, (seen[:-1], np.stack(self.actions), rewards, terminals, seen[1:]), strict=True))

@@ -49,16 +49,16 @@ class TaskSet:
         if n_tasks is None:
             return cls(sample)
         taught = n_tasks if n_train is None else n_train
-        if n_tasks < 1 or not 0 < taught <= n_tasks:
+        if not 0 < taught <= n_tasks:
             raise TaskError(f"n_tasks = {n_tasks}, of which {taught} to learn from: expected at least 1 of each.")
         rng = np.random.default_rng(seed)
-        tasks = tuple(sample(rng) for _ in range(n_tasks))
-        return cls(sample, tasks, n_tasks, range(taught), range(taught, n_tasks))
+        return cls(sample, tuple(sample(rng) for _ in range(n_tasks)), n_tasks, range(taught), range(taught, n_tasks))
 
     @classmethod
-    def of_env(cls, count: int | None) -> TaskSet:
-        """``count`` tasks that the environment samples itself and identifies by index."""
-        return cls(count=count, train=range(count or 0))
+    def of_env(cls, env: Any) -> TaskSet:
+        """The tasks of an environment: its ``tasks``, or its ``n_tasks`` if it samples and numbers them itself."""
+        found, count = getattr(env, "tasks", None), getattr(env, "n_tasks", None)
+        return found if isinstance(found, TaskSet) else cls(count=count, train=range(count or 0))
 
     def parameters(self, task: Any) -> Any:
         """The parameters of a task, for ``reset``.
@@ -69,15 +69,10 @@ class TaskSet:
         Raises:
             TaskError: There is no such task.
         """
-        if task is None or isinstance(task, bool) or not isinstance(task, int | np.integer):
+        if isinstance(task, bool) or not isinstance(task, int | np.integer):
             return task
-        if self.count is None:
-            raise TaskError(
-                f"task {int(task)}: there is no list of tasks (n_tasks is None); give its parameters, or "
-                "None to draw one."
-            )
-        if not 0 <= task < self.count:
-            raise TaskError(f"task {int(task)}: there are {self.count}, 0 to {self.count - 1}.")
+        if not 0 <= task < (self.count or 0):
+            raise TaskError(f"task {task}: there are {self.count or 0} with a number; give its parameters, or None.")
         return int(task) if self.tasks is None else self.tasks[task]
 
     def draw(self, rng: np.random.Generator, among: range | None = None) -> Any:

@@ -43,7 +43,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         """Wrap an environment.
 
         Args:
-            env: The environment.
+            env: The environment, with observations of a ``Box``.
             episodes_per_task: k, at least 1.
             oracle: Whether observations contain the task.
             start: The observation between two inner episodes: ``"info"`` returns the last state, and the next one's
@@ -55,28 +55,22 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
             ConfigError: An argument is invalid.
         """
         super().__init__(env)
-        if isinstance(episodes_per_task, bool) or not isinstance(episodes_per_task, int) or episodes_per_task < 1:
-            raise ConfigError(f"episodes_per_task = {episodes_per_task!r}: expected an integer of at least 1.")
-        if start not in ("info", "observe"):
-            raise ConfigError(f"start = {start!r}: expected 'info' or 'observe'.")
-        self.episodes_per_task = episodes_per_task
-        self.oracle = oracle
-        self.start = start
-        self.tasks = tasks or TaskSet.of_env(getattr(env.unwrapped, "n_tasks", None))
+        if episodes_per_task < 1 or start not in ("info", "observe"):
+            raise ConfigError(
+                f"episodes_per_task = {episodes_per_task}, start = {start!r}: expected at least 1, and info or observe."
+            )
+        self.episodes_per_task, self.oracle, self.start = episodes_per_task, oracle, start
+        self.tasks = tasks or TaskSet.of_env(env.unwrapped)
         self.n_tasks = self.tasks.count
-        steps = _episode_steps(env)
-        self.horizon_bamdp = None if steps is None else episodes_per_task * steps
-        self._is_box = isinstance(env.action_space, Box)
-        if self._is_box:
-            low, high = env.action_space.low, env.action_space.high  # type: ignore[attr-defined]
-            self._action_dtype = env.action_space.dtype
+        has_limit = env.has_wrapper_attr("_max_episode_steps")
+        self.horizon_bamdp = episodes_per_task * env.get_wrapper_attr("_max_episode_steps") if has_limit else None
+        if isinstance(env.action_space, Box):
+            low, high = env.action_space.low, env.action_space.high
             self._middle, self._reach = (high + low) / 2, (high - low) / 2
             self.action_space = Box(-1.0, 1.0, low.shape, np.float32)
         self.observation_space = self._space()
-        self._is_goal_state = getattr(env.unwrapped, "is_goal_state", None)
         self._task = np.zeros(0, np.float32)
         self.first_seed: int | None = None
-        self._ended = 0
 
     def reset(  # type: ignore[override]
         self, task: Any = None, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -84,7 +78,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         """Begin with the first of k episodes.
 
         Args:
-            task: The task: its index, its parameters, or None for the environment's default; may also be given as
+            task: The task: its index, its parameters, or None to sample one; may also be given as
                 ``options["task"]``.
             seed: Seed of the environment's own generator.
             options: Further arguments of the environment's ``reset``.
@@ -92,32 +86,32 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         Raises:
             TaskError: There is no such task.
         """
-        first, self.first_seed = self.first_seed, None
-        seed = first if seed is None else seed
+        seed, self.first_seed = self.first_seed if seed is None else seed, None
         given = dict(options or {})
         task = self.tasks.parameters(given.pop("task", None) if task is None else task)
         if task is None:
             task = self.tasks.draw(np.random.default_rng(seed) if seed is not None else self.unwrapped.np_random)
-        if task is not None and not hasattr(self.unwrapped, "reset_task"):
-            given["task"] = task
+        inner: Any = self.unwrapped
+        if task is not None and hasattr(inner, "reset_task"):
+            inner.reset_task(task)
         elif task is not None:
-            self.unwrapped.reset_task(task)  # type: ignore[attr-defined]
+            given["task"] = task
         self._ended = 0
         state, info = self.env.reset(seed=seed, options=given or None)
         if self.oracle:
-            self._task = self.unwrapped.task_vector()  # type: ignore[attr-defined]
+            self._task = inner.task_vector()
         return self._observed(state, 0.0), info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Step; the episode ends after k inner ones. ``info["done_mdp"]`` is true at the end of an inner episode."""
-        if self._is_box:
-            within = np.minimum(np.maximum(np.asarray(action, np.float64), -1.0), 1.0)
-            action = (self._middle + self._reach * within).astype(self._action_dtype)
+        if isinstance(self.action_space, Box):
+            within = np.clip(np.asarray(action, np.float64), -1.0, 1.0)
+            action = (self._middle + self._reach * within).astype(self.env.action_space.dtype)
         state, reward, terminated, truncated, info = self.env.step(action)
         is_end = terminated or truncated
         info = {**info, "done_mdp": is_end}
-        if self._is_goal_state is not None:
-            info["is_goal_state"] = bool(self._is_goal_state())  # before another inner episode begins
+        if hasattr(self.unwrapped, "is_goal_state"):
+            info["is_goal_state"] = bool(self.unwrapped.is_goal_state())  # before another inner episode begins
         if is_end:
             self._ended += 1
             if self._ended < self.episodes_per_task:
@@ -130,35 +124,18 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         return self._observed(state, float(is_end)), float(reward), terminated, truncated, info
 
     def _observed(self, state: Any, ended: float) -> np.ndarray:
-        parts: list[Any] = [np.asarray(state, np.float32).reshape(-1), self._task]
-        if self.episodes_per_task > 1:
-            parts.append((ended,))
-        return np.concatenate(parts, dtype=np.float32)
+        flag = [ended] if self.episodes_per_task > 1 else []
+        return np.concatenate([np.asarray(state, np.float32).reshape(-1), self._task, flag], dtype=np.float32)
 
     def _space(self) -> Box:
         state = self.env.observation_space
         if not isinstance(state, Box):
-            raise ConfigError(
-                f"{self.env.unwrapped} has observations of {state}; VariBadWrapper takes those of a Box (see "
-                "gymnasium.wrappers.FlattenObservation)."
-            )
-        low, high = [state.low.reshape(-1)], [state.high.reshape(-1)]
+            raise ConfigError(f"{self.env} has observations of {state}: expected a Box, as of FlattenObservation.")
+        parts = [state]
         if self.oracle:
             space = getattr(self.unwrapped, "task_space", None)
-            size = len(self.unwrapped.task_vector()) if space is None else space.shape[0]  # type: ignore[attr-defined]
-            low.append(np.zeros(size) if space is None else space.low)
-            high.append(np.ones(size) if space is None else space.high)
+            parts.append(space or Box(0.0, 1.0, self.unwrapped.task_vector().shape))  # type: ignore[attr-defined]
         if self.episodes_per_task > 1:
-            low.append(np.zeros(1))
-            high.append(np.ones(1))
-        return Box(np.concatenate(low).astype(np.float32), np.concatenate(high).astype(np.float32), dtype=np.float32)
-
-
-def _episode_steps(env: gym.Env[Any, Any]) -> int | None:
-    """H: the limit of the environment's specification, or its ``_max_episode_steps``."""
-    if env.spec is not None and env.spec.max_episode_steps is not None:
-        return env.spec.max_episode_steps
-    try:
-        return env.get_wrapper_attr("_max_episode_steps")
-    except AttributeError:
-        return None
+            parts.append(Box(0.0, 1.0, (1,)))
+        low, high = (np.concatenate([getattr(part, end).reshape(-1) for part in parts]) for end in ("low", "high"))
+        return Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragen.errors import MissingExtraError
-from ragen.meta import make_env, make_parallel_env
+from ragen.meta import make_env
 from support.checkouts import ROOT, python
 
 HAS_MUJOCO = all(importlib.util.find_spec(name) for name in ("mujoco", "imageio"))
@@ -57,26 +57,8 @@ def test_sizes_and_costs_are_those_of_the_literature():
     assert make_env(IDS[2], 1).observation_space.shape == (27,)
     (_, _, _, _, info), *_ = play(make_env(IDS[0], 1), 1.0)
     assert info["reward_ctrl"] == pytest.approx(-0.05 * 6)
-
-
-@needs_mujoco
-def test_forward_and_backward_are_two_tasks():
     env = make_env(IDS[2], 1, seed=0, n_tasks=20, forward_backward=True)
     assert set(env.tasks.tasks) == {(1.0, 0.0), (-1.0, 0.0)}
-
-
-@needs_mujoco
-@pytest.mark.parametrize("name", IDS)
-def test_lanes_give_the_same(name):
-    def steps(settings):
-        with make_parallel_env(name, 2, 3, seed=0, n_tasks=3, settings=settings) as manager:
-            seen = manager.reset_all([0, 1, 2])
-            rng = np.random.default_rng(0)
-            actions = rng.uniform(-1, 1, (20, 3, *manager.action_space.shape))
-            return [seen, *(manager.step_all(list(each))[:2] for each in actions)]
-
-    for one, other in zip(steps({"use_lanes": False}), steps({"use_lanes": True, "max_workers": 2}), strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @needs_mujoco

@@ -1,19 +1,20 @@
-"""Copies in lanes, spoken to in the old interface."""
+"""Copies in workers, spoken to in the old interface."""
 
 import gc
 import os
 import signal
 
 import numpy as np
+import psutil
 import pytest
 
-from ragen.errors import ConfigError, EnvError, InputError, StateError, TaskError
+from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
 from ragen.meta import ParallelEnvManager, make_env, make_parallel_env
 from support.leftovers import processes, until
 from support.meta_envs import Corridor, OldTasks
 
-LANES = {"use_lanes": True, "max_workers": 2}
-HOMES = [{"use_lanes": False}, {**LANES, "backend": "process"}, {**LANES, "backend": "executor"}]
+MAIN, LANES = {"use_lanes": False}, {"use_lanes": True, "max_workers": 2}
+HOMES = [MAIN, {**LANES, "backend": "process"}, {**LANES, "backend": "executor"}]
 
 
 @pytest.fixture(params=HOMES, ids=["main", "process", "executor"])
@@ -23,10 +24,6 @@ def settings(request):
 
 def robots(settings, copies=4, **kwargs):
     return make_parallel_env("ragen/SparsePointRobot-v0", 2, copies, seed=3, n_tasks=5, settings=settings, **kwargs)
-
-
-def numbers(steps):
-    return [np.asarray(part, np.float64).tolist() for part in steps[:3]]
 
 
 def test_it_says_what_its_copies_are_like(settings):
@@ -46,20 +43,19 @@ def test_it_says_what_its_copies_are_like(settings):
 def test_all_homes_give_the_same_as_environments_one_by_one(settings):
     with robots(settings) as manager:
         shown = manager.reset_all([0, 1, 2, 3])
-        rng = np.random.default_rng(0)
-        actions = rng.uniform(-1, 1, (70, 4, 2))
-        steps = [numbers(manager.step_all(list(each))) for each in actions]
+        actions = np.random.default_rng(0).uniform(-1, 1, (70, 4, 2))
+        steps = [manager.step_all(list(each)) for each in actions]
     for index in range(4):
         env = make_env("ragen/SparsePointRobot-v0", 2, seed=3, n_tasks=5)
         assert (env.reset(task=index, seed=3 + index)[0] == shown[index]).all()
-        for turn, step in enumerate(steps):
-            observation, reward, terminated, truncated, _ = env.step(actions[turn][index])
-            mine = observation.tolist(), reward, float(terminated or truncated)
-            assert mine == tuple(part[index] for part in step)
+        for action, (observations, rewards, dones, _) in zip(actions, steps, strict=True):
+            observation, reward, terminated, truncated, _ = env.step(action[index])
+            assert (observation == observations[index]).all()
+            assert (reward, terminated or truncated) == (rewards[index], dones[index])
 
 
 def test_learners_use_remotes_as_ends_of_pipes(settings):
-    with robots(settings) as manager, robots({"use_lanes": False}) as other:
+    with robots(settings) as manager, robots(MAIN) as other:
         for index, remote in enumerate(manager.remotes):
             remote.send(("reset", {"task": index}))
         shown = [remote.recv() for remote in manager.remotes]
@@ -72,11 +68,10 @@ def test_learners_use_remotes_as_ends_of_pipes(settings):
         assert info["is_goal_state"] is False
         manager.remotes[0].send(("get_attr", {"attr": "tasks", "subattrs": ["count"]}))
         manager.remotes[0].send(("seed", {"seed": 5}))
-        assert manager.remotes[0].recv() == ("attr", 5)
-        assert manager.remotes[0].recv() == ("done", None)
+        assert [manager.remotes[0].recv() for _ in range(2)] == [("attr", 5), ("done", None)]
         assert manager.remotes[2].poll() and manager.remotes[2].recv()[0] == "transition"
         manager.remotes[1].send(("close", None))
-        with pytest.raises(StateError, match="remote 1 is closed"):
+        with pytest.raises(StateError):
             manager.remotes[1].send(("reset", {}))
 
 
@@ -86,18 +81,9 @@ def test_one_remote_s_error_is_no_other_s(settings):
         manager.remotes[1].send(("reset", {"task": 1}))
         manager.remotes[2].send(("reset", {"task": 99}))
         assert manager.remotes[1].recv()[0] == "obs"
-        with pytest.raises(StateError, match="env 0"):
-            manager.remotes[0].recv()
-        with pytest.raises(TaskError, match="task 99"):
-            manager.remotes[2].recv()
-        with pytest.raises(StateError, match="nothing was sent"):
-            manager.remotes[3].recv()
-
-
-@pytest.mark.parametrize("message", [("jump", None), ("step", {}), ("seed", None), "reset"])
-def test_a_message_that_cannot_work_is_refused_when_it_is_sent(message):
-    with robots({"use_lanes": False}) as manager, pytest.raises(InputError, match="was sent"):
-        manager.remotes[0].send(message)
+        for index, error in ((0, StateError), (2, EnvError), (3, StateError)):
+            with pytest.raises(error):
+                manager.remotes[index].recv()
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -107,11 +93,6 @@ def test_closures_are_built_with_every_start_method(method):
         assert manager.get_attr("length", 1) == 3
         manager.reset_all([1.0, 2.0])
         assert manager.step_all([0, 0])[2] == [False, False]
-
-
-def test_a_start_method_that_cannot_be_had_is_refused():
-    with pytest.raises(ConfigError, match=r"start_method.*fork"):
-        ParallelEnvManager([Corridor], "fork")
 
 
 def test_an_environment_without_tasks_or_of_the_old_interface_is_taken(settings):
@@ -126,22 +107,13 @@ def test_an_environment_without_tasks_or_of_the_old_interface_is_taken(settings)
         assert steps[2][3][0]["TimeLimit.truncated"] and steps[2][3][0]["task"] == "a"
 
 
-def test_what_cannot_be_built_is_told(settings):
-    def broken():
-        raise ValueError("no such thing")
-
-    with pytest.raises(EnvError, match=r"ValueError: no such thing"):
-        ParallelEnvManager([broken], settings=settings)
-
-
 def test_an_environment_that_raises_is_cut_short_and_the_others_go_on(settings):
     with ParallelEnvManager([lambda: Corridor(fault="raises")] * 2, settings=settings) as manager:
         manager.reset_all([1.0, 2.0])
         manager.step_all([0, 0])
         _, rewards, dones, infos = manager.step_all([0, 0])
-        assert dones == [True, False] and rewards[0] == 0.0
-        assert "a step that cannot be taken" in infos[0]["env_error"]
-        with pytest.raises(StateError, match="env 0"):
+        assert dones == [True, False] and rewards[0] == 0.0 and infos[0]["env_error"]
+        with pytest.raises(StateError):
             manager.step(0, 0)
         manager.reset(0, task=2.0)
         assert manager.step_all([0, 0])[2] == [False, False]
@@ -149,7 +121,7 @@ def test_an_environment_that_raises_is_cut_short_and_the_others_go_on(settings):
 
 def test_killed_workers_are_not_noticed():
     def play(kills):
-        with robots({**LANES, "use_lanes": True}) as manager:
+        with robots(LANES) as manager:
             seen = [manager.reset_all([0, 1, None, 3])]
             for turn in range(20):
                 if kills and turn in (0, 7):
@@ -158,7 +130,7 @@ def test_killed_workers_are_not_noticed():
                         os.kill(pid, signal.SIGKILL)
                     assert until(lambda pids=pids: not set(pids) & set(processes()))
                 seen.append(manager.step_all([np.full(2, 0.1 * turn)] * 4)[0])
-            seen.append(manager.reset_all())  # goes on with each copy's generator
+            seen += [manager.reset_all(), manager.reset_all()]  # goes on with each copy's generator
         return np.array(seen).tolist()
 
     assert play(kills=True) == play(kills=False)
@@ -175,24 +147,43 @@ def test_seeds_reproduce_tasks_that_are_drawn_too(settings):
     assert not np.array_equal(first[0][0][2:], first[0][1][2:])
 
 
-def test_a_manager_that_is_forgotten_closes_itself():
-    before = set(processes())
-    manager = robots(LANES)
-    manager.reset_all()
-    assert set(processes()) > before
-    del manager
-    gc.collect()
-    assert until(lambda: set(processes()) <= before)
-
-
-def test_wrong_numbers_of_things_step_nothing():
-    with robots({"use_lanes": False}) as manager:
-        for call in (manager.reset_all, manager.seed, manager.step_all):
-            with pytest.raises(InputError, match="expected one for each"):
-                call([0])
-        with pytest.raises(InputError, match="env_idx"):
-            manager.reset(4)
-    with pytest.raises(StateError, match="closed"):
+def test_del_ends_the_workers_without_a_garbage_collection():
+    gc.disable()
+    try:
+        manager = robots(LANES)
         manager.reset_all()
-    with pytest.raises(ConfigError, match="env_fns"):
-        ParallelEnvManager([])
+        workers = [psutil.Process(each.pid) for each in manager.workers if each.lane != "main"]
+        assert workers
+        del manager
+        assert not psutil.wait_procs(workers, timeout=30)[1]
+    finally:
+        gc.enable()
+
+
+def broken():
+    raise ValueError("no such thing")
+
+
+MISTAKES = [
+    (ConfigError, lambda manager: ParallelEnvManager([Corridor], "fork")),
+    (ConfigError, lambda manager: ParallelEnvManager([])),
+    (EnvError, lambda manager: ParallelEnvManager([broken], settings=MAIN)),
+    (EnvError, lambda manager: ParallelEnvManager([broken], settings=LANES)),
+    *[
+        (InputError, lambda manager, name=name: getattr(manager, name)([0]))
+        for name in ("reset_all", "seed", "step_all")
+    ],
+    (InputError, lambda manager: manager.reset(4)),
+    *[
+        (InputError, lambda manager, message=message: manager.remotes[0].send(message))
+        for message in (("jump", None), ("step", {}), ("seed", None), "reset")
+    ],
+    (StateError, lambda manager: manager.close() or manager.reset_all()),
+]
+
+
+@pytest.mark.parametrize(("error", "mistake"), MISTAKES)
+def test_mistakes_are_refused(error, mistake):
+    assert issubclass(error, RagenError)
+    with robots(MAIN) as manager, pytest.raises(error):
+        mistake(manager)

@@ -20,20 +20,13 @@ def test_a_rollout_is_over_only_after_the_last_inner_episode():
     assert [step[0][-1] for step in ends[58:61]] == [0.0, 1.0, 0.0]  # the flag
 
 
-def test_the_terminal_state_is_observed_and_the_first_one_is_told():
-    env = make_env("ragen/PointRobot-v0", 2, seed=0)
+@pytest.mark.parametrize(("start", "other"), [("info", "start_state"), ("observe", "final_state")])
+def test_between_inner_episodes_one_state_is_observed_and_the_other_told(start, other):
+    env = make_env("ragen/PointRobot-v0", 2, seed=0, start=start)
     env.reset()
     steps = [env.step(np.ones(2)) for _ in range(60)]
-    observed, told = steps[-1][0][:2], steps[-1][4]["start_state"]
-    assert (observed > 5).all() and (np.abs(told) < 0.1).all()
-    assert "start_state" not in steps[-2][4]
-
-
-def test_the_first_state_can_be_observed_instead():
-    env = make_env("ragen/PointRobot-v0", 2, seed=0, start="observe")
-    env.reset()
-    steps = [env.step(np.ones(2)) for _ in range(60)]
-    assert (np.abs(steps[-1][0][:2]) < 0.1).all() and (steps[-1][4]["final_state"] > 5).all()
+    last, first = (steps[-1][0][:2], steps[-1][4][other])[:: 1 if start == "info" else -1]
+    assert (last > 5).all() and (np.abs(first) < 0.1).all() and other not in steps[-2][4]
 
 
 def test_an_inner_episode_that_ends_early_is_one_of_the_k():

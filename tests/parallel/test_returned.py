@@ -17,7 +17,7 @@ from ragen.errors import ReturnError
 from ragen.games.gym_game import GYM, GymTurn
 from ragen.games.gym_old import GYM_OLD
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.meta.game import META, Seat
+from ragen.meta.manager import META
 from ragen.parallel.episode.turn import RAGEN, Turn
 from ragen.returned import success_of
 from ragen.tools.check import check_parallel
@@ -140,7 +140,7 @@ def test_a_reward_is_a_finite_number_in_every_game(kind: str, reward: Any) -> No
     plays = {
         "ragen": lambda: RAGEN.play(env, Turn(("go",), 1)),
         "container": lambda: ACTIONS.play(env, "go"),
-        "meta": lambda: META.play(Seat(env), "go"),
+        "meta": lambda: META.play(env, GymTurn("go")),
         "cage2": lambda: GYM.play(env, GymTurn(0)),
     }
     with pytest.raises(ReturnError):

@@ -43,7 +43,7 @@ training: Any = Later(
     *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up"),
     *("ragen.checkpoints", "ragen.training.trainer"),  # it imports names of the others, which tests replace there
 )
-meta: Any = Later("ragen.meta", "ragen.meta.rl2.bars", "ragen.meta.rl2.ppo", "ragen.ppo", "ragen.meta.rl2.trainer")
+meta: Any = Later("ragen.meta", "ragen.ppo", "ragen.meta.training")
 
 
 @cache

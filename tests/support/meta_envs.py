@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from ragen.meta.tasks.toy import TaskEnv
+from ragen.meta.tasks import TaskEnv
 from ragen.parallel.episode import program
 
 
@@ -60,6 +60,17 @@ class OneStep(Corridor):
     def step(self, action: Any) -> Any:
         seen, reward, _, _, info = super().step(action)
         return seen, reward, True, False, info
+
+
+class Goal(Corridor):
+    """In its goal state in every other step; over after ``length``."""
+
+    def step(self, action: Any) -> Any:
+        seen, reward, _, _, info = super().step(action)
+        return seen, reward, False, False, info
+
+    def is_goal_state(self) -> bool:
+        return self.steps % 2 == 0
 
 
 class GlobalTasks(gym.Env[Any, Any]):
@@ -117,4 +128,5 @@ class OldTasks:
 
 gym.register("ragen-tests/Corridor-v0", "support.meta_envs:Corridor", max_episode_steps=6)
 gym.register("ragen-tests/OneStep-v0", "support.meta_envs:OneStep", max_episode_steps=6)
+gym.register("ragen-tests/Goal-v0", "support.meta_envs:Goal", max_episode_steps=6)
 gym.register("ragen-tests/GlobalTasks-v0", "support.meta_envs:GlobalTasks", max_episode_steps=4)

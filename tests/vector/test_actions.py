@@ -6,13 +6,13 @@ from gymnasium.spaces import Box
 
 from ragen.container.game import ActionGame
 from ragen.games.gym_game import GYM, GymTurn
-from ragen.meta.game import META
+from ragen.meta.manager import META
 from ragen.parallel import EnvEngine, EnvSpec, Settings
 from support.gym_envs import Walk
 
 GAMES = {
     "gym": (GYM, GymTurn),
-    "meta": (META, lambda action: action),
+    "meta": (META, GymTurn),
     "container": (ActionGame(), lambda action: action),
 }
 

@@ -1,4 +1,8 @@
-"""Small environments with tasks: a bandit, point robots and wind; and their base class."""
+"""Environments with tasks; importing this module registers them with gymnasium under ``ragen/...``.
+
+Each takes its task from ``reset(options={"task": ...})``, and samples one from its own generator if none is given. Its
+class defines how tasks are sampled (``sample_task``), so that the main process can sample them once for all copies.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import register, registry
 from gymnasium.spaces import Box, Discrete
 
 
@@ -35,13 +40,11 @@ class TaskEnv(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of ``options["task"]``; without it, of the previous task, or initially of a random one."""
-        super().reset(seed=seed)
+        begun = super().reset(seed=seed)
         task = (options or {}).get("task")
-        if task is not None:
-            self.task = task
-        elif self.task is None:
-            self.task = self._draw()
-        return self._begin(), {}
+        if task is not None or self.task is None:
+            self.reset_task(task)
+        return begun or (self._begin(), {})
 
     def reset_task(self, task: Any) -> None:
         """Use this task from the next reset on; None samples one."""
@@ -59,9 +62,6 @@ class TaskEnv(gym.Env[Any, Any]):
         raise NotImplementedError
 
 
-# Bandit
-
-
 class Bandit(TaskEnv):
     """A bandit with rewards 0 or 1, of probabilities uniform over [0, 1] (Duan et al. 2016, "RL^2", section 3.1).
 
@@ -69,11 +69,7 @@ class Bandit(TaskEnv):
     """
 
     def __init__(self, arms: int = 10) -> None:
-        """Build it.
-
-        Args:
-            arms: Number of arms.
-        """
+        """Build it, with this number of arms."""
         self.arms = arms
         self.observation_space = Box(0.0, 1.0, (1,), np.float32)
         self.action_space = Discrete(arms)
@@ -86,20 +82,13 @@ class Bandit(TaskEnv):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Pull an arm."""
-        reward = float(self.np_random.random() < self.task[int(action)])
-        return np.zeros(1, np.float32), reward, False, False, {}
+        return self._begin(), float(self.np_random.random() < self.task[int(action)]), False, False, {}
 
     def _draw(self) -> tuple[float, ...]:
         return self.sample_task(self.np_random, self.arms)
 
     def _begin(self) -> np.ndarray:
         return np.zeros(1, np.float32)
-
-
-# Point robots
-
-
-_FAR = 10.0  # no walk of an episode leads this far
 
 
 class PointRobot(TaskEnv):
@@ -111,13 +100,12 @@ class PointRobot(TaskEnv):
     """Maximum length of a step along each axis."""
     jitter = 0.05
     """Maximum distance of the start from the origin along each axis."""
+    task_space = Box(-1.0, 1.0, (2,), np.float32)
 
     def __init__(self) -> None:
         """Build it."""
-        self.observation_space = Box(-_FAR, _FAR, (2,), np.float32)
+        self.observation_space = Box(-20.0, 20.0, (2,), np.float32)  # no walk of an episode leads this far
         self.action_space = Box(-self.stride, self.stride, (2,), np.float32)
-        self.task_space = Box(-1.0, 1.0, (2,), np.float32)
-        self._place = 0.0, 0.0
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, float]:
@@ -126,62 +114,46 @@ class PointRobot(TaskEnv):
         return math.cos(angle), math.sin(angle)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Walk."""
-        self._place = moved(self._place, action, self.stride)
-        return self._seen(), self._reward(self._distance()), False, False, {}
+        """Walk at most ``stride`` along each axis; plain numbers are faster here than arrays."""
+        self._place = tuple(
+            at + min(max(float(by), -self.stride), self.stride) + wind
+            for at, by, wind in zip(self._place, action, self._wind(), strict=True)
+        )
+        return np.array(self._place, np.float32), self._reward(), False, False, {}
 
     def is_goal_state(self) -> bool:
         """Whether the point is at the goal."""
         return self._distance() <= self.radius
 
     def _begin(self) -> np.ndarray:
-        along, across = self.np_random.uniform(-self.jitter, self.jitter, 2).tolist()
-        self._place = along, across
-        return self._seen()
-
-    def _seen(self) -> np.ndarray:
+        self._place = tuple(self.np_random.uniform(-self.jitter, self.jitter, 2).tolist())
         return np.array(self._place, np.float32)
 
     def _distance(self) -> float:
-        return math.hypot(self._place[0] - self.task[0], self._place[1] - self.task[1])
+        return math.dist(self._place, self._goal())
 
-    def _reward(self, distance: float) -> float:
-        return -distance
+    def _goal(self) -> tuple[float, float]:
+        return self.task
 
+    def _wind(self) -> tuple[float, float]:
+        return 0.0, 0.0
 
-def moved(place: tuple[float, float], action: Any, stride: float) -> tuple[float, float]:
-    """The position after a step of at most ``stride`` along each axis; plain numbers are faster here than arrays."""
-    along, across = float(action[0]), float(action[1])
-    return place[0] + min(max(along, -stride), stride), place[1] + min(max(across, -stride), stride)
+    def _reward(self) -> float:
+        return -self._distance()
 
 
 class SparsePointRobot(PointRobot):
     """Reward 1 for each step within the radius of the goal, else 0."""
 
-    def _reward(self, distance: float) -> float:
-        return float(distance <= self.radius)
+    def _reward(self) -> float:
+        return float(self.is_goal_state())
 
 
-# Wind
+class Wind(SparsePointRobot):
+    """The goal is always (0, 1). A task is the wind, up to 0.08 per step along each axis."""
 
-
-_FARTHEST = 20.0  # no walk of an episode leads this far
-
-
-class Wind(TaskEnv):
-    """Reward 1 for each step at the goal (0, 1). A task is the wind, up to 0.08 per step along each axis."""
-
-    goal = (0.0, 1.0)
-    radius = 0.03
-    stride = 0.1
-    strongest = 0.08
-
-    def __init__(self) -> None:
-        """Build it."""
-        self.observation_space = Box(-_FARTHEST, _FARTHEST, (2,), np.float32)
-        self.action_space = Box(-self.stride, self.stride, (2,), np.float32)
-        self.task_space = Box(-self.strongest, self.strongest, (2,), np.float32)
-        self._place = 0.0, 0.0
+    radius, jitter, strongest = 0.03, 0.0, 0.08
+    task_space = Box(-strongest, strongest, (2,), np.float32)
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, float]:
@@ -189,16 +161,20 @@ class Wind(TaskEnv):
         along, across = rng.uniform(-cls.strongest, cls.strongest, 2).tolist()
         return along, across
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Walk, with the wind added."""
-        along, across = moved(self._place, action, self.stride)
-        self._place = along + self.task[0], across + self.task[1]
-        return np.array(self._place, np.float32), float(self.is_goal_state()), False, False, {}
+    def _goal(self) -> tuple[float, float]:
+        return 0.0, 1.0
 
-    def is_goal_state(self) -> bool:
-        """Whether the point is at the goal."""
-        return math.hypot(self._place[0] - self.goal[0], self._place[1] - self.goal[1]) <= self.radius
+    def _wind(self) -> tuple[float, float]:
+        return self.task
 
-    def _begin(self) -> np.ndarray:
-        self._place = 0.0, 0.0
-        return np.zeros(2, np.float32)
+
+STEPS = {
+    **{"Bandit": 100, "PointRobot": 60, "SparsePointRobot": 60, "Wind": 75},
+    **{"HalfCheetahVel": 200, "HalfCheetahDir": 200, "AntDir": 200},
+}
+"""Steps per episode of each environment."""
+
+for _name, _steps in STEPS.items():
+    if f"ragen/{_name}-v0" not in registry:
+        _module = __name__ if _name in globals() else "ragen.meta.locomotion"
+        register(f"ragen/{_name}-v0", entry_point=f"{_module}:{_name}", max_episode_steps=_steps)

@@ -1,0 +1,89 @@
+"""MuJoCo's half cheetah and ant with rewards that depend on a task; they need the extra ``ragen-lanes[meta]``.
+
+Rewards are computed from the ``info`` of gymnasium's environments, whose models and physics are used unchanged.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from ragen.extras import needs
+from ragen.meta.tasks import TaskEnv
+
+with needs("meta", "MuJoCo's half cheetah and ant"):
+    import mujoco
+    from gymnasium.envs.mujoco.ant_v5 import AntEnv
+    from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+
+mujoco.set_mju_user_warning(logging.getLogger(__name__).debug)  # else it writes them to a file in the current folder
+
+
+class HalfCheetahVel(TaskEnv, HalfCheetahEnv):
+    """Run at a target speed: a task is a velocity, uniform over [0, 3]."""
+
+    task_space = Box(0.0, 3.0, (1,), np.float32)
+
+    def __init__(self, **arguments: Any) -> None:
+        """Build it; arguments are those of gymnasium's environment."""
+        super().__init__(**{"ctrl_cost_weight": 0.05, **arguments})
+
+    @classmethod
+    def sample_task(cls, rng: np.random.Generator, **_: Any) -> float:
+        """A velocity."""
+        return float(rng.uniform(0.0, 3.0))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step, with the task's reward."""
+        shown, _, terminated, truncated, info = super().step(action)
+        return shown, self._reward(info["x_velocity"]) + info["reward_ctrl"], terminated, truncated, info
+
+    def _reward(self, velocity: float) -> float:
+        return -abs(velocity - self.task)
+
+
+class HalfCheetahDir(HalfCheetahVel):
+    """Run as fast as possible, forward or backward: a task is 1 or -1."""
+
+    task_space = Box(-1.0, 1.0, (1,), np.float32)
+
+    @classmethod
+    def sample_task(cls, rng: np.random.Generator, **_: Any) -> float:
+        """A direction."""
+        return float(rng.choice((-1.0, 1.0)))
+
+    def _reward(self, velocity: float) -> float:
+        return self.task * velocity
+
+
+class AntDir(TaskEnv, AntEnv):
+    """Run in a direction: a task is a point on the unit circle; one of the x axis with ``forward_backward=True``."""
+
+    task_space = Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, forward_backward: bool = False, **arguments: Any) -> None:
+        """Build it; further arguments are those of gymnasium's environment."""
+        super().__init__(**{"include_cfrc_ext_in_observation": False, **arguments})  # 27 numbers
+        self._forward_backward = forward_backward
+
+    @classmethod
+    def sample_task(cls, rng: np.random.Generator, forward_backward: bool = False, **_: Any) -> tuple[float, float]:
+        """A direction."""
+        if forward_backward:
+            return float(rng.choice((-1.0, 1.0))), 0.0
+        angle = rng.uniform(-math.pi, math.pi)
+        return math.cos(angle), math.sin(angle)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step, with the task's reward."""
+        shown, _, terminated, truncated, info = super().step(action)
+        along = info["x_velocity"] * self.task[0] + info["y_velocity"] * self.task[1]
+        reward = along + info["reward_ctrl"] + info["reward_contact"] + info["reward_survive"]
+        return shown, float(reward), terminated, truncated, info
+
+    def _draw(self) -> tuple[float, float]:
+        return self.sample_task(self.np_random, self._forward_backward)

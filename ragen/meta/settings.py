@@ -1,0 +1,146 @@
+"""The configuration of a training run: sections and keys with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ragen import settings
+from ragen.errors import ConfigError
+from ragen.files import new_folder
+from ragen.settings import key
+
+
+@dataclass(frozen=True)
+class EnvSettings:
+    """The environment.
+
+    Attributes:
+        id: Its name with gymnasium.
+        episodes_per_task: Number of its episodes in a rollout.
+        start: The observation between two of them; see :class:`~ragen.meta.varibad.VariBadWrapper`.
+        n_tasks: Number of training tasks; None for a new one in each rollout.
+        arguments: Arguments of the environment.
+    """
+
+    id: str = "ragen/Bandit-v0"
+    episodes_per_task: int = 1
+    start: str = "observe"
+    n_tasks: int | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Where environments live: their number, and some settings of :class:`~ragen.parallel.Settings`."""
+
+    num_envs: int = 64
+    use_lanes: bool | str = "auto"
+    max_workers: int | None = None
+    backend: str = "process"
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """The agent; see :class:`~ragen.meta.agents.MemoryAgent`."""
+
+    hidden: int = 128
+    products: bool = False
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """The settings of PPO.
+
+    Attributes:
+        lr: Learning rate of Adam, which falls to 0 over the run, as ``entropy_coef`` does.
+        gamma, lam: Discount, and GAE's lambda.
+        center_steps: Whether each step's mean advantage over the rollouts is subtracted, which removes time effects
+            that the value does not capture.
+        minibatches: Optimizer steps per pass.
+        entropy_coef: Weight of the entropy.
+    """
+
+    lr: float = 1e-3
+    gamma: float = 0.99
+    lam: float = 0.95
+    center_steps: bool = False
+    minibatches: int = key(4, low=1)
+    entropy_coef: float = 0.01
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A training run.
+
+    Attributes:
+        env, engine, agent, ppo: Subsections.
+        seed: Seed of the whole run.
+        iterations: Number of iterations of collecting rollouts and updating the agent.
+        rollouts: Rollouts per iteration.
+        forward_batch: Rollouts per forward pass of the agent.
+        eval_every: Iterations between two evaluations.
+        eval_tasks: Number of tasks of an evaluation, sampled independently of the training tasks.
+        output_dir: The output folder; a new one by default.
+    """
+
+    env: EnvSettings = field(default_factory=EnvSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    ppo: PPOSettings = field(default_factory=PPOSettings)
+    seed: int = 0
+    iterations: int = key(100, low=1)
+    rollouts: int = key(64, low=1)
+    forward_batch: int = key(64, low=1)
+    eval_every: int = key(20, low=1)
+    eval_tasks: int = key(256, low=1)
+    output_dir: str = ""
+
+
+POMDP_BASELINES_KEYS = {
+    "env.env_name": "env.id",
+    "env.max_rollouts_per_task": "env.episodes_per_task",
+    "env.num_train_tasks": "env.n_tasks",
+    "env.num_eval_tasks": "eval_tasks",
+    "env.num_parallel_workers": "engine.num_envs",
+    "train.num_rollouts_per_iter": "rollouts",
+}
+"""Keys of pomdp-baselines and its forks, with ours in their place; ``env.env_type: meta`` says nothing more."""
+
+
+def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
+    """A configuration by its name.
+
+    Args:
+        name: That of a file in ``config/meta``, or the path of a YAML file, which may have
+            :data:`POMDP_BASELINES_KEYS`.
+        overrides: ``key=value``, keys dotted.
+
+    Raises:
+        ConfigError: There is no such file or key, or a value is invalid.
+    """
+    folder = settings.config_directory() / "meta"
+    path = Path(name) if name.endswith(".yaml") else folder / f"{name}.yaml"
+    if not path.is_file():
+        names = ", ".join(sorted(each.stem for each in folder.glob("*.yaml")))
+        raise ConfigError(f"no configuration {name!r}: expected the path of a .yaml file, or one of {names}.")
+    loaded = settings.load_settings(RunSettings, path, overrides, _translated)
+    return loaded if loaded.output_dir else replace(loaded, output_dir=str(new_folder(f"outputs/meta/{path.stem}")))
+
+
+def _translated(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with our keys in the place of pomdp-baselines'."""
+    for given, ours in POMDP_BASELINES_KEYS.items():
+        (section, old), (*sections, new) = given.split("."), ours.split(".")
+        if old in config.get(section, {}):
+            place = config.setdefault(sections[0], {}) if sections else config
+            if new in place:
+                raise ConfigError(f"{given} and {ours} are the same key; give one of them.")
+            place[new] = config[section].pop(old)
+    if config.get("env", {}).get("env_type") == "meta":
+        del config["env"]["env_type"]
+    if config.get("train") == {}:
+        del config["train"]
+    return config

@@ -80,7 +80,7 @@ class Learner:
         self._tasks = TaskSet.of_env(env)
         self.train_tasks = self._tasks.train if train_tasks is None else train_tasks
         self._is_markov = self.agent_arch == AGENT_ARCHS.Markov
-        self.policy_storage = policy_storage or (StepBuffer if self._is_markov else EpisodeBuffer)(1_000_000)
+        self.policy_storage: Any = policy_storage or (StepBuffer if self._is_markov else EpisodeBuffer)(1_000_000)
         self._seed, self._forward_batch, self._is_credit = seed, forward_batch, is_credit
         self.last_rollouts: list[Rollout] = []
         self._n_env_steps_total = self._n_rollouts_total = self._successes_in_buffer = self._failures_total = 0

@@ -37,7 +37,7 @@ class HalfCheetahVel(TaskEnv, HalfCheetahEnv):
         """A velocity."""
         return float(rng.uniform(0.0, 3.0))
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         """Step, with the task's reward."""
         shown, _, terminated, truncated, info = super().step(action)
         return shown, self._reward(info["x_velocity"]) + info["reward_ctrl"], terminated, truncated, info
@@ -78,7 +78,7 @@ class AntDir(TaskEnv, AntEnv):
         angle = rng.uniform(-math.pi, math.pi)
         return math.cos(angle), math.sin(angle)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Any:
         """Step, with the task's reward."""
         shown, _, terminated, truncated, info = super().step(action)
         along = info["x_velocity"] * self.task[0] + info["y_velocity"] * self.task[1]

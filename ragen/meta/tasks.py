@@ -101,6 +101,7 @@ class PointRobot(TaskEnv):
     jitter = 0.05
     """Maximum distance of the start from the origin along each axis."""
     task_space = Box(-1.0, 1.0, (2,), np.float32)
+    _place: tuple[float, ...] = 0.0, 0.0
 
     def __init__(self) -> None:
         """Build it."""

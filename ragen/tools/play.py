@@ -1,4 +1,4 @@
-"""The command ``ragen play TYPE [--seed N] [--image FILE.png] [key=value ...]``: play an environment by hand.
+"""The command ``ragen play TYPE [--seed N] [key=value ...]``: play an environment by hand.
 
 Lines may also come from a pipe. A turn is played as in a rollout, by the same function, with global generators seeded
 alike.
@@ -9,17 +9,15 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TextIO
 
-from ragen.commands import STOPPED, CommandParser, check_no_option, refusing
+from ragen.commands import STOPPED, CommandParser, check_no_option, counted, refusing
 from ragen.env.fields import build_env, field_types
 from ragen.env.keys import ARROWS, KeyReader, typed
 from ragen.env.registry import known_names, resolve_env
-from ragen.errors import ConfigError, EnvError, InputError, RagenError, described_with_place
+from ragen.errors import EnvError, RagenError, described_with_place, in_short
 from ragen.parallel.episode.global_rng import EnvRng
 from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
 from ragen.returned import success_of
@@ -43,10 +41,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     top.add_argument("--seed", type=int, help="the level to play; random by default")
     top.add_argument("--mode", choices=("train", "val", "test"), default="train", help="split of the data")
-    top.add_argument(
-        "--image", type=Path, metavar="FILE.png", help="save an image of the state to this file after every action"
-    )
-    top.add_argument("--stacks", action="store_true", help="show the traceback of a failure of the environment")
     return top
 
 
@@ -71,27 +65,22 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
             env = build_env(options.type, options.settings)
         try:
             with typed(sys.stdin, sys.stdout) as lines:
-                play(env, options.type, lines, sys.stdout, seed=options.seed, mode=options.mode, image=options.image)
+                play(env, options.type, lines, sys.stdout, seed=options.seed, mode=options.mode)
         except BaseException:
             with suppress(Exception):  # a second failure would hide the first
-                getattr(env, "close", _nothing)()
+                _close(env)
             raise
         with _failing(options.type, "while it was closed"):
-            getattr(env, "close", _nothing)()
+            _close(env)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return STOPPED
-    except EnvError as error:
-        if type(error) is not EnvError or error.__cause__ is None:
-            raise
-        if options.stacks:
-            traceback.print_exception(error.__cause__)
-        raise EnvError(f"{error}{'.' if options.stacks else '; --stacks shows the traceback.'}") from error.__cause__
     return 0
 
 
-def _nothing() -> None:
-    """What closing an environment without ``close`` does."""
+def _close(env: Any) -> None:
+    if (close := getattr(env, "close", None)) is not None:
+        close()
 
 
 @contextmanager
@@ -105,134 +94,67 @@ def _failing(env_type: str, when: str) -> Iterator[None]:
         raise EnvError(f"{env_type} raises {when}: {described_with_place(error)}") from error
 
 
-def play(
-    env: Any,
-    env_type: str,
-    lines: TextIO,
-    out: TextIO,
-    seed: int | None = None,
-    mode: str = "train",
-    image: Path | None = None,
-) -> None:
+def play(env: Any, env_type: str, lines: TextIO, out: TextIO, seed: int | None = None, mode: str = "train") -> None:
     """Play one episode: show the state, read an action, play it, until it is over, ``quit``, Ctrl-C, or the lines end.
 
     Args:
         env: The environment; it is reset here.
-        env_type: Its name, for what is shown.
-        lines: Where the actions come from, one a line.
-        out: Where everything is shown.
+        env_type: Its name, for messages.
+        lines: The actions, one a line.
+        out: Receives states and rewards.
         seed: The level; None draws one.
         mode: The mode given to ``reset``.
-        image: A picture of the state is kept here.
 
     Raises:
-        InputError: A picture is wanted of an environment that has none, or the seed is out of range.
-        EnvError: The environment raised it, or a method of its returned a value of the wrong form.
-        ConfigError: The picture cannot be written.
+        InputError: The seed is out of range.
+        EnvError: The environment raised it, or one of its methods returned a value of the wrong form.
     """
     seed = secrets.randbelow(SEED_LIMIT) if seed is None else seed
     rng = EnvRng(seed)
     with _failing(env_type, f"in the reset with seed {seed}"), rng.in_place():
         seen = _state(env, RAGEN.reset(env, seed, {"mode": mode}))
-        _keep_picture(env, env_type, image)
-    lookup = action_lookup(env)
-    keys = " Arrow keys move." if isinstance(lines, KeyReader) and _has_arrows(lookup) else ""
-    print(f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or Ctrl-C ends.{keys}", file=out)
-    if image is not None:
-        print(f"Picture: {image}", file=out)
-    print(f"Actions: {_legal(env, lookup)}\n\n{seen}", file=out)
-    echo = not lines.isatty()
+    lookup = action_lookup(env) or {}
+    names = {word.lower(): name for key, name in lookup.items() for word in (name, str(key))}
+    legal = ", ".join(f"{name} ({key})" for key, name in lookup.items()) or getattr(env, "action_hint", "any text")
+    has_arrows = isinstance(lines, KeyReader) and names.keys() >= {name.lower() for name in ARROWS.values()}
+    print(
+        f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or Ctrl-C ends."
+        f"{' Arrow keys move.' if has_arrows else ''}\nActions: {legal}\n\n{seen}",
+        file=out,
+    )
     played, total, done = 0, 0.0, False
     info: dict[str, Any] = {}
-    while not done:
-        text = _ask(lines, out, echo)
-        if text is None:
-            break
-        if not text.strip():
-            continue
-        action = _action(text, lookup)
+    while not done and (text := _ask(lines, out)) is not None:
+        action = names.get(text.strip().lower()) if names else text
         if action is None:
-            print(f"{text!r} is not one of {_legal(env, lookup)}.", file=out)
+            print(f"{text!r} is not one of {legal}.", file=out)
             continue
         with _failing(env_type, f"in turn {played + 1} ({action!r})"), rng.in_place():
             result = RAGEN.play(env, Turn((action,), 1))
             seen = _state(env, result.observation)
-            _keep_picture(env, env_type, image)
         played, total, done, info = played + 1, total + result.reward, result.done, result.info
-        print(f"\nreward {result.reward}; {_described_info(info)}\n\n{seen}", file=out)
-    actions = "1 action" if played == 1 else f"{played} actions"
-    print(f"\n{_outcome(done, info)} after {actions}, total reward {total:g}.", file=out)
+        values = ", ".join(f"{key}={in_short(value, _LONGEST_SHOWN)}" for key, value in info.items())
+        print(f"\nreward {result.reward}; {values}\n\n{seen}", file=out)
+    outcome = "Left" if not done else "Solved" if success_of(info) else "Finished, not solved,"
+    print(f"\n{outcome} after {counted(played, 'action')}, total reward {total:g}.", file=out)
 
 
-def _legal(env: Any, lookup: dict[int, str] | None) -> str:
-    if lookup:
-        return ", ".join(f"{name} ({key})" for key, name in lookup.items())
-    return getattr(env, "action_hint", "any text")
-
-
-def _has_arrows(lookup: dict[int, str] | None) -> bool:
-    return {name.lower() for name in ARROWS.values()} <= {name.lower() for name in (lookup or {}).values()}
-
-
-def _ask(lines: TextIO, out: TextIO, echo: bool) -> str | None:
-    print("> ", end="", file=out, flush=True)
-    try:
-        line = lines.readline()
-    except KeyboardInterrupt:
-        line = ""
-    text = line.rstrip("\r\n")
-    if echo or not line:
-        print(text, file=out)
-    return None if not line or text.strip().lower() == _QUIT else text
-
-
-def _action(text: str, lookup: dict[int, str] | None) -> str | None:
-    """The action's name, which may be typed in other letters or as its key; None if there is no such action."""
-    if lookup is None:
-        return text
-    wanted = text.strip().lower()
-    for key, name in lookup.items():
-        if wanted in (name.lower(), str(key)):
-            return name
-    return None
-
-
-def _described_info(info: dict[str, Any]) -> str:
-    shown = (f"{key}={value}" for key, value in info.items())
-    return ", ".join(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..." for text in shown)
-
-
-def _outcome(done: bool, info: dict[str, Any]) -> str:
-    if not done:
-        return "Left"
-    return "Solved" if success_of(info) else "Finished, not solved,"
+def _ask(lines: TextIO, out: TextIO) -> str | None:
+    """The next line that is not empty; None at the end."""
+    line = "\n"
+    while line and not line.strip():
+        print("> ", end="", file=out, flush=True)
+        try:
+            line = lines.readline()
+        except KeyboardInterrupt:
+            line = ""
+        if not lines.isatty() or not line:
+            print(line.rstrip("\r\n"), file=out)
+    return None if line.strip().lower() in ("", _QUIT) else line.rstrip("\r\n")
 
 
 def _state(env: Any, seen: Any) -> str:
     return seen if isinstance(seen, str) else env.render(mode="text")
-
-
-def _keep_picture(env: Any, env_type: str, image: Path | None) -> None:
-    if image is None:
-        return
-    seen = env.render()
-    if isinstance(seen, str):
-        try:
-            seen = env.render(mode="rgb_array")
-        except (InputError, ConfigError, ValueError, TypeError) as error:
-            raise InputError(f"{env_type} has no image observation for --image.") from error
-    _save(seen[-1] if isinstance(seen, list) else seen, env_type, image)
-
-
-def _save(picture: Any, env_type: str, image: Path) -> None:
-    from PIL import Image
-
-    try:
-        Image.fromarray(picture).save(image)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{env_type}: the picture cannot be written to {str(image)!r}: {getattr(error, 'strerror', None) or error}."
-        ) from error
 
 
 if __name__ == "__main__":

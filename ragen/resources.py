@@ -147,12 +147,6 @@ def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], 
             return Lease(key, shared)
 
 
-def held_leases() -> int:
-    """The number of unreleased leases in this process."""
-    with _registry_lock:
-        return sum(shared.leases for shared in _shared.values())
-
-
 def close_resources() -> None:
     """Close all resources of this process, the latest first; their errors are not raised."""
     with _registry_lock:

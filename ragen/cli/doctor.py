@@ -1,4 +1,4 @@
-"""The command ``ragen doctor``: shows what is installed, what works on this machine, and how to fix problems.
+"""The command ``ragen doctor``: what is installed, and what works on this machine.
 
 Packages are looked up without importing them; a worker of each kind is started and ended.
 """
@@ -8,50 +8,28 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import ragen
 from ragen.commands import CommandParser, beside
-from ragen.errors import install_command
+from ragen.errors import DISTRIBUTION, install_command
 from ragen.extras import EXTRAS, missing
 
 PROG = "ragen doctor"
 SOUND, UNSOUND = 0, 1
-NEEDED = (
-    *("numpy", "hydra-core", "omegaconf", "gymnasium", "openai", "jinja2", "pillow", "rich", "psutil", "cloudpickle"),
-    *("setproctitle", "tqdm", "rapidfuzz"),
-)
-LITTLE_MEMORY, LITTLE_SHARED, FEW_FILES = 2e9, 256e6, 1024
-_MARKS = {"ok": "ok", "note": "note", "bad": "MISSING"}
-
-
-class Line(NamedTuple):
-    """One finding.
-
-    Attributes:
-        topic: The topic.
-        status: ``"ok"``; ``"note"``, worth knowing; ``"bad"``, nothing works without it.
-        text: The finding.
-        cure: A command or change that fixes it; "" if nothing needs fixing.
-    """
-
-    topic: str
-    status: Literal["ok", "note", "bad"]
-    text: str
-    cure: str = ""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     return CommandParser(
         prog=prog,
-        description="Show what is installed, what works on this machine, what is missing, and how to fix it. "
-        "The exit code is 1 if something essential is missing.",
+        description="Show what is installed, and what works on this machine. The exit code is 1 if a required package "
+        "is missing.",
         examples=(f"{prog} > doctor.txt  # for a bug report",),
     )
 
@@ -64,173 +42,94 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         prog: The program's name.
 
     Returns:
-        The exit code: 0, or 1 if something essential is missing.
+        The exit code: 0, or 1 if a required package is missing.
     """
     parser(prog).parse_args(argv)
-    code = SOUND
-    for look in LOOKS:
-        for line in look():
-            print(beside(f"{line.topic:<18}{_MARKS[line.status]:<8}", line.text))
-            if line.cure:
-                print(f"{'':<26}-> {line.cure}")
-            code = UNSOUND if line.status == "bad" else code
-    return code
+    lacking = [name for name in required() if installed(name) is None]
+    for topic, text in facts():
+        print(beside(f"{topic:<22}", text))
+    if lacking:
+        print(f"MISSING: {', '.join(lacking)}. {install_command()}")
+    return UNSOUND if lacking else SOUND
 
 
-def versions() -> Iterator[Line]:
-    """Python, this package, and its dependencies."""
-    yield Line("ragen", "ok", f"{ragen.__version__} in {Path(ragen.__file__).parent}")
-    yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.release()}")
-    for package in NEEDED:
-        if (version := installed(package)) is None:
-            yield Line(package, "bad", "not installed", install_command())
-        else:
-            yield Line(package, "ok", version)
-
-
-def extras() -> Iterator[Line]:
-    """Optional dependencies by extra."""
-    for name, extra in EXTRAS.items():
-        if lacking := missing(name):
-            text = f"not installed: {', '.join(lacking)}; required to {extra.purpose}"
-            yield Line(f"[{name}]", "note", text, install_command(name))
-        else:
-            yield Line(f"[{name}]", "ok", f"installed: {', '.join(extra.packages)}")
-    if not os.environ.get("OPENAI_API_KEY"):
-        cure = "export OPENAI_API_KEY=..., unless your server needs no key"
-        yield Line("OPENAI_API_KEY", "note", "not set", cure)
-    else:
-        yield Line("OPENAI_API_KEY", "ok", "set")
+def required() -> list[str]:
+    """The packages that this one requires."""
+    try:
+        wanted = metadata.requires(DISTRIBUTION) or ()
+    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        return []
+    return [re.split(r"[^\w.-]", each)[0] for each in wanted if "extra ==" not in each]
 
 
 def installed(package: str) -> str | None:
-    """The version of an installed package, which is not imported; None where it is not installed."""
+    """The version of an installed package, which is not imported; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def machine() -> Iterator[Line]:
-    """Processors, memory, and access to ``/proc``."""
+def facts() -> Iterator[tuple[str, str]]:
+    """Topics, and what was found."""
+    yield "ragen", f"{ragen.__version__} in {Path(ragen.__file__).parent}"
+    yield "python", f"{platform.python_version()} on {platform.system()} {platform.release()}"
+    yield "packages", ", ".join(f"{name} {version}" for name in required() if (version := installed(name)))
+    yield "extras installed", " ".join(f"[{name}]" for name in EXTRAS if not missing(name)) or "none"
+    for name, extra in EXTRAS.items():
+        if lacking := missing(name):
+            yield f"  without [{name}]", f"{', '.join(lacking)}, to {extra.purpose}: {install_command(name)}"
+    yield from _machine()
+    for backend in ("process", "executor"):
+        yield f"worker: {backend}", _started(backend)
+    yield from _sandboxes()
+
+
+def _machine() -> Iterator[tuple[str, str]]:
     import psutil
 
-    from ragen.parallel.settings import default_workers
     from ragen.parallel.this_process import usable_cpus
 
-    usable, there = usable_cpus(), os.cpu_count() or 1
-    yield Line("processors", "ok", f"{usable} of {there} usable; es_manager.max_workers: null is {default_workers()}")
-    free, whole = psutil.virtual_memory().available, psutil.virtual_memory().total
-    cure = "fewer environments, or a smaller model" if free < LITTLE_MEMORY else ""
-    yield Line("memory", "note" if cure else "ok", f"{free / 1e9:.1f} of {whole / 1e9:.1f} GB free", cure)
-    yield from _shared_memory()
-    yield _proc()
-    yield from _files()
+    memory, shared = psutil.virtual_memory(), Path("/dev/shm")
+    yield "processors", f"{usable_cpus()} of {os.cpu_count()} usable"
+    yield "memory", f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
+    if shared.is_dir():
+        yield "/dev/shm", f"{shutil.disk_usage(shared).free / 1e9:.1f} GB free"
+    if not Path("/proc/self/stat").exists():
+        yield "/proc", "not available: processes that an environment starts may outlive a killed worker"
 
 
-def _shared_memory() -> Iterator[Line]:
-    folder = Path("/dev/shm")
-    if not folder.is_dir():
-        return
-    free = shutil.disk_usage(folder).free
-    cure = "docker run --shm-size=2g ..., for fast transfer of large observations" if free < LITTLE_SHARED else ""
-    yield Line("/dev/shm", "note" if cure else "ok", f"{free / 1e9:.1f} GB free", cure)
-
-
-def _proc() -> Line:
-    if Path("/proc/self/stat").exists():
-        return Line("/proc", "ok", "available: processes started by an environment are found and ended with it")
-    text = "not available: processes started by an environment may outlive a killed worker"
-    return Line("/proc", "note", text, "only Linux with /proc mounted is tested; see docs/lanes.md")
-
-
-def _files() -> Iterator[Line]:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    cure = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}" if 0 <= soft < FEW_FILES else ""
-    yield Line("open files", "note" if cure else "ok", f"at most {soft if soft >= 0 else 'any number'}", cure)
-
-
-def workers() -> Iterator[Line]:
-    """The available kinds of workers, and whether one starts."""
-    import multiprocessing
-
-    from ragen.parallel.settings import START_METHODS
-
-    methods = multiprocessing.get_all_start_methods()
-    can = [method for method in START_METHODS if method in methods]
-    text = f"{', '.join(can) or 'none'} of {', '.join(START_METHODS)}"
-    yield Line("start methods", "ok" if can else "bad", text, "" if can else "es_manager.use_multiprocessing=false")
-    yield _process_kind()
-    for backend in ("process", "executor"):
-        yield _started(backend)
-
-
-def _process_kind() -> Line:
-    from ragen.parallel.kinds.process.kind import unavailable
-
-    why = unavailable()
-    if not why:
-        return Line("workers", "ok", "process, executor: everything that docs/lanes.md guarantees")
-    return Line("workers", "note", f"executor only, since process is not available here: {why}")
-
-
-def _started(backend: str) -> Line:
-    """Whether a worker of a kind can reset an environment, and how fast."""
+def _started(backend: str) -> str:
+    """How long a worker of a kind takes to start and to reset an environment, or why it does not."""
     from ragen.env.registry import resolve_env
     from ragen.errors import RagenError
-    from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
+    from ragen.parallel import EnvEngine, EnvSpec, Settings
 
-    topic, start = f"worker: {backend}", time.perf_counter()
+    start = time.perf_counter()
     env_class, config_class = resolve_env("bandit")
     spec = EnvSpec.of(env_class, config_class() if config_class else None, tag="doctor")
     settings = Settings(use_lanes=True, max_workers=1, backend=backend, startup_timeout=30.0, reset_timeout=30.0)
     try:
         with EnvEngine([spec], settings) as engine:
-            value = engine.reset({0: 1})[0]
+            engine.reset({0: 1})
             home = engine.home(0)
     except RagenError as error:
-        return Line(topic, "note", f"does not start: {error}", "es_manager.use_multiprocessing=false needs no workers")
+        return f"does not start: {error}"
     took = time.perf_counter() - start
-    if isinstance(value, EnvFailed) or home == "main":
-        return Line(topic, "note", f"could not reset an environment, which was in {home}: {value}")
-    return Line(topic, "ok", f"started and reset an environment in {took:.2f} s")
+    return "does not start" if home == "main" else f"started and reset an environment in {took:.2f} s"
 
 
-def sandboxes() -> Iterator[Line]:
-    """Whether sandboxes for programs and commands work, and what is missing."""
+def _sandboxes() -> Iterator[tuple[str, str]]:
     from ragen.env import sandbox
-    from ragen.env.sandbox import PROGRAMS, SHELL
+    from ragen.env.miniwob import browser
     from ragen.errors import SandboxError
 
-    for profile, env_types in ((PROGRAMS, "code, deepcoder"), (SHELL, "terminal")):
-        topic = f"sandbox: {profile.name}"
-        if lacks := sandbox.missing(profile):
-            names, cures = zip(*(lack.partition(": ")[::2] for lack in lacks), strict=True)
-            text = f"not available, so {env_types} cannot be played; missing: {', '.join(names)}"
-            yield Line(topic, "note", text, "; ".join(dict.fromkeys(cures)))
-            continue
+    for profile, env_types in ((sandbox.PROGRAMS, "code, deepcoder"), (sandbox.SHELL, "terminal")):
+        lacks = sandbox.missing(profile)
         try:
-            sandbox.Sandbox(profile).close()
+            if not lacks:
+                sandbox.Sandbox(profile).close()
         except SandboxError as error:
-            yield Line(topic, "note", f"not available, so {env_types} cannot be played: {error}")
-        else:
-            yield Line(topic, "ok", f"started, for {env_types}")
-
-
-def browsers() -> Iterator[Line]:
-    """Whether a sandboxed browser is available; it is not started, since that takes seconds."""
-    from ragen.env.miniwob import browser
-
-    if lacks := browser.missing():
-        names, cures = zip(*(lack.partition(": ")[::2] for lack in lacks), strict=True)
-        text = f"not available, so miniwob cannot be played; missing: {', '.join(names)}"
-        yield Line("browser", "note", text, "; ".join(dict.fromkeys(cures)))
-    else:
-        yield Line("browser", "ok", f"{browser.browser_of(None)}, for miniwob")
-
-
-LOOKS: tuple[Callable[[], Iterator[Line]], ...] = (versions, extras, machine, workers, sandboxes, browsers)
+            lacks = [str(error)]
+        yield f"sandbox: {profile.name}", f"{env_types}: {'; '.join(lacks) or 'works'}"
+    yield "browser", f"miniwob: {'; '.join(browser.missing()) or browser.browser_of(None)}"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 from ragen.commands import CommandParser, beside, command
@@ -20,6 +21,7 @@ PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
 _EPISODES, _TURNS = 8, 4  # of each environment
 _SECONDS = 1.0  # after which no further turn of it is begun
+_CHEAP = 1e-4  # seconds below which a loaded machine blurs the figure
 _DECLARED = {"heavy": "heavy (declared)", "io": "waits (declared)"}
 
 
@@ -78,33 +80,31 @@ def price(env_class: Any, config_class: Any) -> str:
     if hint in _DECLARED:
         return _DECLARED[hint]
     try:
-        return f"{duration(_usual_turn(env_class(config_class()) if config_class else env_class()))} a turn"
+        seconds = _turn_seconds(env_class(config_class()) if config_class else env_class())
     except Exception as error:  # third-party environments may raise anything
         return f"cannot be played: {type(error).__name__}"
+    return f"{duration(seconds) if seconds >= _CHEAP else f'under {duration(_CHEAP)}'} a turn"
 
 
-def _usual_turn(env: Any) -> float:
-    """The mean seconds of a turn of one action, in the first turns of a few episodes."""
-    from ragen.parallel.episode.clock import Spent
+def _turn_seconds(env: Any) -> float:
+    """The median seconds of a turn of one action, in the first turns of a few episodes."""
     from ragen.parallel.episode.turn import Turn, action_lookup, play_turn
     from ragen.tools.examples import TEXTS
 
     took: list[float] = []
     rng, end = Random(0), time.perf_counter() + _SECONDS
-    for seed in range(_EPISODES):
-        env.reset(seed=seed)
-        for _ in range(_TURNS):
-            example = env.example_action(rng) if isinstance(env, BaseEnv) else ""
-            turn = Turn((example or next(iter((action_lookup(env) or {}).values()), TEXTS[0]),), 1)
-            start = time.perf_counter()
-            result = play_turn(env, turn)
-            took.append(time.perf_counter() - start)
-            if result.done or time.perf_counter() > end:
-                break
+    done = True
+    for turn in range(_EPISODES * _TURNS):
+        if turn % _TURNS == 0 or done:
+            env.reset(seed=turn)
+        example = env.example_action(rng) if isinstance(env, BaseEnv) else ""
+        start = time.perf_counter()
+        done = play_turn(env, Turn((example or next(iter((action_lookup(env) or {}).values()), TEXTS[0]),), 1)).done
+        took.append(time.perf_counter() - start)
         if time.perf_counter() > end:
             break
     env.close()
-    return Spent.of(took).usual_s
+    return median(took)
 
 
 def configurations() -> Iterator[tuple[str, ...]]:

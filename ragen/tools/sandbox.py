@@ -1,6 +1,6 @@
 """A worker for environments that are not trusted yet: every order ends, and reports what happened.
 
-A hanging worker is killed, and after a crash the next order gets a fresh worker, without environments.
+A hanging worker is killed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragen.closing import Closing
-from ragen.parallel.episode.clock import Spent
-from ragen.parallel.episode.outcome import Outcome, Raised
+from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.kinds import available
 from ragen.parallel.lanes.exchange import ask, locked
@@ -25,9 +24,6 @@ _CLOSING = 2.0  # seconds in which environments may close at the end
 _engines = itertools.count(1)  # numbers; workers are not shared with engines, so those of engines may be the same
 
 
-_VERBS = {"exception": "raises", "timeout": "hangs", "crash": "ends its process"}
-
-
 class Mishap(Exception):
     """A failed operation on an environment.
 
@@ -35,36 +31,23 @@ class Mishap(Exception):
         kind: ``"exception"``, ``"timeout"``, ``"crash"``, or ``"start"`` (the worker did not start).
         text: A description.
         story: The environment's traceback, or the stacks of the hung worker.
-        phase: The operation that raised: ``"load"``, ``"build"``, ``"send"`` ...
         where: The caller's description of the time: ``"in turn 3"``.
     """
 
-    def __init__(self, kind: str, text: str, story: str = "", phase: str = "", where: str = "") -> None:
+    def __init__(self, kind: str, text: str, story: str = "", where: str = "") -> None:
         """See the attributes."""
         super().__init__(f"{kind} {where}: {text}")
-        self.kind, self.text, self.story, self.phase, self.where = kind, text, story, phase, where
-
-    def describe(self) -> str:
-        """What the environment does, when, and the description."""
-        if self.kind == "start":
-            return f"{self.text} ({self.where})"
-        return f"{_VERBS.get(self.kind, self.kind)} {self.where}: {self.text}"
+        self.kind, self.text, self.story, self.where = kind, text, story, where
 
     @classmethod
     def of_raised(cls, raised: Raised, where: str) -> Mishap:
         """An environment raised or could not be loaded, or its result could not be pickled."""
         place = f" ({raised.place})" if raised.place else ""
-        return cls("exception", f"{raised.text}{place}", raised.trace, raised.phase, where)
+        return cls("exception", f"{raised.text}{place}", raised.trace, where)
 
 
 class Sandbox(Closing):
-    """A worker and its environments; a context manager.
-
-    Attributes:
-        timeout: Time-out in seconds of each reset, turn or call.
-        spent: Durations of the last resets or turns, by tag.
-        lost: Whether the worker, and thus the environments, were lost since loading.
-    """
+    """A worker and its environments; a context manager."""
 
     def __init__(self, timeout: float, environ: Mapping[str, str]) -> None:
         """Start the worker, without waiting for it.
@@ -77,9 +60,7 @@ class Sandbox(Closing):
         Raises:
             LaneStartError: It cannot be started.
         """
-        self.timeout = timeout
-        self.lost = False
-        self.spent: Mapping[str, Spent] = {}
+        self._timeout = timeout
         self._kind = _kind(environ)
         self._engine = next(_engines)
         self._lane = Lane("sandbox", self._kind)
@@ -91,43 +72,30 @@ class Sandbox(Closing):
         Raises:
             Mishap: They cannot be loaded.
         """
-        self.lost = False
-        self.do(Rebuild.of(specs, []), "while it was loaded")
+        self.ask(Rebuild.of(specs, []), "while it was loaded")
 
-    def do(self, order: Order, where: str = "") -> list[Outcome]:
-        """Carry out an order, described by ``where``; returns an outcome for each environment.
+    def ask(self, order: Order, where: str) -> Any:
+        """The result of an order for one environment, described by ``where``.
 
         Raises:
-            Mishap: An environment returned no result.
+            Mishap: The environment returned no result.
         """
-        reply = ask({self._lane: Request(self._engine, order, self.timeout)})[self._lane]
-        where = where or f"while: {order.phase}"
+        reply = ask({self._lane: Request(self._engine, order, self._timeout)})[self._lane]
         if isinstance(reply, LaneFailure):
-            self.lost = True
             kind = "crash" if reply.cause is Cause.DIED else reply.cause.value
             who = "its worker" if reply.cause is Cause.START else "its process"
-            raise Mishap(kind, f"{who} {reply.what}", reply.stacks, where=where)
-        for outcome in reply.outcomes:
-            if isinstance(outcome.value, Raised):
-                raise Mishap.of_raised(outcome.value, where)
-        self.spent = reply.spent
-        return reply.outcomes
-
-    def ask(self, order: Order, where: str = "") -> Any:
-        """The result of an order for one environment; see :meth:`do`."""
-        return self.do(order, where)[0].value
-
-    def restart(self) -> None:
-        """End the worker and its child processes; the next order gets a fresh one."""
-        with locked([self._lane]):
-            self._lane.end()
-        self.lost = True
+            raise Mishap(kind, f"{who} {reply.what}", reply.stacks, where)
+        value = reply.outcomes[0].value
+        if isinstance(value, Raised):
+            raise Mishap.of_raised(value, where)
+        return value
 
     def close(self) -> None:
         """Close the environments, and end the worker and its child processes."""
         if self._lane.handle is not None and self._lane.handle.is_up:
             ask({self._lane: Request(self._engine, CloseAll(), _CLOSING)})
-        self.restart()
+        with locked([self._lane]):
+            self._lane.end()
         self._kind.close()
 
 

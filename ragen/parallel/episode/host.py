@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ragen.parallel.episode import replicas
 from ragen.parallel.episode.clock import Spent, usage
 from ragen.parallel.episode.global_rng import outer_state_kept
-from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot, difference
+from ragen.parallel.episode.journal import Change, EpisodeJournal, difference
 from ragen.parallel.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut, describe
 from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.replicas import Replica
@@ -128,10 +128,6 @@ class EnvHost:
     def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
         """Call a method of environments, or set or read an attribute. Outcomes hold the result."""
         return self._each(items, "call", replicas.call)
-
-    def save(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
-        """Take snapshots of ``(env_id, observation)``. Outcomes hold a :class:`Snapshot`, to be loaded unchecked."""
-        return self._each(items, "save", lambda replica, item: Snapshot(0, replicas.save(replica, item[1]), None))
 
     def unload(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them, each an item of its own to the deadline; a failure to close is logged."""

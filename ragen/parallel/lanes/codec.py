@@ -26,10 +26,10 @@ from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes import logs
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Save, Unload
+from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Unload
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
-_ORDERS: dict[str, type[Order]] = {kind.__name__: kind for kind in (Reset, Play, Call, Save, Rebuild, Unload, CloseAll)}
+_ORDERS: dict[str, type[Order]] = {kind.__name__: kind for kind in (Reset, Play, Call, Rebuild, Unload, CloseAll)}
 
 
 def pack_request(number: int, engine: int, order: Order) -> Message:

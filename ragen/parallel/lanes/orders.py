@@ -105,16 +105,6 @@ class Call(Order):
         return host.call(self.items)
 
 
-class Save(Order):
-    """Take snapshots; items are ``(env_id, what it shows)``. For tools that look at snapshots."""
-
-    phase = "save"
-
-    def run(self, host: EnvHost) -> list[Outcome]:
-        """See :meth:`EnvHost.save`."""
-        return host.save(self.items)
-
-
 class Fork(Order):
     """Bring forks to the end of their journals; never sent, since a rebuild does all of it."""
 

@@ -143,10 +143,10 @@ class Maker:
             "version": version,
             "name": tag,
             **{key: session.header[key] for key in keys},
-            "events": list(self._events(version, session.events)),
+            "events": list(self._events(session.events)),
         }
 
-    def _events(self, version: str, events: list[Record]) -> Any:
+    def _events(self, events: list[Record]) -> Any:
         left_out: set[int] = set()
         for event in events:
             if event["kind"] == "reset":
@@ -159,9 +159,9 @@ class Maker:
                 taken["envs"] = [[entry["env_id"], self._begun(entry)] for entry in kept]
             elif event["kind"] == "step":
                 taken["outputs"] = [env_id for env_id in event["outputs"] if env_id not in left_out]
-                taken["envs"] = [[entry["env_id"], entry["actions"], self._played(version, entry)] for entry in kept]
+                taken["envs"] = [[entry["env_id"], entry["actions"], self._played(entry)] for entry in kept]
             else:
-                taken["envs"] = [[entry["env_id"], self._ended(version, entry)] for entry in kept]
+                taken["envs"] = [[entry["env_id"], self._ended(entry)] for entry in kept]
             yield taken
 
     def _own(self, entry: Record) -> Record:
@@ -172,19 +172,12 @@ class Maker:
             facts.begun(entry["tag"], entry["group_id"], entry["seed"], entry["penalty"], self._own(entry))
         )
 
-    def _played(self, version: str, entry: Record) -> list[str]:
-        status, penalty = entry["status"], entry["penalty"]
-        whole = facts.played(entry, status, penalty, self._own(entry))
-        if version == "up25":
-            return [facts.digest(whole)]
-        without = facts.played(facts.turn_of_2025(entry), status, penalty, self._own(entry))
-        return [facts.digest(without), facts.digest(whole)]
+    def _played(self, entry: Record) -> str:
+        turn = facts.turn_of_2025(entry)
+        return facts.digest(facts.played(turn, entry["status"], entry["penalty"], self._own(entry)))
 
-    def _ended(self, version: str, entry: Record) -> list[str]:
-        whole = facts.ended(entry, entry["status"])
-        if version == "up25":
-            return [facts.digest(whole)]
-        return [facts.digest(facts.ended(facts.end_of_2025(entry), entry["status"])), facts.digest(whole)]
+    def _ended(self, entry: Record) -> str:
+        return facts.digest(facts.ended(facts.end_of_2025(entry), entry["status"]))
 
 
 def loops() -> list[Record]:
@@ -193,7 +186,6 @@ def loops() -> list[Record]:
     for path in sorted((golden.GOLDEN / "contexts" / "loop").glob("rollout_*.json")):
         recorded = json.loads(path.read_text("utf-8"))
         config = json.loads((path.parents[1] / "configs" / "up26" / f"{recorded['config']}.json").read_text("utf-8"))
-        given, after = recorded["meta_info_given"], recorded["meta_info_given_afterwards"]
         calls = [call for call in recorded["calls"] if call["call"] == "proxy.generate_sequences"]
         told = [call["returns"]["DataProto"]["meta_info"] for call in calls]
         proxy = config["agent_proxy"] | {
@@ -212,7 +204,6 @@ def loops() -> list[Record]:
                 },
                 "turns": [len(state["history"]) - 1 for state in recorded["rollout_states"]],
                 "told": [[each["mode"], each.get("skip_generation", False)] for each in told],
-                "left": {key: after[key] for key in after if key not in given and key != "compute_collapse"},
                 "batch": {key: value[0] for key, value in columns["batch"].items()},
                 "columns": {key: value[0] for key, value in columns["non_tensor"].items()},
             }

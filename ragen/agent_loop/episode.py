@@ -37,7 +37,6 @@ class Episode:
         max_actions: int,
         format_penalty: float,
         first: Observation,
-        marks_invalid: bool = False,
     ) -> None:
         """Begin after the environment's reset.
 
@@ -47,7 +46,6 @@ class Episode:
             max_actions: Maximum number of actions of the episode.
             format_penalty: Added for a turn with invalid actions.
             first: The first observation.
-            marks_invalid: Whether turns without a valid action are marked, as in RAGEN's 2026 version.
 
         Raises:
             InputError: The observation is an image.
@@ -57,7 +55,6 @@ class Episode:
         self.turn_scores: list[float] = []
         self._max_actions = max_actions
         self._format_penalty = format_penalty
-        self._marks_invalid = marks_invalid
         self.rollout: dict[str, Any] = {"tag": tag, "history": [self._open_turn(first)], "penalty": 0}
 
     @property
@@ -104,7 +101,7 @@ class Episode:
                 _warn_of_no_success(self.tag)
         elif self.actions_left <= 0:
             status.terminated = status.truncated = True
-        is_invalid = self._marks_invalid and not result.executed and "env_error" not in result.info
+        is_invalid = not result.executed and "env_error" not in result.info
         mark = {"manager_invalid_action": True} if is_invalid else {}
         self.rollout["history"][-1].update(
             actions=result.executed,

@@ -137,9 +137,8 @@ class RagenEnvLoop(AgentLoopBase):
         try:
             with simple_timer("tool_calls", self._seconds):
                 opened = await session.open()
-            marks = self._parts.script.settings.generation.is_2026
             penalty = self._parts.script.format_penalty
-            episode = Episode(tag, seed, opened.max_actions, penalty, opened.observation, marks)
+            episode = Episode(tag, seed, opened.max_actions, penalty, opened.observation)
             await self._play(session, episode, partial(self._sample, **asked))
         except (EnvError, SessionLostError, ServiceTimeoutError) as failure:
             error = str(failure) if type(failure) is EnvError else f"{type(failure).__name__}: {failure}"

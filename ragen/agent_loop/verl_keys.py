@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.llm_agent.config.generation import UNSUPPORTED_KEYS
 from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
 
 _ANY = object()
@@ -32,11 +31,10 @@ OF_RAGEN: dict[str, Any] = {
         ],
         _ANY,
     ),
-    **dict.fromkeys(UNSUPPORTED_KEYS, False),
     **dict.fromkeys(
         [
             *(f"{_TRAINER}{name}" for name in ("gradient_analysis_mode", "gradient_analysis_only", "early_stop")),
-            *(f"algorithm.{name}" for name in ("soft_advantage_reweight", "zero_task_advantage")),
+            *(f"algorithm.{name}" for name in ("bi_level_gae", "soft_advantage_reweight", "zero_task_advantage")),
             f"{_TRAINER}exit_after_gradient_analysis",
             f"{_ACTOR}grpo_advantage_length_weight",
         ],

@@ -18,8 +18,7 @@ If an actor returns the tokens it received and sampled, training rows consist of
 A context that is too long loses its oldest turns, one by one, but never its instruction or its last turn. Prompts are
 built in :mod:`ragen.llm_agent.prompting.conversation` from the texts in :mod:`~ragen.llm_agent.prompting.templates`,
 replies are parsed in :mod:`~ragen.llm_agent.prompting.replies`, and batches are built in
-:mod:`ragen.llm_agent.tokens.batches` or, with ``quirks: true``, exactly as in RAGEN, in
-:mod:`ragen.llm_agent.tokens.compatibility`.
+:mod:`ragen.llm_agent.tokens.batches`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from ragen.llm_agent.prompting.conversation import ConversationBuilder, plain_me
 from ragen.llm_agent.prompting.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
 from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.collapse import CollapseColumns
-from ragen.llm_agent.tokens.compatibility import RagenBatches
 from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
 from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
@@ -54,7 +52,7 @@ class ContextManager:
 
     Attributes:
         prefix_lookup: The instruction of each environment id.
-        env_config_lookup: ``{"max_tokens": ...}`` of each environment id; in generation 2026 also its ``env_type``.
+        env_config_lookup: ``{"max_tokens": ..., "env_type": ...}`` of each environment id.
         env_nums: Number of environments per tag.
         mode: The section of ``es_manager`` in use, and ``es_cfg`` that section.
         special_token_list: Tokens removed from the parts of a reply, in addition to the tokenizer's own control tokens.
@@ -83,32 +81,22 @@ class ContextManager:
         self.settings = ContextSettings.read(config)
         self.action_sep = self.settings.action_sep
         self._collapse_settings = CollapseSettings.read(config)
-        quirks = self.settings.quirks
         control = ControlTokens.of(tokenizer)
-        self._parser = ReplyParser(
-            control, self.settings.enable_think, self.action_sep, self.settings.max_actions_per_turn, as_ragen=quirks
-        )
+        most = self.settings.max_actions_per_turn
+        self._parser = ReplyParser(control, self.settings.enable_think, self.action_sep, most)
         self._tags, self.env_nums = environment_tags(config, mode)
         self.es_cfg = setting(config, f"es_manager.{mode}", object)
         entries = {tag: custom_env(config, tag) for tag in self.env_nums}
-        shown = ControlTokens([]) if quirks else control
-        prompts = {tag: tag_prompt(tag, entry, self.settings, shown) for tag, entry in entries.items()}
+        prompts = {tag: tag_prompt(tag, entry, self.settings, control) for tag, entry in entries.items()}
         self.prefix_lookup = {env_id: prompts[tag].instruction for env_id, tag in self._tags.items()}
-        is_2026 = self.settings.generation.is_2026
         self.env_config_lookup = {
-            env_id: {"max_tokens": prompts[tag].max_tokens}
-            | ({"env_type": entries[tag]["env_type"]} if is_2026 else {})
+            env_id: {"max_tokens": prompts[tag].max_tokens, "env_type": entries[tag]["env_type"]}
             for env_id, tag in self._tags.items()
         }
         opening_tag, with_images = self._parser.opening_tag, processor is not None
         talks = ConversationBuilder(self.settings, prompts, self._tags, control, opening_tag, with_images)
         self._conversations = talks
         self._template = ChatTemplate(tokenizer, processor, self.settings.template_kwargs)
-        self._batches: BatchBuilder
-        if quirks:
-            talks = replace(talks, with_images=False)
-            self._batches = RagenBatches.of(talks, tokenizer, self._template, self.env_nums)
-            return
         marker = ReplyMarker(self._template, control, tokenizer.eos_token)
         encoder = ChatEncoder(tokenizer, self._template, marker, processor)
         self._batches = BatchBuilder(self.settings, talks, encoder, opening_tag, tokenizer, processor)
@@ -130,7 +118,7 @@ class ContextManager:
             env_outputs: Rollout caches, as the environment manager returns them. They are not changed.
             prepare_for_update: False builds prompts: each ends with the open turn's state and the tag that begins a
                 reply. True builds trajectories: each ends with its last reply, without the open last state.
-            include_collapse_data: Whether a training batch of generation 2026 has the columns for collapse detection,
+            include_collapse_data: Whether a training batch has the columns for collapse detection,
                 if ``collapse_detection`` enables them and a row is a trajectory.
 
         Returns:
@@ -142,9 +130,8 @@ class ContextManager:
                 is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
                 ``episode_ids``: a row's trajectory, as its index in ``env_outputs``.
             ``meta_info["metrics"]``, for training: means over the environments of each tag.
-            Generation 2026 has ids of dtype int64 instead of object, ``original_rm_scores`` equal to ``rm_scores``,
-            columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid`` in turn modes, and for
-            validation environments ``history`` and ``metrics`` of the row's trajectory.
+            Training batches also have columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid``
+            in turn modes, and for validation environments ``history`` and ``metrics`` of the row's trajectory.
 
         Raises:
             InputError: There are no environments, a tag is unknown, or a single turn is too long for the model.
@@ -154,9 +141,8 @@ class ContextManager:
         rollouts = self._tagged(env_outputs)
         if not prepare_for_update:
             return self._batches.prompts(rollouts)
-        is_2026 = self.settings.generation.is_2026
-        collapse = self._collapse_columns() if is_2026 and include_collapse_data else None
-        return self._batches.training(rollouts, collapse, with_histories=is_2026 and self.mode == "val")
+        collapse = self._collapse_columns() if include_collapse_data else None
+        return self._batches.training(rollouts, collapse, with_histories=self.mode == "val")
 
     def get_prompts(self, env_outputs: Sequence[dict[str, Any]], with_tokens: bool = True) -> PromptBatch:
         """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.
@@ -176,15 +162,10 @@ class ContextManager:
         return PromptBatch(columns | {"prompt_ids": object_array(ids)})
 
     def _tagged(self, env_outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        tags = [self._conversations.tag_of(rollout) for rollout in env_outputs]
-        if not self.settings.quirks:
-            return [rollout | {"tag": tag} for rollout, tag in zip(env_outputs, tags, strict=True)]
-        for rollout, tag in zip(env_outputs, tags, strict=True):  # with quirks, the caches themselves are changed
-            rollout.setdefault("tag", tag)
-        return list(env_outputs)
+        return [rollout | {"tag": self._conversations.tag_of(rollout)} for rollout in env_outputs]
 
     def collapse_columns(self, env_outputs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-        """Prompts and reasoning of finished trajectories, in either generation; see :class:`CollapseColumns`.
+        """Prompts and reasoning of finished trajectories; see :class:`CollapseColumns`.
 
         Args:
             env_outputs: The result of ``get_rollout_states()``.
@@ -205,7 +186,6 @@ class ContextManager:
             lambda chat: self._template.render([chat], add_generation_prompt=True)[0],
             self.tokenizer,
             self.settings.enable_think,
-            self._batches.array,
         )
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
@@ -231,11 +211,11 @@ class ContextManager:
             count = "no" if env_ids is None else len(env_ids)
             raise InputError(f"the model's output has {len(texts)} replies and {count} env_ids; expected one for each.")
         exchanges = lm_outputs.non_tensor_batch.get("exchanges", [None] * len(texts))
-        _log_cut_off(env_ids, texts, None if self.settings.quirks else self.settings.reply_limit)
+        _log_cut_off(env_ids, texts, self.settings.reply_limit)
         return [self._env_input(*each) for each in zip(env_ids, texts, exchanges, strict=True)]
 
     def _env_input(self, env_id: Any, text: str, exchange: Exchange | None) -> dict[str, Any]:
-        kept = text if self.settings.quirks else text[: self.settings.reply_limit]
+        kept = text[: self.settings.reply_limit]
         if len(kept) < len(text):
             exchange = replace(exchange or Exchange(), cut_off=True)
         reply = self._parser.parse(kept)
@@ -278,8 +258,6 @@ class ContextManager:
         Returns:
             The chat up to the turn's state; images remain ``<images>`` marks.
         """
-        if self.settings.quirks:
-            return plain_messages(self._batches.asked_chat(rollout, turn))
         if left_out is not None:
             return plain_messages(self._batches.asked_prompt(self._tagged([rollout])[0], turn, left_out))
         columns, _ = self._batches.prompt_columns(self._tagged([asked(rollout, turn)]), with_tokens=False)

@@ -78,7 +78,7 @@ class EnvStateManager(EnvSet):
         self.config = None if is_read else _part(_part(config, "es_manager"), mode)
         self.env_groups, self.group_size = self._settings.env_groups, self._settings.group_size
         self.base_seed, self.seed_counter = self._settings.base_seed, 0
-        self._is_2026, self._hashes_states = self._settings.generation.is_2026, self._settings.env_state_hash
+        self._hashes_states = self._settings.env_state_hash
         self.max_workers = self._settings.engine.workers
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
         specs = [entry.spec for entry in self._settings.entries]
@@ -226,10 +226,10 @@ class EnvStateManager(EnvSet):
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """The rollout caches, each with its ``metrics`` and the environment's ``rollout_info``.
 
-        Metrics are ``<tag>/success``, ``<tag>/num_actions``, ``<tag>/<key>`` for every numeric info key (its sum over
-        the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, through
-        its own code or with its worker, has ``<tag>/env_error`` (1.0), and ``env_error`` in its cache with the reason.
-        ``generation: 2026`` adds more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
+        Metrics are ``<tag>/success``, ``<tag>/num_actions``, ``<tag>/<key>`` for every numeric info key (see
+        :func:`~ragen.llm_agent.manager.metrics.add_metrics`), and ``<tag>/pass@<group_size>``. An environment that
+        failed, through its own code or with its worker, has ``<tag>/env_error`` (1.0), and ``env_error`` in its cache
+        with the reason.
 
         Raises:
             StateError: There was no reset yet.
@@ -244,10 +244,10 @@ class EnvStateManager(EnvSet):
             StateError: There was no reset yet.
         """
         self._caches()
-        caches, generation = [self._cache_of[each] for each in env_ids], self._settings.generation
-        tiles = largest_tiles(caches, self._engine) if self._is_2026 else {}
+        caches = [self._cache_of[each] for each in env_ids]
+        tiles = largest_tiles(caches, self._engine)
         for env_id, cache in zip(env_ids, caches, strict=True):
-            add_metrics(self._entries[env_id], cache, generation, tiles.get(env_id))
+            add_metrics(self._entries[env_id], cache, tiles.get(env_id))
         add_pass_at_k(caches, self.group_size)
         add_rollout_info(caches, self._engine)
         return caches
@@ -304,7 +304,7 @@ class EnvStateManager(EnvSet):
         turn = cache["history"][-1]
         turn["actions"] = executed
         turn["reward"] = reward
-        marks_invalid = self._is_2026 and not executed and "env_error" not in info
+        marks_invalid = not executed and "env_error" not in info
         turn["info"] = {**info, "manager_invalid_action": True} if marks_invalid else info
         turn["llm_response"] = env_input["llm_response"]
         turn["llm_raw_response"] = env_input["llm_raw_response"]

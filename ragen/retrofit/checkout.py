@@ -302,7 +302,7 @@ class _Table:
 def adapt(checkout: Checkout, needed: Needed) -> Adapted:
     """All files to install in a checkout, by path."""
     adapted = Adapted({path: source.read_bytes() for path, source in needed.files.items()})
-    adapted.files[MANAGER] += _MANAGER.format(generation=checkout.generation).encode()
+    adapted.files[MANAGER] += _MANAGER.encode()
     if b"register_resolvers" in (checkout.read(MANAGER) or b"") and "register_resolvers" in names_defined(
         checkout.tree("ragen/utils.py")
     ):
@@ -563,11 +563,7 @@ REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(
 """
 
 _MANAGER = """
-# Added by `ragen retrofit`: what this checkout's RAGEN does where a configuration leaves it open.
-from ragen.llm_agent.config.generation import set_defaults  # noqa: E402
-
-set_defaults(year={generation}, quirks=True, env_fields=False)
-
+# Added by `ragen retrofit`.
 if __name__ == "__main__":
     import sys
 

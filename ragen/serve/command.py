@@ -22,7 +22,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 GRACE_S = 5  # seconds for pending calls at the end, and again for closing
 SILENCE_S = 10  # seconds that a connection may spend on the head of a request
 SHORTEST_TOKEN = 8
-SECTIONS = ("es_manager", "custom_envs", "agent_loop", "generation", "seed")
+SECTIONS = ("es_manager", "custom_envs", "agent_loop", "seed")
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:

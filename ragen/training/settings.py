@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config import (
-    CollapseSettings,
-    Generation,
-    decisive_settings,
-    unsupported_keys,
-)
+from ragen.llm_agent.config import CollapseSettings, decisive_settings
 from ragen.llm_agent.filtering import AdvantageWeights
 from ragen.settings import key, number, read, refused, setting
 from ragen.tracking import PACKAGES, check_loggers
@@ -163,6 +158,7 @@ class UpdateSettings:
 
 
 _NOT_DONE = (
+    "algorithm.bi_level_gae",
     "algorithm.use_kl_in_reward",
     "reward_model.enable",
     "trainer.critic_warmup",
@@ -182,7 +178,7 @@ def _refuse_not_done(config: Any) -> None:
     Raises:
         ConfigError: Some keys are; all are named.
     """
-    asked = unsupported_keys(config) + [key for key in _NOT_DONE if setting(config, key, object, False)]
+    asked = [key for key in _NOT_DONE if setting(config, key, object, False)]
     if asked:
         verb, value = ("is", "its default") if len(asked) == 1 else ("are", "their defaults")
         raise ConfigError(
@@ -283,11 +279,6 @@ class TrainerSettings:
         Raises:
             ConfigError: A key has an invalid value, or a logger's package is missing.
         """
-        if Generation.read(config).quirks:
-            raise ConfigError(
-                "quirks is true, which builds batches as RAGEN's own trainer wants them; expected false here, where "
-                "masks and scores have to be right."
-            )
         settings = read(
             cls,
             config,

@@ -40,10 +40,6 @@ def test_it_plays_in_workers_as_in_the_main_process(name):
 
 def test_porting_changes_no_rollout():
     assert rollouts("LightsOut", parallel=False) == rollouts("LightsOutAsWritten", parallel=False)
-    newer = rollouts("LightsOut", parallel=False, generation=2026)
-    assert [turn.get("reward") for turn in newer[0]["history"]] == [
-        turn.get("reward") for turn in rollouts("LightsOut", parallel=False)[0]["history"]
-    ]
 
 
 @pytest.mark.processes

@@ -163,11 +163,11 @@ def test_a_batch_is_padded_on_the_left_and_positions_count_from_the_first_token(
     assert batch.batch["responses"].equal(ids[:, 1:])
 
 
-def test_non_tensor_columns_are_object_arrays_of_one_dimension():
+def test_non_tensor_columns_have_one_dimension_and_ids_are_integers():
     batch = manager().get_lm_inputs([rollout(0), rollout(3)])
     assert len(batch) == 2
-    for column in batch.non_tensor_batch.values():
-        assert column.dtype == object and column.shape == (2,)
+    for name, column in batch.non_tensor_batch.items():
+        assert column.dtype == ("int64" if name.endswith("_ids") else object) and column.shape == (2,)
     assert batch.non_tensor_batch["env_ids"].tolist() == [0, 3]
     assert batch.non_tensor_batch["group_ids"].tolist() == [0, 1]
     assert batch.non_tensor_batch["tags"].tolist() == ["Walk", "Walk"]
@@ -217,7 +217,7 @@ def test_every_environment_has_the_instruction_of_its_tag():
     assert list(context.prefix_lookup) == [0, 1, 2, 3, 4, 5]
     assert "Walk home." in context.prefix_lookup[1] and "Walk" not in context.prefix_lookup[2]
     assert context.env_nums == {"Walk": 2, "Riddle": 4}
-    assert context.env_config_lookup[0] == {"max_tokens": 50}
+    assert context.env_config_lookup[0]["max_tokens"] == 50
 
 
 def test_tags_share_the_groups_equally_where_n_groups_is_missing():

@@ -74,8 +74,7 @@ class OddInfos(BaseEnv):
         return f"turn {self.turns}"
 
 
-@pytest.mark.parametrize("generation", [2025, 2026])
-def test_every_file_of_a_run_is_json_for_a_strict_reader(generation, tmp_path):
+def test_every_file_of_a_run_is_json_for_a_strict_reader(tmp_path):
     tag = "+custom_envs.Odd={env_type: 'test_evaluation:OddInfos', max_actions_per_traj: 3, env_instruction: go}"
     odd = [
         "es_manager.val.env_groups=1",
@@ -83,7 +82,7 @@ def test_every_file_of_a_run_is_json_for_a_strict_reader(generation, tmp_path):
         "es_manager.val.env_configs.n_groups=[1]",
     ]
     for resume in ("false", "true"):
-        assert run(tmp_path, tag, *odd, f"generation={generation}", "report=true", f"resume={resume}") == 0
+        assert run(tmp_path, tag, *odd, "report=true", f"resume={resume}") == 0
     files = [*tmp_path.glob("*.json"), *tmp_path.glob("*.jsonl")]
     for path in files:
         text = path.read_text("utf-8")

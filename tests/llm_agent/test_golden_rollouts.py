@@ -1,7 +1,7 @@
 """The reference's rollouts, replayed through the manager with environments in the main process and in lanes.
 
-Left out: environments whose level took the reference's hash-dependent retry, and tags of types that are not here. What
-RAGEN 2026's manager adds to the rollouts of RAGEN 2025 is there with ``generation: 2026``.
+Left out: environments whose level took the reference's hash-dependent retry, tags of types that are not here, what our
+manager, like RAGEN 2026's, adds to RAGEN 2025's rollouts, and metrics of infos that are no numbers, which RAGEN 2026 has.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ragen.errors import InputError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording
 from support import counted_bandit, golden
+from support.reference_facts import DEFAULTS_OF_UP26, end_of_2025, turn_of_2025
 
 Record = dict[str, Any]
 
@@ -25,8 +26,8 @@ VERSIONS = ("up25", "up26")
 TAGS = [(version, tag) for version in VERSIONS for tag in golden.tags(version, "rollouts") if tag != "_offcontract"]
 SHOPS = [("up25", "webshop_synth"), ("up25", "webshop_small1000"), ("up26", "webshop_synth")]
 
-GENERATION = {"up25": {"generation": 2025, "quirks": True}, "up26": {"generation": 2026, "quirks": True}}
-WRONG_IN_UP26 = {"rubikscube": {"legacy_b_move": True}}
+TEXTS = {"answer", "extracted_answer", "query"}  # some of which read as numbers
+COMPAT = {"up25": {}, "up26": {"compat": "up26"}}
 
 
 # The configuration of a session
@@ -37,7 +38,7 @@ def custom_env(version: str, tag: str) -> Record:
     entry = copy.deepcopy(golden.template(version, tag.removesuffix("Multi")))
     fields = dict(entry["env_config"] or {})
     if version == "up26":
-        fields = WRONG_IN_UP26.get(entry["env_type"], {}) | fields
+        fields = DEFAULTS_OF_UP26.get(entry["env_type"], {}) | fields
         if entry["env_type"] == "bandit":
             entry["env_type"] = "support.counted_bandit:CountedBandit"
     for key in ("train_path", "dataset_path"):
@@ -48,7 +49,7 @@ def custom_env(version: str, tag: str) -> Record:
 
 
 def shop(version: str, folder: str) -> Record:
-    fields = {"data_dir": str(golden.golden_file("inputs", folder))}
+    fields = {"data_dir": str(golden.golden_file("inputs", folder)), **COMPAT[version]}
     return {"env_type": "webshop", "env_config": fields}
 
 
@@ -108,8 +109,20 @@ def _open_entry(cache: Record) -> Record:
     return shown
 
 
+def _without_additions(record: Record) -> Record:
+    """A record of ours without what RAGEN 2025's manager does not write."""
+    if "info" in record:
+        return turn_of_2025(record)
+    return end_of_2025(record) if "turn_metrics" in record else record
+
+
 def _golden_record(record: Record) -> Record:
     """A golden record without what describes the reference alone."""
+    if "turn_metrics" in record:
+        texts = TEXTS | {key for key, values in record["turn_metrics"].items() if not values}
+        metrics = {key: value for key, value in record["metrics"].items() if key.partition("/")[2] not in texts}
+        turns = {key: values for key, values in record["turn_metrics"].items() if key not in texts}
+        record = record | {"metrics": metrics, "turn_metrics": turns}
     kept = {key: value for key, value in record.items() if key not in ("retry", "actions", "state_extra", "turn_extra")}
     if "images" in kept:  # the art is our own
         kept["images"] = [{"shape": image["shape"], "mode": image["mode"]} for image in kept["images"]]
@@ -122,8 +135,9 @@ def _golden_record(record: Record) -> Record:
 class Replay:
     """One session, and the facts of both sides."""
 
-    def __init__(self, manager: EnvStateManager) -> None:
+    def __init__(self, manager: EnvStateManager, version: str) -> None:
         self.manager = manager
+        self._is_2025 = version == "up25"
         self.golden, self.ours = Recording(), Recording()
         self._left_out: set[int] = set()
         self._lost: set[int] = set()
@@ -178,7 +192,7 @@ class Replay:
             if env_id in self._left_out | self._lost:
                 continue
             self.golden.note(f"{where}, env {env_id}", _ordered(_golden_record(record)))
-            self.ours.note(f"{where}, env {env_id}", _ordered(mine))
+            self.ours.note(f"{where}, env {env_id}", _ordered(_without_additions(mine) if self._is_2025 else mine))
 
 
 def _input(entry: Record) -> Record:
@@ -192,9 +206,9 @@ def _ordered(record: Record) -> Record:
 
 def replay(version: str, session: golden.Session, custom_envs: dict[str, Record], mode: str) -> None:
     counted_bandit.forget_built()
-    config = manager_config(session.header, custom_envs, MODES[mode]) | GENERATION[version]
+    config = manager_config(session.header, custom_envs, MODES[mode])
     with EnvStateManager(config, mode=session.header["mode"]) as manager:
-        both = Replay(manager)
+        both = Replay(manager, version)
         both.play(session.events)
         assert len(both.golden.notes) >= len(session.events)
         assert both.golden.first_difference(both.ours) is None

@@ -49,7 +49,6 @@ HOW = {
     "lockstep": [],
     "shards": ["agent_proxy.use_parallel_rollout=true", "agent_proxy.parallel_n_jobs=3"],
     "turns": ["agent_proxy.context_window_mode=limited_multi_turn", "agent_proxy.max_context_window=2"],
-    "generation 2026": ["generation=2026"],
 }
 
 

@@ -162,11 +162,8 @@ def config_of(session: Record, data: dict[str, str], settings: Record) -> Record
 class Replay:
     """A session, played again and compared event by event."""
 
-    def __init__(self, manager: EnvStateManager, version: str, whole: bool) -> None:
-        """Begin; ``whole``: also what RAGEN 2026 adds to RAGEN 2025 is compared."""
+    def __init__(self, manager: EnvStateManager) -> None:
         self._manager = manager
-        self._whole = whole
-        self._is_reduced = version == "up26" and not whole
         self.compared = 0
 
     def play(self, events: list[Record]) -> None:
@@ -181,7 +178,7 @@ class Replay:
             cache = caches[env_id]
             seed, entry = self._status(env_id)["seed"], cache["history"][-1]
             ours = facts.begun(cache["tag"], cache["group_id"], seed, cache["penalty"], entry)
-            self._compare(ours, [expected], (env_id, event))
+            self._compare(ours, expected, (env_id, event))
 
     def _step(self, event: Record) -> None:
         said = {"llm_response": "", "llm_raw_response": ""}
@@ -192,8 +189,7 @@ class Replay:
             cache = self._manager.rollout_cache[env_id]
             turn, entry = cache["history"][-2:]
             turn = {"executed": turn["actions"], "reward": turn["reward"], "info": turn["info"]}
-            turn = facts.turn_of_2025(turn) if self._is_reduced else turn
-            ours = facts.played(turn, self._status(env_id), cache["penalty"], entry)
+            ours = facts.played(facts.turn_of_2025(turn), self._status(env_id), cache["penalty"], entry)
             self._compare(ours, expected, (env_id, event["kind"]))
 
     def _final(self, event: Record) -> None:
@@ -208,24 +204,21 @@ class Replay:
                 "history_keys": [sorted(entry) for entry in history],
                 "penalty": cache["penalty"],
             }
-            record = facts.end_of_2025(record) if self._is_reduced else record
-            self._compare(facts.ended(record, self._status(env_id)), expected, (env_id, "final"))
+            self._compare(facts.ended(facts.end_of_2025(record), self._status(env_id)), expected, (env_id, "final"))
 
-    def _compare(self, ours: list[Any], expected: list[str], where: Any) -> None:
-        assert facts.digest(ours) == expected[-1 if self._whole else 0], (where, ours)
+    def _compare(self, ours: list[Any], expected: str, where: Any) -> None:
+        assert facts.digest(ours) == expected, (where, ours)
         self.compared += 1
 
     def _status(self, env_id: int) -> Record:
         return dict(vars(self._manager.envs[env_id]["status"]))
 
 
-def replay(session: Record, data: dict[str, str], settings: Record, whole: bool = False) -> None:
+def replay(session: Record, data: dict[str, str], settings: Record) -> None:
     counted_bandit.forget_built()
     config = config_of(session, data, settings)
-    if whole:
-        config |= {"generation": 2026, "quirks": True}
     with EnvStateManager(config, mode=session["mode"]) as manager:
-        both = Replay(manager, session["version"], whole)
+        both = Replay(manager)
         both.play(session["events"])
         assert both.compared > 10
         assert bool(manager.lane_stats()[0].turns) == (settings is MAIN)
@@ -252,11 +245,6 @@ def test_rollouts_are_those_of_the_reference(session: Record, data: dict[str, st
 @pytest.mark.parametrize("session", [each for each in SESSIONS if each["mode"] == "train"][::4], ids=name_of)
 def test_rollouts_in_lanes_are_those_of_the_reference(session: Record, data: dict[str, str], warm_lanes: None) -> None:
     replay(session, data, LANES)
-
-
-@pytest.mark.parametrize("session", [each for each in SESSIONS if each["version"] == "up26"], ids=name_of)
-def test_rollouts_of_generation_2026_are_those_of_the_reference_whole(session: Record, data: dict[str, str]) -> None:
-    replay(session, data, MAIN, whole=True)
 
 
 def test_the_facts_are_small() -> None:

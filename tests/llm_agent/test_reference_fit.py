@@ -47,7 +47,6 @@ SMALL = [
     "trainer.test_freq=2",
     "trainer.logger=[console]",
     "collapse_detection.compute_freq=3",  # of the three steps the first and the last
-    "generation=2026",
 ]
 OF_OLDER_VERL = ["+reward_model.launch_reward_fn_async=false"]  # what the verl of its time has by default
 

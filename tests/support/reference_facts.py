@@ -132,8 +132,13 @@ def end_of_2025(record: Record) -> Record:
     empty = {key for key, values in turns.items() if not values}  # where float() failed
     added = ADDED_METRICS | empty
     keys = [sorted(set(keys) - {"manager_invalid_action"}) for keys in record["history_keys"]]
+    played = record["history_len"] - 1
+    metrics = {
+        key.replace("/traj_sum/", "/"): value / played if "/traj_sum/" in key else value
+        for key, value in record["metrics"].items()
+    }
     return record | {
-        "metrics": {key: value for key, value in record["metrics"].items() if key.partition("/")[2] not in added},
+        "metrics": {key: value for key, value in metrics.items() if key.partition("/")[2] not in added},
         "turn_metrics": {key: values for key, values in turns.items() if key not in ADDED_INFO | empty},
         "history_keys": keys,
     }

@@ -141,8 +141,6 @@ ROWS = [
     ([1], 1, 3, [], "101"),
     ([3], 4, 1, ["agent_proxy.use_turn_scores=true"], "1110"),
     ([3], 4, 1, [TURNS], "1110"),
-    ([3], 4, 1, [TURNS, "generation=2026"], "1110"),
-    ([3], 4, 1, ["quirks=true"], "1110"),
     ([3], 4, 1, ["agent_proxy.reward_normalization.method=mean_std"], "1110"),
     ([3], 4, 1, ["agent_proxy.use_parallel_rollout=true"], "1110"),
 ]

@@ -7,7 +7,6 @@ from typing import Any
 from ragen.errors import ConfigError, did_you_mean, install_command
 from ragen.extras import EXTRAS, missing, needs
 from ragen.llm_agent.backends.base import Backend
-from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import check_model, where_said
 from ragen.settings import object_at, one_line, setting
 
@@ -76,14 +75,13 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
     Args:
         config: The whole configuration.
-        light: Whether the package's own tokenizer may be one that works without transformers, which is slow to import;
-            ignored with ``quirks``, which need a vocabulary.
+        light: Whether the package's own tokenizer may be one that works without transformers, which is slow to import.
 
     Raises:
         ConfigError: There is no such tokenizer, or it has no chat template.
     """
     name = _tokenizer_name(config)
-    if name is None and light and not Generation.read(config).quirks:
+    if name is None and light:
         from ragen.llm_agent.tokenizer import LightTokenizer
 
         return LightTokenizer()

@@ -9,7 +9,6 @@ from ragen.lazy import attach
 if TYPE_CHECKING:
     from ragen.llm_agent.config.command_line import add_config_arguments, add_sweep_argument, main_of
     from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
-    from ragen.llm_agent.config.generation import Generation, unsupported_keys
     from ragen.llm_agent.config.loading import (
         changed_settings,
         decisive_settings,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CollapseSettings",
     "ContextSettings",
-    "Generation",
     "add_config_arguments",
     "add_sweep_argument",
     "changed_settings",
@@ -35,7 +33,6 @@ __all__ = [
     "plain_sections",
     "tell_ignored",
     "unread",
-    "unsupported_keys",
     "wants_report",
 ]
 
@@ -44,7 +41,6 @@ __getattr__, __dir__ = attach(
     {
         **dict.fromkeys(("add_config_arguments", "add_sweep_argument", "main_of"), "command_line"),
         **dict.fromkeys(("CollapseSettings", "ContextSettings"), "context"),
-        **dict.fromkeys(("Generation", "unsupported_keys"), "generation"),
         **dict.fromkeys(
             (
                 "changed_settings",

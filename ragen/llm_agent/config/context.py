@@ -8,8 +8,7 @@ key                                                   default         meaning
 ``agent_proxy.enable_think``                          true            replies think before they answer
 ``agent_proxy.action_sep``                            ``||``          separates actions
 ``agent_proxy.max_actions_per_turn``                  null            further actions of a reply are dropped
-``agent_proxy.max_context_window``                    -1              number of turns that a context shows; -1: all.
-                                                                      Generation 2026: not with mode ``full``
+``agent_proxy.max_context_window``                    -1              number of turns that a context shows; -1: all
 ``agent_proxy.context_window_mode``                   ``full``        see :class:`ContextSettings`
 ``agent_proxy.use_turn_scores``                       false           each turn's reward at the end of its reply
 ``agent_proxy.training_tokens``                       ``text``        or ``sampled``, see :class:`ContextSettings`
@@ -23,7 +22,6 @@ key                                                   default         meaning
                                                                       which the oldest turns are left out; base.yaml
                                                                       sets 3600
 ``data.apply_chat_template_kwargs``                   none            passed to the chat template
-``generation``, ``quirks``                            2025, false     see :mod:`ragen.llm_agent.config.generation`
 ====================================================  ==============  ================================================
 
 Replies of servers that far exceed ``response_length`` are cut off (:attr:`ContextSettings.reply_limit`), if either
@@ -33,11 +31,10 @@ length is set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
 from ragen.settings import key, plain, read, refused, setting, texts
@@ -72,7 +69,6 @@ class ContextSettings:
         grouping: Which trajectories are normalized together.
         method: How scores are normalized.
         template: The texts of prompts.
-        generation: The version of RAGEN to follow.
         enable_response_mask: Whether the loss excludes the environments' texts.
         response_length: Maximum number of tokens of one reply; None if unknown.
         max_model_len: Maximum number of tokens of a context with its reply; None for no limit.
@@ -91,7 +87,6 @@ class ContextSettings:
     grouping: str = key("state", "agent_proxy.reward_normalization.grouping", allowed=GROUPINGS)
     method: str = key("identity", "agent_proxy.reward_normalization.method", allowed=METHODS)
     template: PromptTemplate = DEFAULT_PROMPTS
-    generation: Generation = DEFAULT_GENERATION
     enable_response_mask: bool = key(True, "enable_response_mask")
     response_length: int | None = key(None, RESPONSE_LENGTH)
     max_model_len: int | None = key(None, MAX_MODEL_LEN)
@@ -114,9 +109,7 @@ class ContextSettings:
                 "configuration key 'agent_proxy.max_context_window' is 0, but a prompt shows at least the newest turn; "
                 "expected at least 1, or -1 for all turns."
             )
-        settings = read(cls, config, template=_template(config), generation=Generation.read(config), window=None)
-        shows_all = settings.generation.is_2026 and settings.window_mode == FULL
-        settings = replace(settings, window=window if window > 0 and not shows_all else None)
+        settings = read(cls, config, template=_template(config), window=window if window > 0 else None)
         settings.check()
         return settings
 
@@ -128,8 +121,6 @@ class ContextSettings:
         """
         if not self.action_sep.strip():
             raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a text that is not blank, such as '||'.")
-        if self.quirks:
-            self._check_quirks()
         if self.max_actions_per_turn is not None and self.max_actions_per_turn < 1:
             raise ConfigError(
                 f"{MAX_ACTIONS} is {self.max_actions_per_turn}; expected at least 1, or null for no limit."
@@ -144,23 +135,6 @@ class ContextSettings:
                 f"{RESPONSE_LENGTH} is {self.response_length}, which leaves nothing of {MAX_MODEL_LEN}="
                 f"{self.max_model_len} for the prompt; expected a smaller number."
             )
-
-    def _check_quirks(self) -> None:
-        if self.training_tokens != TEXT:
-            raise ConfigError(
-                f"agent_proxy.training_tokens is {self.training_tokens!r} with quirks: true, which builds rows of text "
-                f"as RAGEN does; expected {TEXT!r}, or quirks: false."
-            )
-        if not self.generation.is_2026 and self.window_mode != FULL:
-            raise ConfigError(
-                f"agent_proxy.context_window_mode is {self.window_mode!r} with quirks: true and generation: 2025, and "
-                "RAGEN of 2025 has no such mode; expected 'full', generation: 2026, or quirks: false."
-            )
-
-    @property
-    def quirks(self) -> bool:
-        """Whether batches reproduce RAGEN's errors."""
-        return self.generation.quirks
 
     @property
     def prompt_limit(self) -> int | None:

@@ -15,9 +15,8 @@ from ragen.env.fields import check_kinds
 from ragen.env.registry import known_names, resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
 from ragen.extras import check_installed, extra_of
-from ragen.llm_agent.config.generation import Generation
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import RAGEN, RAGEN_2026
+from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.settings import (
     BACKENDS,
@@ -63,7 +62,6 @@ class ManagerConfig:
         group_size: Environments per group.
         group_numbers: Number of each group, which is added to the first seed: 0, 1, 2, .. unless some are left out.
         format_penalty: Added to ``penalty`` for a turn with invalid actions.
-        generation: The version of RAGEN to follow.
         base_seed: The mode's configured seed; None if there is none.
         engine: Placement, time-outs and handling of failures.
         crash_report_dir: Folder for crash reports; None for none.
@@ -75,7 +73,6 @@ class ManagerConfig:
     group_size: int
     group_numbers: tuple[int, ...]
     format_penalty: float
-    generation: Generation
     base_seed: int | None
     engine: Settings
     crash_report_dir: str | None
@@ -120,7 +117,6 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         raise ConfigError(f"the configuration is {in_short(config)}; expected Hydra's, or nested mappings: {cure}.")
     if not isinstance(mode, str) or mode not in ("train", "val"):
         raise ConfigError(f"mode = {in_short(mode)}: expected 'train' or 'val'.")
-    generation = Generation.read(config)
     config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
     if "capsule_dir" in (config["es_manager"] or {}):  # the former name of crash_report_dir
         folder = {"crash_report_dir": config["es_manager"]["capsule_dir"]}
@@ -129,7 +125,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     where = f"es_manager.{mode}"
     env_groups, group_size = (count(config, f"{where}.{name}", low=1) for name in ("env_groups", "group_size"))
     tags = _tags(config, where, env_groups)
-    entries = _entries(config, tags, group_size, generation)
+    entries = _entries(config, tags, group_size)
     used = {entry.spec.env_type for entry in entries}
     engine = _engine_settings(config, used)
     kept = dict.fromkeys((*engine.sequential_env_types, *staying_in_main(used)))
@@ -139,7 +135,6 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         group_size=group_size,
         group_numbers=tuple(_group_numbers(config, f"{where}.env_configs.first_groups", tags)),
         format_penalty=number(config, "es_manager.format_penalty", -0.1),
-        generation=generation,
         base_seed=count(config, f"seed.{mode}", None),
         engine=replace(engine, sequential_env_types=tuple(kept)),
         crash_report_dir=_folder(config, "es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
@@ -301,10 +296,10 @@ def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:
     return [env_groups // len(tags)] * len(tags)
 
 
-def _entries(config: Any, tags: list[tuple[str, int]], group_size: int, generation: Generation) -> list[EnvEntry]:
+def _entries(config: Any, tags: list[tuple[str, int]], group_size: int) -> list[EnvEntry]:
     entries: list[EnvEntry] = []
     for tag, groups in tags:
-        build = _EntryBuilder(config, tag, generation)
+        build = _EntryBuilder(config, tag)
         for member in range(groups * group_size):
             entries.append(build(env_id=len(entries), group_id=len(entries) // group_size))
             if not member:  # the others are the same
@@ -315,7 +310,7 @@ def _entries(config: Any, tags: list[tuple[str, int]], group_size: int, generati
 class _EntryBuilder:
     """Builds the entries of one tag, each with its own configuration object."""
 
-    def __init__(self, config: Any, tag: str, generation: Generation) -> None:
+    def __init__(self, config: Any, tag: str) -> None:
         known = config["custom_envs"]
         if known is None:
             raise ConfigError("the configuration lacks 'custom_envs'.")
@@ -337,12 +332,10 @@ class _EntryBuilder:
         self._max_actions = count(own, f"{self._key}.max_actions_per_traj", low=1)
         if not isinstance(self._fields, Mapping):
             raise refused(f"{self._key}.env_config", self._fields, "a mapping of fields")
-        self._fields = generation.env_fields(self._env_type, self._fields)
-        self._game = RAGEN_2026 if generation.is_2026 else RAGEN
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        return EnvEntry(EnvSpec(*described, self._config(), self._game, self._fields), self._max_actions)
+        return EnvEntry(EnvSpec(*described, self._config(), RAGEN, self._fields), self._max_actions)
 
     def check_kinds(self, config: Any) -> None:
         """Check the types of the fields of one of its configurations; raises ConfigError."""

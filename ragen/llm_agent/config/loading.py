@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 
 FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
 """Keys that RAGEN's configurations lack, and that are added from this package's ``base``."""
-NEED_NO_PLUS = ("generation", "quirks")
-"""Further keys that RAGEN's configurations lack; on the command line, they need no ``+`` either."""
 OPEN_SECTIONS = ("actor.openai.request", "actor.vllm")
 """Sections with keys of other packages; overrides of these keys need no ``+``."""
 _OF_TRAINERS = frozenset(
@@ -266,7 +264,6 @@ def known_sections() -> frozenset[str]:
             "custom_envs",
             "data",
             "enable_response_mask",
-            "generation",
             "grpo_advantage_length_weight",
         }
     )
@@ -397,7 +394,7 @@ def tell_of_other_mode(config: Any, mode: str, words: Iterable[str]) -> None:
 
 def _own_keys(config: Any) -> set[str]:
     """The keys that overrides may set even if the configuration lacks them; empty without ``es_manager``."""
-    return {*NEED_NO_PLUS, *config_keys(_own_base())} if "es_manager" in config else set()
+    return {*config_keys(_own_base())} if "es_manager" in config else set()
 
 
 def _begins_with_base(folder: Path, stem: str, file: Any) -> bool:
@@ -485,8 +482,7 @@ def read_max_turn(config: Any) -> int:
 def decisive_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
     """The settings that determine the results of a run, as flat keys and values of JSON.
 
-    Settings that only affect speed are excluded. ``generation`` and ``quirks`` are included unless they have their
-    defaults.
+    Settings that only affect speed are excluded.
 
     Args:
         config: The whole configuration.
@@ -495,12 +491,10 @@ def decisive_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
     Raises:
         ConfigError: A key cannot be read.
     """
-    from ragen.llm_agent.config.generation import Generation
-
     flat: dict[str, Any] = {}
     for key in keys:
         flat |= _flat(key, setting(config, key, object, None))
-    flat = json.loads(json.dumps(flat, default=str)) | Generation.read(config).about
+    flat = json.loads(json.dumps(flat, default=str))
     return {key: value for key, value in flat.items() if not f"{key}.".startswith(_ONLY_SPEED)}
 
 

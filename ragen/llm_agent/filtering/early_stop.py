@@ -9,7 +9,7 @@
 ``empty_filtered_steps``      ``rollout_filter_empty_stop_steps`` steps in a row, no group is left to train on
 ============================  ========================================================================================
 
-RAGEN of 2026 always stops early. Here ``trainer.early_stop`` enables it, by default with ``generation: 2026`` only.
+RAGEN of 2026 always stops early. Here ``trainer.early_stop`` enables it.
 Steps without groups count only for the third condition.
 """
 
@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.filtering.group_filter import read_empty_stop
 from ragen.settings import setting
 
@@ -66,7 +65,7 @@ class EarlyStop:
         Raises:
             ConfigError: One has an invalid value.
         """
-        return cls(setting(config, KEY, bool, Generation.read(config).is_2026), read_empty_stop(config))
+        return cls(setting(config, KEY, bool, False), read_empty_stop(config))
 
     def after_step(self, spread: float, groups_kept: int) -> None:
         """Record a training step.

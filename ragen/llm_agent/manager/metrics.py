@@ -7,7 +7,6 @@ from typing import Any
 
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError, steady_text
-from ragen.llm_agent.config.generation import DEFAULTS, Generation
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.statistics import mean_pass_at_k
@@ -16,35 +15,30 @@ from ragen.validity import env_error, is_valid
 _SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
 
 
-def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Generation, max_tile: Any = None) -> None:
+def add_metrics(entry: dict[str, Any], cache: dict[str, Any], max_tile: Any = None) -> None:
     """Write an episode's metrics into its cache; a failed environment also has ``<tag>/env_error``.
+
+    An info's metric is its mean over the turns; of WebShop's, but for :data:`SHOP_AVERAGES`, the sum (``traj_sum/..``).
+    ``episodic_return`` is the sum of ``raw_reward``, ``final_score`` the last ``score``.
 
     Args:
         entry: The environment, as ``EnvStateManager.envs`` has it.
         cache: Its rollout cache.
-        generation: 2026 adds ``episodic_return``, ``final_score`` and ``max_tile``, and has WebShop's infos as sums
-            (``traj_sum/..``); with its quirks, a text that reads as a number is one, and an info that is
-            no number is a metric of 0.
         max_tile: The largest tile of a board now; None without one.
     """
     status, tag = entry["status"], entry["tag"]
     values: dict[str, list[float]] = {}
-    error, as_ragen = None, generation.is_2026 and generation.quirks
+    error = None
     for turn in cache["history"]:
         info = turn.get("info", {})
         error = env_error(info) or error
         for key, value in info.items():
-            number = number_of(value, as_ragen) if key != "success" else None
+            number = number_of(value) if key != "success" else None
             if number is not None:
                 values.setdefault(key, []).append(number)
-            elif key not in ("success", "env_error") and as_ragen:
-                values.setdefault(key, [])
     cache["history"][-1]["metrics"] = values
     metrics = {"success": float(status.terminated and not status.truncated), "num_actions": status.num_actions}
-    if generation.is_2026:
-        metrics |= _metrics_of_2026(tag, values, len(cache["history"]) - 1, max_tile)
-    else:
-        metrics |= {key: total(numbers) / (len(cache["history"]) - 1) for key, numbers in values.items()}
+    metrics |= _info_metrics(tag, values, len(cache["history"]) - 1, max_tile)
     if error is not None:
         cache["env_error"] = error
         metrics["env_error"] = 1.0
@@ -61,10 +55,10 @@ def total(numbers: Sequence[float]) -> float:
 
 
 SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
-"""WebShop's infos that RAGEN of 2026 averages over turns; it sums up the others."""
+"""WebShop's infos that are averaged over turns."""
 
 
-def _metrics_of_2026(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
+def _info_metrics(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
     metrics: dict[str, float] = {} if max_tile is None else {"max_tile": max_tile}
     if "raw_reward" in values:
         metrics["episodic_return"] = total(values["raw_reward"])
@@ -88,8 +82,8 @@ def largest_tiles(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[i
 
 def _has_grid(engine: EnvEngine, env_id: int) -> bool:
     record = engine.records[env_id]
-    declares = isinstance(getattr(record.spec.env_class, "grid", None), property)
-    return (declares or not DEFAULTS.env_fields) and record.failed is None  # in a checkout, classes need not declare it
+    has_grid = hasattr(record.spec.env_class, "grid") or record.spec.env_type == "game_2048"  # RAGEN's declares none
+    return has_grid and record.failed is None
 
 
 def _largest(grid: Any) -> int | None:
@@ -146,9 +140,9 @@ def _correct_answers(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dic
     }
 
 
-def number_of(value: Any, texts: bool = False) -> float | None:
-    """The value as a float; None if it is not a number, and therefore no metric. A text is one with ``texts`` alone."""
-    if isinstance(value, str | bytes) and not texts:
+def number_of(value: Any) -> float | None:
+    """The value as a float; None if it is not a number, and therefore no metric."""
+    if isinstance(value, str | bytes):
         return None
     try:
         return float(value)

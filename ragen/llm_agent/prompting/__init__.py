@@ -4,7 +4,6 @@ conversation     builds all prompts: instructions of tags, chats of turns, steps
 templates        the texts of prompts as data: this package's, or a file's
 replies          parses all replies: RAGEN's tags, and projections for containers; removes control tokens
 chat_template    renders chats by the tokenizer's template, and locates contents in the text
-checkout         reads RAGEN's prompts of either generation from a checkout's source
 
-``python -m ragen.llm_agent.prompting`` imports RAGEN's prompts and shows this package's.
+``python -m ragen.llm_agent.prompting`` writes this package's prompts as a file.
 """

@@ -1,7 +1,6 @@
-"""The command ``python -m ragen.llm_agent.prompting``: prompts as a file.
+"""The command ``python -m ragen.llm_agent.prompting [OUT.yaml]``: this package's prompts, as a start for your own.
 
-``import CHECKOUT OUT.yaml`` writes the prompts of a RAGEN checkout, ``show [OUT.yaml]`` those of this package. The file
-is used by a configuration with ``agent_proxy.prompts: OUT.yaml``.
+The file is used by a configuration with ``agent_proxy.prompts: OUT.yaml``.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from pathlib import Path
 
 from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
-from ragen.llm_agent.prompting.checkout import read_prompts
-from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
+from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS
 
 
 @refusing
@@ -24,47 +22,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments; None for the process's.
 
     Returns:
-        The exit code: 0, or 2 if the checkout cannot be read or the file cannot be written.
+        The exit code: 0, or 2 if the file cannot be written.
     """
-    parser = CommandParser(prog="python -m ragen.llm_agent.prompting", description="Prompts as a file.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    imported = commands.add_parser("import", help="write the prompts of a RAGEN checkout; its source is not run")
-    imported.add_argument("checkout", help="the folder with ragen/ and config/")
-    imported.add_argument("out", help="the file to write, such as ragen_prompts.yaml")
-    shown = commands.add_parser("show", help="write this package's prompts, as a starting point for your own")
-    shown.add_argument("out", nargs="?", help="the file to write; by default, they are printed")
-    arguments = parser.parse_args(argv)
-    if arguments.command == "import":
-        return _import(arguments.checkout, arguments.out)
-    return _show(arguments.out)
-
-
-def _import(checkout: str, out: str) -> int:
-    template = read_prompts(checkout)
-    _write(template, out, f"imported from {Path(checkout).expanduser().resolve().name}")
-    print(
-        f"{out}: the prompts of {checkout}, with the instructions of {len(template.instructions)} tags and the "
-        f"instruction in the {template.instruction_in} message. Use them with agent_proxy.prompts={out}"
-    )
-    return 0
-
-
-def _show(out: str | None) -> int:
+    parser = CommandParser(prog="python -m ragen.llm_agent.prompting", description="Write this package's prompts.")
+    parser.add_argument("out", nargs="?", help="the file to write; by default, they are printed")
+    out = parser.parse_args(argv).out
     if out is None:
         print(DEFAULT_PROMPTS.dump(), end="")
-    else:
-        _write(DEFAULT_PROMPTS, out, "")
-        print(f"{out}: this package's prompts. Use them with agent_proxy.prompts={out}")
-    return 0
-
-
-def _write(template: PromptTemplate, out: str, source: str) -> None:
+        return 0
     path = Path(out).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(template.dump(source), "utf-8")
+        path.write_text(DEFAULT_PROMPTS.dump(), "utf-8")
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}.") from error
+    print(f"{out}: this package's prompts. Use them with agent_proxy.prompts={out}")
+    return 0
 
 
 if __name__ == "__main__":

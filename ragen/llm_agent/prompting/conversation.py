@@ -13,9 +13,6 @@ The prompt for the third turn, by role::
 :class:`Row`, which is a span of turns of one trajectory, and :class:`StepPrompts` the prompts for containers of
 environments, in which every step is a chat of one message. The texts of all three are data; see
 :mod:`ragen.llm_agent.prompting.templates`.
-
-With ``quirks: true``, chats are identical to RAGEN's, character by character; see
-:mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError, ContextFullError, InputError
 from ragen.llm_agent.backends.base import valid_text
 from ragen.llm_agent.config.context import MAX_MODEL_LEN, SINGLE, ContextSettings
-from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.llm_agent.prompting.templates import (
@@ -150,7 +146,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
         UnknownEnvError: There is no such environment type.
     """
     words = settings.template
-    rules, game, limit = words.instruction, _game(tag, entry, settings.generation), entry.get("max_actions_per_traj")
+    rules, game, limit = words.instruction, _env_config(tag, entry), entry.get("max_actions_per_traj")
     paragraphs = [
         _own_instruction(tag, entry, words),
         _symbols(rules, game),
@@ -182,19 +178,7 @@ def shipped_instructions() -> dict[str, str]:
     return {tag: str(entry.get("env_instruction") or "").strip() for tag, entry in entries.items()}
 
 
-def _game(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
-    """The game that the instruction describes: as configured; with quirks, its type's defaults and the tag's keys."""
-    configured = _env_config(tag, entry, generation)
-    if not generation.quirks or isinstance(configured, SimpleNamespace):
-        return configured
-    try:
-        default = type(configured)()
-    except TypeError:  # it has fields without defaults; RAGEN could not describe it either
-        return configured
-    return SimpleNamespace(**{**vars(default), **entry})
-
-
-def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
+def _env_config(tag: str, entry: Mapping[str, Any]) -> Any:
     """The environment's configuration object, or its fields if there is no class to create."""
     env_type, given = entry.get("env_type"), entry.get("env_config") or {}
     if not isinstance(env_type, str):
@@ -206,7 +190,7 @@ def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> A
     if config_class is None or not _describes(config_class):
         return SimpleNamespace(**{str(name): value for name, value in given.items()})
     try:
-        return config_class(**generation.env_fields(env_type, given))
+        return config_class(**given)
     except ConfigError:
         raise
     except (TypeError, ValueError) as error:
@@ -261,7 +245,6 @@ class Row:
         start: The first turn shown, from 0.
         stop: The turn after the last one shown.
         is_prompt: Whether a reply is to follow; otherwise the row ends with a reply.
-        is_warned: Whether a turn mentions that the previous one had no valid action, which generation 2026 marks.
         left_out: Number of its oldest turns that were left out for lack of room.
     """
 
@@ -270,7 +253,6 @@ class Row:
     start: int
     stop: int
     is_prompt: bool
-    is_warned: bool = True
     left_out: int = 0
 
     @property
@@ -288,11 +270,9 @@ class Row:
         return replace(self, start=self.start + count, left_out=self.left_out + count)
 
 
-def row_of(
-    episode: int, rollout: dict[str, Any], stop: int, window: int | None, is_prompt: bool, is_warned: bool = True
-) -> Row:
+def row_of(episode: int, rollout: dict[str, Any], stop: int, window: int | None, is_prompt: bool) -> Row:
     """The row of the last ``window`` turns before ``stop``; None for all turns."""
-    return Row(episode, rollout, 0 if window is None else max(0, stop - window), stop, is_prompt, is_warned)
+    return Row(episode, rollout, 0 if window is None else max(0, stop - window), stop, is_prompt)
 
 
 def shortened(row: Row, limit: int, settings: ContextSettings, length: Callable[[Row], int]) -> Row:
@@ -374,7 +354,7 @@ class ConversationBuilder:
         """The chat of a row; it ends with a user message if the row is a prompt, otherwise with a reply."""
         draft = self._opening(row)
         (self._write_one_message if self.settings.window_mode == SINGLE else self._write_turns)(draft, row)
-        if not self.settings.quirks and not any(text.strip() for text in draft[0][1]):
+        if not any(text.strip() for text in draft[0][1]):
             del draft[0]
         messages = [{"role": role, "content": self._words.joined(texts)} for role, texts in draft]
         return self._with_items(messages, row) if self.with_images else messages
@@ -406,21 +386,20 @@ class ConversationBuilder:
         return [("system", [words.system]), ("user", [instruction])]
 
     def _write_turns(self, draft: Draft, row: Row) -> None:
-        prompt, words, quirks = self._prompt(row), self._words, self.settings.quirks
+        prompt, words = self._prompt(row), self._words
         for number, turn in enumerate(row.turns, row.start + 1):
-            if draft[-1][0] == "assistant" and not quirks:
+            if draft[-1][0] == "assistant":
                 draft.append(("user", []))
-            if "state" in turn or not quirks:
-                text = words.first_turn if number == row.start + 1 else words.later_turn
-                draft[-1][1].append(prompt.turn(text, number, *self._shown(turn), _is_warned(row, turn)))
+            text = words.first_turn if number == row.start + 1 else words.later_turn
+            draft[-1][1].append(prompt.turn(text, number, *self._shown(turn), _is_warned(turn)))
             if "llm_response" in turn:
                 draft.append(("assistant", [self._reply(turn)]))
             is_shown = number < row.stop or row.is_prompt
-            if "reward" in turn and is_shown and ("llm_response" in turn or quirks):
+            if "reward" in turn and is_shown and "llm_response" in turn:
                 draft.append(("user", [fill(words.reward, {"reward": turn["reward"]})]))
-        if row.is_prompt and draft[-1][0] == "assistant" and not quirks:
+        if row.is_prompt and draft[-1][0] == "assistant":
             draft.append(("user", []))
-        if not row.is_prompt and row.turns and draft[-1][0] == "user" and not quirks:
+        if not row.is_prompt and row.turns and draft[-1][0] == "user":
             del draft[-1]
 
     def _write_one_message(self, draft: Draft, row: Row) -> None:
@@ -435,17 +414,15 @@ class ConversationBuilder:
             user += [self._earlier_turn(window, number, turn) for number, turn in enumerate(earlier, row.start + 1)]
             user.append(window.after)
         if last:
-            user.append(prompt.asked(heading, bool(earlier), row.stop, *self._shown(last), _is_warned(row, last)))
-        if "llm_response" in last and not (row.is_prompt and self.settings.quirks):
+            user.append(prompt.asked(heading, bool(earlier), row.stop, *self._shown(last), _is_warned(last)))
+        if "llm_response" in last:
             draft.append(("assistant", [self._reply(last)]))
 
     def _earlier_turn(self, window: WindowTemplate, number: int, turn: dict[str, Any]) -> str:
         """A finished turn as one paragraph."""
-        reward, reply = "", turn.get("llm_response", "")
+        reward, reply = "", self._reply(turn).replace(IMAGE_MARK, "")
         if "reward" in turn:
             reward = fill(window.reward, {"reward": turn["reward"], "turn": number})
-        if not self.settings.quirks:
-            reply = self._reply(turn).replace(IMAGE_MARK, "")
         seen = window.shortened(window.cleaned(self._shown(turn)[0]))
         return fill(
             window.turn, {"turn": number, "observation": seen, "reply": window.excerpt(reply), "reward": reward}
@@ -454,13 +431,9 @@ class ConversationBuilder:
     def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
         """A turn's observation, and the number of actions left."""
         text, actions_left = str(turn.get("state", "")), turn.get("actions_left")
-        if self.settings.quirks:
-            return text, actions_left
         return self.control.defuse(text if text.isascii() else valid_text(text)), actions_left
 
     def _reply(self, turn: dict[str, Any]) -> str:
-        if self.settings.quirks:
-            return turn["llm_response"]
         reply = self.control.remove(str(turn.get("llm_response", "")))
         return (reply.strip() if self._words.trim else reply) or self.opening_tag
 
@@ -477,8 +450,8 @@ class ConversationBuilder:
         ]
 
 
-def _is_warned(row: Row, turn: dict[str, Any]) -> bool:
-    return row.is_warned and bool(turn.get("manager_invalid_action"))
+def _is_warned(turn: dict[str, Any]) -> bool:
+    return bool(turn.get("manager_invalid_action"))
 
 
 def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:

@@ -135,7 +135,6 @@ class ReplyParser:
         enable_think: bool = True,
         action_sep: str = "||",
         max_actions: int | None = None,
-        as_ragen: bool = False,
     ) -> None:
         """Set the rules.
 
@@ -144,8 +143,6 @@ class ReplyParser:
             enable_think: Whether a reply must contain a thought before its answer.
             action_sep: The separator of actions.
             max_actions: Further actions are dropped; None keeps all.
-            as_ragen: Whether to behave exactly as RAGEN: to put the first tag even before replies that begin with it,
-                to keep malformed replies unchanged, and to remove each tag and each ChatML token once, in turn.
         """
         self.opening_tag = THINK if enable_think else ANSWER
         self._control = control
@@ -153,17 +150,15 @@ class ReplyParser:
         self._enable_think = enable_think
         self._action_sep = action_sep
         self._max_actions = max_actions
-        self._as_ragen = as_ragen
 
     def parse(self, reply: str) -> ParsedReply:
         """Parse one reply; a malformed one has no actions."""
-        tag_added = self._as_ragen or not reply.lstrip().startswith(self.opening_tag)
+        tag_added = not reply.lstrip().startswith(self.opening_tag)
         raw = self.opening_tag + reply if tag_added else reply
         parts = split_reply(raw, self._enable_think)
         if isinstance(parts, str):
-            text = raw if self._as_ragen else self._control.remove(raw).strip()
-            return ParsedReply(raw, text, [], tag_added)
-        thought, answer = map(self._cleaned, parts)
+            return ParsedReply(raw, self._control.remove(raw).strip(), [], tag_added)
+        thought, answer = (self._inner.remove(part).strip() for part in parts)
         actions = split_actions(answer, self._action_sep)
         if self._max_actions is not None and len(actions) > self._max_actions:
             actions = actions[: self._max_actions]
@@ -171,14 +166,6 @@ class ReplyParser:
         text = f"{ANSWER}{answer}{END_ANSWER}"
         text = f"{THINK}{thought}{END_THINK}{text}" if self._enable_think else text
         return ParsedReply(raw, text, actions, tag_added)
-
-    def _cleaned(self, part: str) -> str:
-        """A part of the reply without tags and control tokens."""
-        if not self._as_ragen:
-            return self._inner.remove(part).strip()
-        for token in (*REPLY_TAGS, *ALWAYS):
-            part = part.replace(token, "").strip()
-        return part
 
 
 def split_reply(reply: str, enable_think: bool) -> tuple[str, str] | str:

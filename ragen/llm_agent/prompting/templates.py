@@ -1,6 +1,6 @@
 r"""The texts of prompts as data, with named slots.
 
-    PromptTemplate    for chats of turns: this package's texts, or those of a YAML file, such as one imported from RAGEN
+    PromptTemplate    for chats of turns: this package's texts, or those of a YAML file
     StepTemplates     for containers of environments, with one message per step; by type of environment
 
 A file of prompts has any of the fields below; omitted ones have this package's texts::
@@ -12,8 +12,7 @@ A file of prompts has any of the fields below; omitted ones have this package's 
 
 A slot is a name in braces, optionally with a format after a colon (``{reward:.6g}``); a literal brace is doubled. A
 part is omitted if one of its slots has no value, such as ``actions_left`` in a game without a limit.
-``python -m ragen.llm_agent.prompting show`` writes this package's prompts as such a file, ``import`` those of a RAGEN
-checkout.
+``python -m ragen.llm_agent.prompting`` writes this package's prompts as such a file.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ SYSTEM_PROMPT = "You are an agent that acts in an environment, one turn at a tim
 THINK_FORMAT = "<think> how you decide </think> <answer> what you do </answer>"
 ANSWER_FORMAT = "<answer> what you do </answer>"
 IN_SYSTEM, IN_USER = PLACES = ("system", "user")
-VERSION = 1
 
 
 def from_yaml(text: str) -> Any:
@@ -200,7 +198,7 @@ class PromptTemplate:
         reward: The turn's reward, at the beginning of the message with the next turn.
         actions_left: The number of actions left.
         length: The requested maximum length of a reply.
-        invalid: Added to the state after a turn without a valid action (which generation 2026 marks).
+        invalid: Added to the state after a turn without a valid action.
         reply_format: The value of ``{format}``.
         instruction: The rules of the game.
         window: Earlier turns within one message.
@@ -250,18 +248,10 @@ class PromptTemplate:
             raise ConfigError(f"the prompts of {path} cannot be read: {' '.join(str(error).split())}.") from error
         if not isinstance(content, Mapping):
             raise ConfigError(f"{path} contains {type(content).__name__}; expected the fields of prompts.")
-        version = content.get("version", VERSION)
-        if version != VERSION:
-            raise ConfigError(f"{path}: version is {version!r}; this release reads {VERSION}.")
-        about = ("version", "source")
-        return _filled(cls(), {key: value for key, value in content.items() if key not in about}, str(path))
+        return _filled(cls(), content, str(path))
 
-    def dump(self, source: str = "") -> str:
-        """The prompts as the text of a YAML file.
-
-        Args:
-            source: Their origin, noted in the file.
-        """
+    def dump(self) -> str:
+        """The prompts as the text of a YAML file."""
         import yaml
 
         class Dumper(yaml.SafeDumper):
@@ -271,8 +261,7 @@ class PromptTemplate:
             return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
         Dumper.add_representer(str, shown)
-        content = {"version": VERSION, **({"source": source} if source else {}), **asdict(self)}
-        return yaml.dump(content, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+        return yaml.dump(asdict(self), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
     def with_system(self, system: str) -> Self:
         """These prompts with another system message."""

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload, runtime_checkable
 
 from ragen.commands import counted
 from ragen.errors import BackendError, ConfigError
@@ -39,7 +39,6 @@ from ragen.llm_agent.backends.base import (
     reply_facts,
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.config.generation import Generation
 from ragen.returned import wrong
 from ragen.settings import count, number, override_key, setting
 
@@ -424,32 +423,16 @@ SKIP = "skip_generation"
 class WorkerModes:
     """The modes of the batches of one rollout, with one batch per turn."""
 
-    def __init__(self, max_turn: int, meta_info: dict[str, Any]) -> None:
+    def __init__(self, max_turn: int, meta_info: Mapping[str, Any]) -> None:
         """Begin.
 
         Args:
             max_turn: Maximum number of turns.
-            meta_info: The mapping for workers, to which the modes are written.
+            meta_info: The caller's ``meta_info`` for workers, which stays as it is.
         """
         self._max_turn = max_turn
-        self._meta_info = meta_info
+        self._meta_info = {**meta_info}
         self._mode = END
-
-    @classmethod
-    def of(cls, generation: Generation, max_turn: int, meta_info: Mapping[str, Any]) -> Self | None:
-        """The modes of a rollout; None in generation 2025, which has no modes.
-
-        Args:
-            generation: With its quirks, the caller's own mapping is modified, as in RAGEN: if that ended with
-                ``skip_generation``, the next rollout with the same mapping generates nothing.
-            max_turn: Maximum number of turns.
-            meta_info: The caller's own ``meta_info`` for workers.
-        """
-        if not generation.is_2026:
-            return None
-        if generation.quirks and isinstance(meta_info, dict):
-            return cls(max_turn, meta_info)
-        return cls(max_turn, {**meta_info})
 
     def of_turn(self, turn: int) -> dict[str, Any]:
         """The ``meta_info`` of a turn, counted from 0."""

@@ -10,12 +10,11 @@ from ragen.llm_agent.manager.metrics import total
 from ragen.validity import failure_metrics, is_valid
 
 
-def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int] | None = None) -> dict[str, float]:
+def mean_metrics(rollouts: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The mean of every metric over the valid trajectories of its tag, and how many failed.
 
     Args:
         rollouts: Rollout caches with ``metrics`` named ``<tag>/<metric>``.
-        env_nums: Number of environments per tag; None counts them.
 
     Returns:
         ``<tag>/<metric>``: the sum over all valid trajectories of the tag divided by their number, including those
@@ -26,11 +25,9 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
     valid = [rollout for rollout in rollouts if is_valid(rollout)]
     values = _values(valid)
     sizes = Counter(rollout.get("tag") for rollout in valid)
-    failed = Counter(rollout.get("tag") for rollout in rollouts) - sizes
     means = {}
     for name, found in values.items():
-        tag = name.partition("/")[0]
-        size = max(sizes[tag], len(found)) if env_nums is None else env_nums.get(tag, 1) - failed[tag]
+        size = max(sizes[name.partition("/")[0]], len(found))
         means[name] = total(found) / (len(found) if "/pass@" in name else size)
     for name, found in values.items():
         tag, _, metric = name.partition("/")
@@ -40,7 +37,7 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
 
 
 def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of RAGEN's 2026 version over all tags.
+    """The metrics over all tags.
 
     Args:
         rollouts: Rollout caches with ``metrics``.

@@ -35,7 +35,6 @@ from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
-from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.rollout.actor import (
     Actor,
@@ -190,11 +189,8 @@ class RolloutPlayer(Closing):
 
     Attributes:
         config: The whole configuration.
-        generation: The version of RAGEN to follow where versions differ.
         actor_wg: The actor, as passed by the caller.
         actor: The same actor behind this package's interface.
-        names_requests: Whether prompts include their tag and turn. With quirks, only those for this package's own
-            backends do: RAGEN's workers and wrappers get only RAGEN's columns.
         tokenizer: The actor's tokenizer.
         schedule: Plays the turns.
         parallel: Plays rollouts by joblib first; None unless it is chosen.
@@ -233,11 +229,9 @@ class RolloutPlayer(Closing):
         self.tokenizer = tokenizer
         self.schedule, self.parallel = schedule, parallel
         self.max_turn = read_max_turn(config)
-        self.generation = Generation.read(config)
         self.actor_wg = actor_rollout_wg
         self._last_inputs: AnyBatch | None = None
         self.actor = actor_of(actor_rollout_wg, config, tokenizer) if actor is None else actor
-        self.names_requests = not self.generation.quirks or self.actor.takes_prompts
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.record_lanes = False
@@ -299,7 +293,7 @@ class RolloutPlayer(Closing):
 
         Args:
             dataproto: Its ``meta_info`` is passed to the actor with every batch of prompts. ``compute_collapse: False``
-                in it omits the columns for collapse detection (generation 2026).
+                in it omits the columns for collapse detection.
             val: See :meth:`play`, as for the following arguments.
             on_turn: See :meth:`play`.
             on_over: See :meth:`play`.
@@ -315,8 +309,6 @@ class RolloutPlayer(Closing):
             self.is_training = False
         _, ctx_manager = self.prepare(val)
         with self.timed("tokenizing"):
-            if not self.generation.is_2026:
-                return ctx_manager.formulate_rollouts(states)
             include = bool((dataproto.meta_info or {}).get("compute_collapse", True))
             return ctx_manager.formulate_rollouts(states, include_collapse_data=include)
 
@@ -436,8 +428,7 @@ class RolloutPlayer(Closing):
             lm_inputs: AnyBatch = ctx_manager.get_lm_inputs(asking)
         else:
             lm_inputs = ctx_manager.get_prompts(asking, self.actor.needs_tokens)
-        if self.names_requests:
-            name_requests(lm_inputs, asking)
+        name_requests(lm_inputs, asking)
         lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
         self._last_inputs = lm_inputs
         return lm_inputs

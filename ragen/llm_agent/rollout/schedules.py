@@ -42,14 +42,13 @@ class Lockstep(Schedule):
     def play(self, rollout: Rollout) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.Schedule`."""
         player, active, turn = rollout.player, rollout.episodes, 0
-        modes = WorkerModes.of(player.generation, player.max_turn, rollout.meta_info)
+        modes = WorkerModes(player.max_turn, rollout.meta_info)
         while active:
             rollout.report_turn(turn, len(active))
-            meta_info = rollout.meta_info if modes is None else modes.of_turn(turn)
-            active, turn = rollout.step(active, player.ask(rollout.ctx_manager, active, meta_info)), turn + 1
+            active = rollout.step(active, player.ask(rollout.ctx_manager, active, modes.of_turn(turn)))
+            turn += 1
         rollout.report_turn(turn, 0)
-        if modes is not None:
-            player.end_turns(modes)
+        player.end_turns(modes)
 
 
 class Streaming(Schedule):

@@ -6,7 +6,7 @@ long loses its oldest turns one by one, but never its instruction or its last tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +131,7 @@ class BatchBuilder:
         columns = {} if collapse is None else collapse.of(rollouts)
         if with_histories:
             columns |= {name: object_array(each.get(name, []) for each in rollouts) for name in ("history", "metrics")}
-        if self.settings.generation.is_2026 and not whole:
+        if not whole:
             columns["uid"] = object_array(each.get("uid", each["env_id"]) for each in rollouts)
         batch.non_tensor_batch.update({name: values[episodes] for name, values in columns.items()})
         return batch
@@ -171,11 +171,6 @@ class BatchBuilder:
             place: The turn, from 0.
         """
         return self.conversations.messages(Row(0, asked(rollout, place), 0, place + 1, is_prompt=True))
-
-    @staticmethod
-    def array(values: list[Any]) -> np.ndarray:
-        """A one-dimensional array of objects."""
-        return object_array(values)
 
     def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
         encoded = [each.encoded for each in rows]
@@ -246,17 +241,15 @@ class BatchBuilder:
         ]
         return {"env_error": object_array(errors), "group_ids": self._numbers(groups)}
 
-    def _numbers(self, values: Iterable[Any]) -> np.ndarray:
-        """Ids as a column: of objects in generation 2025; in 2026, of integers if all ids are."""
+    @staticmethod
+    def _numbers(values: Iterable[Any]) -> np.ndarray:
+        """Ids as a column of integers; of objects if one is none."""
         column = object_array(values)
-        integers = self.settings.generation.is_2026 and all(isinstance(value, int | np.integer) for value in column)
-        return column.astype(np.int64) if integers else column
+        return column.astype(np.int64) if all(isinstance(value, int | np.integer) for value in column) else column
 
-    def _metrics(
-        self, rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int] | None = None
-    ) -> dict[str, float]:
-        metrics = mean_metrics(rollouts, env_nums)
-        return metrics | overall_metrics(rollouts, metrics) if self.settings.generation.is_2026 else metrics
+    def _metrics(self, rollouts: Sequence[dict[str, Any]]) -> dict[str, float]:
+        metrics = mean_metrics(rollouts)
+        return metrics | overall_metrics(rollouts, metrics)
 
     def check_lengths(self, tags: Iterable[str]) -> None:
         """Check that every tag's first prompt leaves room for a state.

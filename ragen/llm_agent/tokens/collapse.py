@@ -15,6 +15,7 @@ import numpy as np
 from ragen.llm_agent.config.context import CollapseSettings
 from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.replies import THINK, thought_of
+from ragen.llm_agent.tokens.dataproto import object_array
 
 Chats = Callable[[dict[str, Any], int], list[Message]]
 
@@ -29,7 +30,6 @@ class CollapseColumns:
         render: Renders a chat as a prompt, without the tag that opens a reply.
         tokenizer: Tokenizes prompts and thoughts.
         enable_think: Whether replies contain thoughts; if not, there are none.
-        array: Converts a list to an array of objects.
     """
 
     settings: CollapseSettings
@@ -37,7 +37,6 @@ class CollapseColumns:
     render: Callable[[list[Message]], str]
     tokenizer: Any
     enable_think: bool
-    array: Callable[[list[Any]], np.ndarray]
 
     def of(self, rollouts: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
         """The columns for some trajectories.
@@ -53,12 +52,12 @@ class CollapseColumns:
         columns: dict[str, np.ndarray] = {}
         if self.settings.first_turn:
             first = [self._first(rollout) for rollout in rollouts]
-            columns["first_turn_prompt_ids"] = self.array([prompt for prompt, _ in first])
-            columns["first_turn_reasoning_ids"] = self.array([thought for _, thought in first])
+            columns["first_turn_prompt_ids"] = object_array([prompt for prompt, _ in first])
+            columns["first_turn_reasoning_ids"] = object_array([thought for _, thought in first])
         if self.settings.all_turns:
             turns = [self._thoughtful(rollout) for rollout in rollouts]
-            columns["all_turns_prompt_ids"] = self.array([[prompt for prompt, _ in each] for each in turns])
-            columns["all_turns_reasoning_ids"] = self.array([[thought for _, thought in each] for each in turns])
+            columns["all_turns_prompt_ids"] = object_array([[prompt for prompt, _ in each] for each in turns])
+            columns["all_turns_reasoning_ids"] = object_array([[thought for _, thought in each] for each in turns])
             columns["turn_counts"] = np.array([len(each) for each in turns], dtype=int)
             replies = [sum("llm_response" in turn for turn in rollout["history"]) for rollout in rollouts]
             columns["turn_counts_total"] = np.array(replies, dtype=int)

@@ -255,8 +255,6 @@ def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], s
     else:
         final = trajectory_scores(rows, normalized_totals(rollouts, settings))
         original = trajectory_scores(rows, with_stand_ins([total_reward(each) for each in rollouts], rollouts))
-    if settings.generation.is_2026:  # its group filter uses scores with penalties
-        original = final
     encoded = [each.encoded for each in rows]
     return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
 

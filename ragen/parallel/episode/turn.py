@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from functools import partial
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode.game import Game, Options
@@ -28,7 +27,7 @@ Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
 _NUMBERS = frozenset({int, float, bool})
 _TRUTHS = frozenset({bool, type(None)})
-RAW_REWARD = ("raw_reward",)  # summed by the 2026 version of RAGEN
+RAW_REWARD = "raw_reward"  # of which a turn's info has the sum over its actions, as RAGEN's trainer reads it
 
 named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
 
@@ -72,14 +71,14 @@ def failed_turn(text: str, observation: Observation) -> TurnResult:
     return TurnResult([], False, 0, True, {"env_error": text}, observation, None)
 
 
-def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
+def play_turn(env: Any, turn: Turn) -> TurnResult:
     """Play one turn: map the action names, execute the allowed actions, sum rewards, merge infos, render.
+
+    Its info has the sum of the actions' ``raw_reward``, a float; what is not a number counts as 0.
 
     Args:
         env: The environment, between two turns of an episode that is not over.
         turn: The actions.
-        sums: Keys of infos whose values are summed over the executed actions instead of merged, as floats; a value that
-            is not a number counts as 0. Each turn's info has these keys.
 
     Returns:
         The result, which shares no mutable object with the environment.
@@ -95,7 +94,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
     reward: float = 0
     done = False
     info: dict[str, Any] = {}
-    totals = dict.fromkeys(sums, 0.0) if sums else None
+    raw_reward = 0.0
     for action in known[:actions_left]:
         returned = env.step(action)
         try:
@@ -106,14 +105,13 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
         except Exception as error:  # whatever values of a user's classes raise
             raise wrong_step(env, returned) from error
         executed.append(action)
-        if totals is not None:
-            totals = {name: total + _number(extra.get(name)) for name, total in totals.items()}
+        if RAW_REWARD in extra:
+            raw_reward += _number(extra[RAW_REWARD])
         if not goes_on:
             break
     if type(info.get("success")) not in _TRUTHS:
         check_success(env, info)
-    if totals is not None:
-        info.update(totals)
+    info[RAW_REWARD] = raw_reward
     if type(reward) not in _NUMBERS:
         reward = _own_reward(env, reward)
     elif not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
@@ -157,14 +155,7 @@ class RagenGame(Game):
         return observe(env)
 
 
-class Ragen2026Game(RagenGame):
-    """The game of RAGEN's 2026 version: a turn's info also has the sum of its actions' ``raw_reward``."""
-
-    play = staticmethod(partial(play_turn, sums=RAW_REWARD))  # type: ignore[assignment]
-
-
 RAGEN = RagenGame()
-RAGEN_2026 = Ragen2026Game()
 
 
 def action_lookup(env: Any) -> dict[Any, str] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ragen.errors import InputError
 from ragen.llm_agent.manager.inputs import EnvStatus
-from ragen.llm_agent.manager.metrics import number_of, total
+from ragen.llm_agent.manager.metrics import info_metrics, info_numbers
 from ragen.llm_agent.prompting.replies import ParsedReply
 from ragen.parallel.episode.turn import Observation, TurnResult
 from ragen.returned import NO_SUCCESS, success_of
@@ -113,16 +113,9 @@ class Episode:
         self.rollout["history"].append(self._open_turn(result.observation) | mark)
 
     def metrics(self) -> dict[str, float]:
-        """``<tag>/success``, ``<tag>/num_actions``, and the mean over turns of each number in the infos."""
-        values: dict[str, list[float]] = {}
-        for turn in self.rollout["history"][:-1]:
-            for key, value in turn["info"].items():
-                number = number_of(value) if key != "success" else None
-                if number is not None:
-                    values.setdefault(key, []).append(number)
-        turns = len(self.turn_scores)
+        """``<tag>/success``, ``<tag>/num_actions``, and those of its infos, as the manager has them."""
         metrics = {"success": float(self.success), "num_actions": float(self.status.num_actions)}
-        metrics.update({key: total(numbers) / turns for key, numbers in values.items()})
+        metrics |= info_metrics(self.tag, info_numbers(self.rollout["history"]), len(self.turn_scores))
         return {f"{self.tag}/{key}": value for key, value in metrics.items()}
 
     def _open_turn(self, observation: Observation) -> dict[str, Any]:

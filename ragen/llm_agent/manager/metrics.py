@@ -27,18 +27,12 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], max_tile: Any = No
         max_tile: The largest tile of a board now; None without one.
     """
     status, tag = entry["status"], entry["tag"]
-    values: dict[str, list[float]] = {}
     error = None
     for turn in cache["history"]:
-        info = turn.get("info", {})
-        error = env_error(info) or error
-        for key, value in info.items():
-            number = number_of(value) if key != "success" else None
-            if number is not None:
-                values.setdefault(key, []).append(number)
-    cache["history"][-1]["metrics"] = values
+        error = env_error(turn.get("info", {})) or error
+    values = cache["history"][-1]["metrics"] = info_numbers(cache["history"])
     metrics = {"success": float(status.terminated and not status.truncated), "num_actions": status.num_actions}
-    metrics |= _info_metrics(tag, values, len(cache["history"]) - 1, max_tile)
+    metrics |= info_metrics(tag, values, len(cache["history"]) - 1, max_tile)
     if error is not None:
         cache["env_error"] = error
         metrics["env_error"] = 1.0
@@ -58,7 +52,19 @@ SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
 """WebShop's infos that are averaged over turns."""
 
 
-def _info_metrics(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
+def info_numbers(history: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """The numbers in the infos of an episode's turns, by key."""
+    values: dict[str, list[float]] = {}
+    for turn in history:
+        for key, value in turn.get("info", {}).items():
+            number = number_of(value) if key != "success" else None
+            if number is not None:
+                values.setdefault(key, []).append(number)
+    return values
+
+
+def info_metrics(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any = None) -> dict[str, float]:
+    """The metrics of an episode's infos, without the tag; see :func:`add_metrics`."""
     metrics: dict[str, float] = {} if max_tile is None else {"max_tile": max_tile}
     if "raw_reward" in values:
         metrics["episodic_return"] = total(values["raw_reward"])

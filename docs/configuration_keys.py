@@ -29,8 +29,6 @@ NO_SECTION = {
     "output_dir",
     "use_parallel_envs",
     "enable_response_mask",
-    "generation",
-    "quirks",
 }
 ENVIRONMENTS = "ragen.llm_agent.config.environments"  # ENV_KEYS there are those of an entry of custom_envs
 KINDS = {"int": "whole number", "float": "number", "bool": "true or false", "str": "text", "list": "list"}

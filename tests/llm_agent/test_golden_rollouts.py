@@ -1,7 +1,7 @@
 """The reference's rollouts, replayed through the manager with environments in the main process and in lanes.
 
 Left out: environments whose level took the reference's hash-dependent retry, tags of types that are not here, what our
-manager, like RAGEN 2026's, adds to RAGEN 2025's rollouts, and metrics of infos that are no numbers, which RAGEN 2026 has.
+manager, like RAGEN 2026's, adds to RAGEN 2025's rollouts, and RAGEN 2026's metrics of infos that are no numbers.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -40,8 +39,6 @@ from ragen.llm_agent.prompting.templates import (
     StepTemplates,
     WindowTemplate,
     fill,
-    find,
-    from_yaml,
 )
 
 IMAGE_MARK = "<images>"
@@ -61,72 +58,33 @@ class TagPrompt:
         reply_format: The required form of a reply.
         max_tokens: The requested maximum length of a reply; None requests none.
         template: The texts.
-        window: The texts for earlier turns within one message, for this type of environment.
     """
 
     instruction: str
     reply_format: str
     max_tokens: int | None = None
     template: PromptTemplate = DEFAULT_PROMPTS
-    window: WindowTemplate = DEFAULT_PROMPTS.window
 
     def turn(self, text: str, number: int, state: str, actions_left: int | None, invalid: bool = False) -> str:
         """The text that asks for one turn of a chat.
 
         Args:
-            text: The template's ``first_turn`` or ``later_turn``.
+            text: The template's text for it, such as ``first_turn``.
             number: The turn's number in its episode, from 1.
             state: The observation.
             actions_left: Number of actions left in the episode; None omits it.
             invalid: Whether the previous turn had no valid action.
         """
         words = self.template
-        parts = self._parts(number, state, actions_left, words.invalid if invalid else "")
-        return fill(text, {"turn": number, "state": fill(words.state, parts)})
-
-    def asked(
-        self, heading: Mapping[str, str], others: bool, number: int, state: str, actions_left: int | None, invalid: bool
-    ) -> str:
-        """The text that asks for one turn in a message that also shows earlier ones; see :meth:`turn`.
-
-        Args:
-            heading: See :meth:`heading`.
-            others: Whether earlier turns are shown.
-            number: The turn's number in its episode, from 1.
-            state: The observation.
-            actions_left: Number of actions left in the episode; None omits it.
-            invalid: Whether the previous turn had no valid action.
-        """
-        words, window = self.template, self.window
-        warning = (window.invalid or words.invalid) if invalid else ""
-        parts = self._parts(number, window.cleaned(state), actions_left, warning)
-        parts["admissible"] = fill(window.admissible, {"admissible": find(window.find_admissible, state) or None})
-        state = fill(window.state or words.state, parts)
-        return fill(window.asked if others else window.alone, {"turn": number, "state": state, **heading})
-
-    def heading(self, first_state: str, completed: int) -> dict[str, str]:
-        """The texts that may precede the turns of a message: the task, and the number of turns played.
-
-        Args:
-            first_state: The first observation of the episode.
-            completed: Number of turns played.
-        """
-        window = self.window
-        return {
-            "task": fill(window.task, {"task": find(window.find_task, first_state) or None}),
-            "played": fill(window.played, {"completed": completed or None}),
-        }
-
-    def _parts(self, number: int, state: str, actions_left: int | None, warning: str) -> dict[str, Any]:
-        words = self.template
-        return {
+        parts = {
             "turn": number,
             "observation": state,
-            "invalid": warning,
+            "invalid": words.invalid if invalid else "",
             "actions_left": fill(words.actions_left, {"actions_left": actions_left}),
             "format": self.reply_format,
             "length": fill(words.length, {"max_tokens": self.max_tokens}),
         }
+        return fill(text, {"turn": number, "state": fill(words.state, parts)})
 
 
 def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, control: ControlTokens) -> TagPrompt:
@@ -148,7 +106,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
     words = settings.template
     rules, game, limit = words.instruction, _env_config(tag, entry), entry.get("max_actions_per_traj")
     paragraphs = [
-        _own_instruction(tag, entry, words),
+        str(entry.get("env_instruction") or ""),
         _symbols(rules, game),
         _actions(rules, game, settings.action_sep, limit),
         _limits(rules, settings.max_actions_per_turn, limit),
@@ -158,24 +116,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
         reply_format=words.reply_format.think if settings.enable_think else words.reply_format.answer,
         max_tokens=entry.get("max_tokens") or settings.response_length,
         template=words,
-        window=words.windows.get(str(entry.get("env_type")), words.window),
     )
-
-
-def _own_instruction(tag: str, entry: Mapping[str, Any], words: PromptTemplate) -> str:
-    """The tag's own instruction; if that is empty or the one of this package, the prompts' instruction of the tag."""
-    own = str(entry.get("env_instruction") or "")
-    other = words.instructions.get(tag)
-    return own if other is None or own.strip() not in ("", shipped_instructions().get(tag, "")) else other
-
-
-@cache
-def shipped_instructions() -> dict[str, str]:
-    """The instruction of each tag in this package's ``envs.yaml``."""
-    from ragen.settings import config_directory
-
-    entries = from_yaml((config_directory() / "envs.yaml").read_text("utf-8"))["custom_envs"]
-    return {tag: str(entry.get("env_instruction") or "").strip() for tag, entry in entries.items()}
 
 
 def _env_config(tag: str, entry: Mapping[str, Any]) -> Any:
@@ -208,11 +149,9 @@ def _describes(config_class: type) -> bool:
 
 
 def _symbols(rules: InstructionTemplate, game: Any) -> str:
-    """The meaning of each symbol of the grid; without a grid, the meaning of the coordinates."""
-    if getattr(game, "observation_format", "grid") == "coord":
-        return rules.coordinates
+    """The meaning of each symbol of the grid, if states show one."""
     vocabulary = getattr(game, "grid_vocab", None)
-    if not vocabulary:
+    if not vocabulary or getattr(game, "observation_format", "grid") == "coord":
         return ""
     symbols = [fill(rules.symbol, {"symbol": symbol, "meaning": meaning}) for symbol, meaning in vocabulary.items()]
     return fill(rules.symbols, {"symbols": rules.symbol_join.join(symbols)})
@@ -405,28 +344,23 @@ class ConversationBuilder:
     def _write_one_message(self, draft: Draft, row: Row) -> None:
         """Write the last turn, with the earlier turns in the same message."""
         user, prompt = draft[-1][1], self._prompt(row)
-        window = prompt.window
+        window = self._words.window
         *earlier, last = row.turns or [{}]
-        first = self._shown(row.rollout["history"][0])[0] if window.task and last else ""
-        heading = prompt.heading(first, row.stop - 1)
         if earlier:
-            user.append(fill(window.before, {"completed": row.stop - 1, "shown": len(earlier), **heading}))
+            user.append(fill(window.before, {"completed": row.stop - 1, "shown": len(earlier)}))
             user += [self._earlier_turn(window, number, turn) for number, turn in enumerate(earlier, row.start + 1)]
             user.append(window.after)
         if last:
-            user.append(prompt.asked(heading, bool(earlier), row.stop, *self._shown(last), _is_warned(last)))
+            user.append(prompt.turn(window.asked, row.stop, *self._shown(last), _is_warned(last)))
         if "llm_response" in last:
             draft.append(("assistant", [self._reply(last)]))
 
     def _earlier_turn(self, window: WindowTemplate, number: int, turn: dict[str, Any]) -> str:
         """A finished turn as one paragraph."""
-        reward, reply = "", self._reply(turn).replace(IMAGE_MARK, "")
-        if "reward" in turn:
-            reward = fill(window.reward, {"reward": turn["reward"], "turn": number})
-        seen = window.shortened(window.cleaned(self._shown(turn)[0]))
-        return fill(
-            window.turn, {"turn": number, "observation": seen, "reply": window.excerpt(reply), "reward": reward}
-        )
+        reward = fill(window.reward, {"reward": turn["reward"], "turn": number}) if "reward" in turn else ""
+        reply = self._reply(turn).replace(IMAGE_MARK, "")
+        seen, _ = self._shown(turn)
+        return fill(window.turn, {"turn": number, "observation": seen, "reply": reply, "reward": reward})
 
     def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
         """A turn's observation, and the number of actions left."""
@@ -435,7 +369,7 @@ class ConversationBuilder:
 
     def _reply(self, turn: dict[str, Any]) -> str:
         reply = self.control.remove(str(turn.get("llm_response", "")))
-        return (reply.strip() if self._words.trim else reply) or self.opening_tag
+        return reply.strip() or self.opening_tag
 
     def _with_items(self, messages: list[Message], row: Row) -> list[Message]:
         """The messages with items as content, in which images replace the marks of user messages, in order."""

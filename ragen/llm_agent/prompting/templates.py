@@ -17,7 +17,6 @@ part is omitted if one of its slots has no value, such as ``actions_left`` in a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
@@ -51,11 +50,6 @@ def _text(default: str, *slots: str, needs: str = "") -> Any:
     return field(default=default, metadata={"slots": slots, "needs": needs})
 
 
-def _pattern() -> Any:
-    """A field with a regular expression that has a group; empty by default."""
-    return field(default="", metadata={"groups": 1})
-
-
 @dataclass(frozen=True)
 class InstructionTemplate:
     """The rules of a game before the first state, after the tag's ``env_instruction``.
@@ -65,7 +59,6 @@ class InstructionTemplate:
         symbols: The paragraph with the meaning of a grid's symbols.
         symbol: The meaning of one symbol.
         symbol_join: The separator of symbols.
-        coordinates: The paragraph for states that are coordinates and show no grid.
         actions: The paragraph with the names of actions.
         action_join: The separator of names.
         limits: The paragraph with the limits on actions.
@@ -78,7 +71,6 @@ class InstructionTemplate:
     symbols: str = _text("Symbols in the state: {symbols}", "symbols")
     symbol: str = _text("{symbol} is {meaning}", "symbol", "meaning")
     symbol_join: str = ", "
-    coordinates: str = ""
     actions: str = _text(
         'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.',
         *("actions", "action_sep", "max_actions"),
@@ -104,37 +96,21 @@ class ReplyFormatTemplate:
 
 
 _STATE_SLOTS = ("observation", "invalid", "actions_left", "format", "length")
-_HEADING_SLOTS = ("task", "played")
 
 
 @dataclass(frozen=True)
 class WindowTemplate:
     """The texts for earlier turns within the single user message of ``context_window_mode: single_turn``.
 
-    Patterns are regular expressions for Python's ``re.search``, of which the first group is used. They make it possible
-    to abbreviate earlier turns: the task once, actions without thoughts, observations without repetitions.
-
     Attributes:
         before: Before the earlier turns; ``{completed}`` turns were played, of which ``{shown}`` are shown.
         turn: One earlier turn.
         reward: The value of its slot ``{reward}``, if the turn has a reward.
         after: After the earlier turns.
-        asked: The current turn, after earlier turns.
-        alone: The current turn, if no earlier turn is shown.
-        state: The value of the slot ``{state}`` of these two; empty for that of ``PromptTemplate``.
-        invalid: The value of its slot ``{invalid}``; empty for that of ``PromptTemplate``.
-        task: The value of ``{task}``, if the task is found.
-        played: The value of ``{played}``, from the second turn of an episode on.
-        admissible: The value of ``{admissible}``, if admissible actions are found.
-        find_task: Pattern of the task in an episode's first observation.
-        find_admissible: Pattern of the admissible actions in the current observation.
-        find_reply: Pattern of the part of an earlier reply to show; the whole reply if empty or not found.
-        clean: Patterns and their replacements in every observation, applied in order.
-        longest: Maximum number of characters of an earlier observation; 0 for no limit.
-        cut: The end of an observation that was shortened.
+        asked: The current turn.
     """
 
-    before: str = _text("The turns before this one:", "completed", "shown", *_HEADING_SLOTS)
+    before: str = _text("The turns before this one:", "completed", "shown")
     turn: str = _text(
         "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}",
         *("turn", "observation", "reply", "reward"),
@@ -142,44 +118,7 @@ class WindowTemplate:
     )
     reward: str = _text("\nReward:\n{reward:.6g}", "reward", "turn")
     after: str = "---"
-    asked: str = _text("Turn {turn}:\n{state}", "turn", "state", *_HEADING_SLOTS, needs="state")
-    alone: str = _text("Turn {turn}:\n{state}", "turn", "state", *_HEADING_SLOTS, needs="state")
-    state: str = _text("", "turn", "admissible", *_STATE_SLOTS, needs="observation")
-    invalid: str = ""
-    task: str = _text("", "task")
-    played: str = _text("", "completed")
-    admissible: str = _text("", "admissible")
-    find_task: str = _pattern()
-    find_admissible: str = _pattern()
-    find_reply: str = _pattern()
-    clean: dict[str, str] = field(default_factory=dict, metadata={"groups": 0})
-    longest: int = 0
-    cut: str = ""
-
-    def cleaned(self, observation: str) -> str:
-        """An observation after all replacements of ``clean``."""
-        for pattern, text in self.clean.items():
-            observation = re.sub(pattern, text.replace("\\", "\\\\"), observation)
-        return observation
-
-    def shortened(self, observation: str) -> str:
-        """An observation, shortened to at most ``longest`` characters."""
-        if not self.longest or len(observation) <= self.longest:
-            return observation
-        return observation[: max(0, self.longest - len(self.cut))] + self.cut
-
-    def excerpt(self, reply: str) -> str:
-        """The part of an earlier reply to show."""
-        if not self.find_reply:
-            return reply
-        found = find(self.find_reply, reply)
-        return reply.strip() if found is None else found
-
-
-def find(pattern: str, text: str) -> str | None:
-    """The first group of a pattern in a text, stripped; None if it is not found."""
-    found = re.search(pattern, text) if pattern else None
-    return (found[1] or "").strip() if found else None
+    asked: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
 
 
 @dataclass(frozen=True)
@@ -191,7 +130,6 @@ class PromptTemplate:
         instruction_in: The place of the instruction: the beginning of the first ``user`` message, or the end of the
             ``system`` message.
         join: The separator of a message's paragraphs.
-        trim: Whether paragraphs and messages are stripped of blanks.
         first_turn: The first turn that a prompt shows; ``{turn}`` is its number, from 1.
         later_turn: Every other turn.
         state: The value of the slot ``{state}`` of these two.
@@ -202,15 +140,11 @@ class PromptTemplate:
         reply_format: The value of ``{format}``.
         instruction: The rules of the game.
         window: Earlier turns within one message.
-        windows: The same for types of environments with their own form, such as ``alfworld``; fields omitted there
-            have this package's texts, not those of ``window``.
-        instructions: The instruction of a tag, replacing this package's ``env_instruction``.
     """
 
     system: str = SYSTEM_PROMPT
     instruction_in: str = IN_USER
     join: str = "\n\n"
-    trim: bool = True
     first_turn: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
     later_turn: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
     state: str = _text(
@@ -226,8 +160,6 @@ class PromptTemplate:
     reply_format: ReplyFormatTemplate = field(default_factory=ReplyFormatTemplate)
     instruction: InstructionTemplate = field(default_factory=InstructionTemplate)
     window: WindowTemplate = field(default_factory=WindowTemplate)
-    windows: dict[str, WindowTemplate] = field(default_factory=dict, metadata={"each": WindowTemplate})
-    instructions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -268,9 +200,8 @@ class PromptTemplate:
         return replace(self, system=system)
 
     def joined(self, paragraphs: list[str], join: str | None = None) -> str:
-        """Paragraphs as one text, without empty ones."""
-        texts = [text.strip() for text in paragraphs] if self.trim else paragraphs
-        return (self.join if join is None else join).join(filter(None, texts))
+        """Paragraphs as one text, stripped of blanks and without empty ones."""
+        return (self.join if join is None else join).join(filter(None, map(str.strip, paragraphs)))
 
 
 DEFAULT_PROMPTS = PromptTemplate()
@@ -405,32 +336,19 @@ def _filled(default: Any, content: Mapping[str, Any], where: str, section: str =
         if name not in known:
             raise ConfigError(f"{where}: {key!r} is not a field of prompts; expected one of {', '.join(known)}.")
         rules = known[name].metadata
-        changed[name] = _checked(getattr(default, name), value, where, key, rules.get("each"))
+        changed[name] = _checked(getattr(default, name), value, where, key)
         if "slots" in rules and value != getattr(default, name):
             _check_slots(value, where, key, **rules)
-        if "groups" in rules:
-            for pattern in [value] if isinstance(value, str) else value:
-                _check_pattern(pattern, where, key, rules["groups"])
     return replace(default, **changed)
 
 
-def _checked(default: Any, value: Any, where: str, key: str, each: type | None = None) -> Any:
-    if is_dataclass(default) or isinstance(default, dict):
+def _checked(default: Any, value: Any, where: str, key: str) -> Any:
+    if is_dataclass(default):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: {key} is {value!r}; expected a mapping.")
-        if is_dataclass(default):
-            return _filled(default, value, where, f"{key}.")
-        if each is not None:
-            return {str(name): _checked(each(), given, where, f"{key}.{name}") for name, given in value.items()}
-        wrong = [name for name, text in value.items() if not isinstance(text, str)]
-        if wrong:
-            raise ConfigError(f"{where}: {key}.{wrong[0]} is {value[wrong[0]]!r}; expected a text.")
-        return {str(name): text for name, text in value.items()}
-    if type(value) is not type(default):
-        expected = {bool: "true or false", int: "a whole number"}.get(type(default), "a text")
-        raise ConfigError(f"{where}: {key} is {value!r}; expected {expected}.")
-    if isinstance(value, int) and value < 0:
-        raise ConfigError(f"{where}: {key} is {value}; expected at least 0.")
+        return _filled(default, value, where, f"{key}.")
+    if not isinstance(value, str):
+        raise ConfigError(f"{where}: {key} is {value!r}; expected a text.")
     if key == "instruction_in" and value not in PLACES:
         raise ConfigError(f"{where}: instruction_in is {value!r}; expected one of {', '.join(PLACES)}.")
     return value
@@ -448,15 +366,6 @@ def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: s
         _check_format(name, form or "", where, key)
     if needs and needs not in [name for name, _, _ in found]:
         raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, which it needs.")
-
-
-def _check_pattern(pattern: str, where: str, key: str, groups: int) -> None:
-    try:
-        found = re.compile(pattern).groups
-    except re.error as error:
-        raise ConfigError(f"{where}: {key} has {pattern!r}, which is not a regular expression: {error}.") from error
-    if pattern and found < groups:
-        raise ConfigError(f"{where}: {key} is {pattern!r}; expected a group, (..), around the text to find.")
 
 
 _NUMBERS = (

@@ -333,7 +333,8 @@ class Failures:
             text = f"its process {failure.ending.describe()}"
             where = f"{failure.lane}, {failure.ending.where}" if failure.ending.where else failure.lane
             error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
-        if not order.plays and self._goes_back(record, f"failed: {text}"):
+        is_retried = failure.may_come_from_outside and record.kills < self._settings.max_restarts
+        if not order.plays and not is_retried and self._goes_back(record, f"failed: {text}"):
             return
         if failure.stacks:
             add_note(error, failure.stacks)

@@ -6,7 +6,9 @@ Which turns take long is said by the actions. What pays is not the question here
 from __future__ import annotations
 
 import os
+import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +219,24 @@ def test_what_ends_its_worker_at_a_turn_ends_no_others_episode(tmp_path: Path) -
             number: each for number, each in right.items() if number not in ended
         }
     assert {homes[TURNS][number] for number in set(range(ENVS)) - ended} == {"main"}
+
+
+class IsKilledOnce(HeldOpen):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        if program.in_worker:
+            with suppress(FileExistsError):
+                self.file.parent.with_name("killed").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().reset(seed, mode)
+
+
+def test_what_is_killed_from_outside_as_it_moves_moves_all_the_same(tmp_path: Path) -> None:
+    (folder := tmp_path / "open").mkdir()
+    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+        expected, _ = played(engine, long=1)
+    with EnvEngine(in_folder(IsKilledOnce, folder), Settings(max_workers=WORKERS)) as engine:
+        values, homes = played(engine, long=1)
+        assert (tmp_path / "killed").exists() and values == expected and "main" not in homes[-1]
 
 
 def test_what_has_moved_is_open_in_one_place(tmp_path: Path) -> None:

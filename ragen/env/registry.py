@@ -355,9 +355,3 @@ def another_package(folder: Path | None = None, config_name: str = "") -> str:
     commands = f"`python -m ragen.tools.check TYPE` or `{proof}`"
     how = f": for those, run {commands} in {other.parent}" if (other / "tools" / "check.py").is_file() else ""
     return f" Environments of {_PACKAGE} are used, not those of {other}{how}."
-
-
-def warn_of_another_package(folder: Path | None = None) -> None:
-    """Say on standard error whose environments a command uses, if a folder has a package ``ragen`` of its own."""
-    if text := another_package(folder):
-        print(f"note:{text}", file=sys.stderr)

@@ -9,39 +9,35 @@
 
 Each check plays the same seeds and replies twice: in the main process, undisturbed, and in workers. Everything that the
 two managers show is compared without tolerance: states, image bytes, rewards and their types, infos, penalties,
-statuses, metrics, and the order of ``env_outputs``. The command prints a table and exits with 1 if anything differs.
+statuses, metrics, and the order of ``env_outputs``. The command prints a line for each check, and exits with 1 if
+anything differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import os
 import re
 import signal
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ragen.commands import CommandParser, check_no_option, positive
+from ragen.commands import CommandParser, beside, check_no_option, positive, refusing
 from ragen.env import resolve_env
-from ragen.env.base import BaseEnv
-from ragen.env.registry import registered_names, warn_of_another_package
-from ragen.errors import ConfigError, RagenError, without_values
+from ragen.env.registry import registered_names
+from ragen.errors import ConfigError, RagenError
 from ragen.extras import check_installed
 from ragen.llm_agent.backends.policies import POLICIES
 from ragen.llm_agent.config.environments import check_extras, read_config
 from ragen.llm_agent.config.loading import load_config, referenced_sections, settings_of_base
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
-from ragen.output import new_console, print_table
-from ragen.parallel.episode import program
+from ragen.output import printable
 from ragen.parallel.settings import BACKENDS
 from ragen.settings import setting
 from ragen.tools.examples import Examples
@@ -118,16 +114,14 @@ class Report:
         sequential_s: Seconds in the main process.
         parallel_s: Seconds with workers.
         unproved: The tags of which no valid action was played, each with what to do.
-        raised: What environments raised first in the main process, undisturbed, by tag.
-        is_compared: Whether rollouts were compared.
+        raised: The first errors of environments in the main process, undisturbed, by tag.
     """
 
     difference: str
-    sequential_s: float
-    parallel_s: float
+    sequential_s: float = 0.0
+    parallel_s: float = 0.0
     unproved: Mapping[str, str] = field(default_factory=dict)
     raised: Mapping[str, str] = field(default_factory=dict)
-    is_compared: bool = True
 
 
 # What is played
@@ -194,7 +188,7 @@ def run(check: Check, size: Size) -> Report:
     for tag, each in examples.items():
         if each.failure:
             look = f"`ragen check {check.custom_envs[tag]['env_type']}` shows where"
-            return Report(f"{tag} cannot be played: {each.failure}; {look}", expected.seconds, 0.0, is_compared=False)
+            return Report(f"{tag} cannot be played: {each.failure}; {look}")
     raised = {tag: each.raised for tag, each in examples.items() if each.raised}
     workers = {"max_workers": size.workers, "backend": size.backend}
     settings = {"use_multiprocessing": True, **workers, **check.settings}
@@ -263,7 +257,7 @@ def kill_a_worker(manager: EnvStateManager, turn: int) -> None:
     """Kill the worker of another lane in every turn."""
     pids = _worker_pids(manager)
     if pids:
-        with contextlib.suppress(ProcessLookupError):  # already dead
+        with suppress(ProcessLookupError):  # already dead
             os.kill(pids[turn % len(pids)], signal.SIGKILL)
 
 
@@ -276,54 +270,6 @@ def freeze_a_worker(manager: EnvStateManager, turn: int) -> None:
 
 def _worker_pids(manager: EnvStateManager) -> list[int]:
     return [lane.pid for lane in manager.lane_stats() if lane.pid not in (None, os.getpid())]
-
-
-@dataclass
-class StallsOnceConfig:
-    """Configuration of :class:`StallsOnce`.
-
-    Attributes:
-        folder: A folder, whose file ``stalled`` marks that it has happened.
-        action_lookup: Number to name of the actions.
-    """
-
-    folder: str
-    action_lookup: dict[int, str] = field(default_factory=lambda: {1: "One", 2: "Two"})
-
-
-class StallsOnce(BaseEnv):
-    """Counts; the first step in a worker without the file ``stalled`` never ends."""
-
-    config_class = StallsOnceConfig
-    uses_global_rng = False
-
-    def __init__(self, config: StallsOnceConfig) -> None:
-        """Take a configuration."""
-        self.config = config
-        self._count = 0
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Begin at the seed."""
-        self._count = seed or 0
-        return self.render()
-
-    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
-        """Add the action, or stall."""
-        if program.in_worker:
-            with contextlib.suppress(FileExistsError):
-                (Path(self.config.folder) / "stalled").touch(exist_ok=False)
-                threading.Event().wait()
-        self._count += action
-        return self.render(), self._count / 10, self._count % 7 == 0, {"count": self._count}
-
-    def render(self, mode: str | None = None) -> str:
-        """The count."""
-        return f"count: {self._count}"
-
-
-@cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="ragen-equivalence-")
 
 
 class Loses:
@@ -412,10 +358,8 @@ def checks_of_disturbances(custom_envs: CustomEnvs) -> list[Check]:
 
 
 def checks_of_the_engine() -> list[Check]:
-    """Checks with environments made for them."""
+    """A check of ``sequential_env_types``."""
     mixed = {tag: shipped_envs()[tag] for tag in MIXED}
-    stalling = {"env_type": f"{__name__}:{StallsOnce.__name__}", "env_config": {"folder": _scratch().name}}
-    beside = {tag: mixed[tag] for tag in ("SimpleSokoban", "Bandit")}
     return [
         Check(
             "sequential_env_types: [webshop]",
@@ -423,20 +367,7 @@ def checks_of_the_engine() -> list[Check]:
             {"sequential_env_types": ["webshop"]},
             finding=_homes_with_webshop_in_main,
         ),
-        Check(
-            "an environment hangs once, and falls back",
-            {**beside, "StallsOnce": stalling},
-            finding=_no_restart,
-            waits=True,
-        ),
     ]
-
-
-def checks_of_losses(custom_envs: CustomEnvs, cluster: LocalCluster) -> list[Check]:
-    """A check that loses nodes in mid-episode."""
-    loses = Loses(cluster)
-    name = "a node lost before every second turn"
-    return [Check(name, custom_envs, disturb=loses, finding=loses.finding, replays=True)]
 
 
 def shipped_checks() -> list[Check]:
@@ -448,37 +379,39 @@ def shipped_checks() -> list[Check]:
 # The command
 
 
+@refusing
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run checks, print a table, and return the exit status: 0 if all rollouts are equal, else 1."""
+    """Run checks, print a line for each, and return the exit status: 0 if all rollouts are equal, else 1."""
     top = parser(prog)
     options = top.parse_intermixed_args(arguments)
     sys.path.append(os.getcwd())  # environments of one's own are looked for where the command is given
-    try:
-        check_no_option(top, options.overrides, lambda name, _: name in settings_of_base())
-        if options.overrides and options.config_name is None:
-            raise ConfigError(f"{options.overrides[0]!r} changes a configuration; name one with --config-name.")
-        if options.actions and options.env_type is None:
-            raise ConfigError("--actions is for --env-type; a configuration names examples in env_instruction.")
-        if options.backend != "ray" and (options.remove_nodes or options.nodes):
-            raise ConfigError("--nodes and --remove-nodes are for --backend ray.")
-        if options.backend == "ray":
-            check_installed("ray", "--backend ray")
-        checks = _chosen_checks(options)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    nodes = options.nodes or 3
-    workers = options.workers or (nodes if options.backend == "ray" else Size.workers)
-    size = Size(options.seeds, options.turns, workers, options.backend, options.patience)
-    if options.backend != "ray":
+    check_no_option(top, options.overrides, lambda name, _: name in settings_of_base())
+    if options.overrides and options.config_name is None:
+        raise ConfigError(f"{options.overrides[0]!r} changes a configuration; name one with --config-name.")
+    if options.actions and options.env_type is None:
+        raise ConfigError("--actions is for --env-type; a configuration names examples in env_instruction.")
+    if options.backend == "ray":
+        check_installed("ray", "--backend ray")
+    elif options.remove_nodes:
+        raise ConfigError("--remove-nodes is for --backend ray.")
+    checks = _chosen_checks(options)
+    size = Size(options.seeds, options.turns, options.workers, options.backend, options.patience)
+    with _cluster(options.backend) as cluster:
+        if options.remove_nodes and cluster is not None:
+            tags = checks[0].custom_envs if options.env_type else {tag: shipped_envs()[tag] for tag in MIXED}
+            loses = Loses(cluster)
+            name = "a node lost before every second turn"
+            checks.append(Check(name, tags, disturb=loses, finding=loses.finding, replays=True))
         return _run_all(checks, size)
+
+
+def _cluster(backend: str) -> Any:
+    """A context with a local cluster of three nodes for Ray, and with None for other kinds of workers."""
+    if backend != "ray":
+        return nullcontext()
     from ragen.llm_agent.testing.local_cluster import LocalCluster
 
-    with LocalCluster(nodes) as cluster:
-        if options.remove_nodes:
-            tags = checks[0].custom_envs if options.env_type else {tag: shipped_envs()[tag] for tag in MIXED}
-            checks += checks_of_losses(tags, cluster)
-        return _run_all(checks, size)
+    return LocalCluster()
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -512,40 +445,25 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides of that configuration")
     parser.settings = settings_of_base
-    default = Size()
-    parser.add_argument(
-        "--seeds", type=positive, default=default.seeds, help=f"number of episodes (default {default.seeds})"
-    )
-    parser.add_argument(
-        "--turns", type=positive, default=default.turns, help=f"turns per episode (default {default.turns})"
-    )
-    parser.add_argument(
-        "--patience", type=float, default=default.patience, help="seconds until a turn is overdue (default 1)"
-    )
-    parser.add_argument(
-        "--workers", type=positive, help=f"number of workers (default {default.workers}; with ray, one per node)"
-    )
-    parser.add_argument("--backend", choices=BACKENDS, default=default.backend, help="kind of workers")
-    parser.add_argument(
-        "--nodes", type=positive, help="number of nodes in the cluster started for --backend ray (default 3)"
-    )
-    parser.add_argument("--remove-nodes", action="store_true", help="also remove nodes in mid-episode")
+    size = Size()
+    for name, what in (("seeds", "episodes"), ("turns", "turns per episode"), ("workers", "workers")):
+        default = getattr(size, name)
+        parser.add_argument(f"--{name}", type=positive, default=default, help=f"number of {what} (default {default})")
+    parser.add_argument("--patience", type=float, default=1.0, help="seconds until a turn is overdue (default 1)")
+    parser.add_argument("--backend", choices=BACKENDS, default=size.backend, help="kind of workers")
+    parser.add_argument("--remove-nodes", action="store_true", help="with ray: also remove nodes in mid-episode")
     return parser
 
 
 def _chosen_checks(options: argparse.Namespace) -> list[Check]:
     if options.env_type is None and options.config_name is None:
-        warn_of_another_package()
         return shipped_checks()
     if options.config_name is not None:
         given = load_config(options.config_name, options.overrides, options.config_path)
-        warn_of_another_package(Path(options.config_path).parent if options.config_path else None)
         read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
         _tell_ignored(options.overrides, referenced_sections(given))
         chosen = tags_of(given, used=True)
     else:
-        if resolve_env(options.env_type)[0].__module__.startswith("ragen."):
-            warn_of_another_package()
         chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
     check_extras(read_config(manager_config(chosen, {}), "train"))  # says what is wrong with them
     checks = [*checks_of_tags(chosen), *checks_of_disturbances(chosen)]
@@ -577,71 +495,28 @@ def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_all(checks: Sequence[Check], size: Size) -> int:
-    from rich.markup import escape
-
-    from ragen.llm_agent.evaluation.tables import plain_table
-
-    console = new_console()
-    table = plain_table(_title(size), "what", "seeds", "turns", "sequential", "workers", "rollouts")
-    different: dict[str, list[tuple[str, str]]] = {}
-    not_compared = 0
-    unproved: dict[str, str] = {}
-    raised: dict[str, str] = {}
-    with _quiet_log(), console.status("") as status:
-        for number, check in enumerate(checks, 1):
-            status.update(escape(f"{number} of {len(checks)}: {check}"))
-            report = _run_or_explain(check, size)
-            table.add_row(*_cells(check, size, report))
-            unproved |= {} if report.difference else report.unproved
-            raised |= {} if report.difference else report.raised
-            not_compared += not report.is_compared
+    print(f"{size.groups} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend})")
+    unequal, notes = 0, {}
+    with _quiet_log():
+        for check in checks:
+            try:
+                report = run(check, size)
+            except RagenError as error:
+                report = Report(f"{type(error).__name__}: {error}")
+            times = f"{report.sequential_s:.2f} s in main, {report.parallel_s:.2f} s in workers"
+            print(beside(f"{check.name:<42} ", printable(report.difference) or f"equal: {times}"), flush=True)
             if report.difference:
-                different.setdefault(without_values(report.difference), []).append((check.name, report.difference))
-    print_table(console, table)
-    for alike in different.values():
-        names, difference = "; ".join(name for name, _ in alike), alike[0][1]
-        names = "every check" if len(alike) == len(checks) > 1 else names
-        console.print(f"{names}: {difference}", style="red", markup=False, highlight=False, soft_wrap=True)
-    for tag, advice in unproved.items():
-        text = f"{tag}: equal, but no valid action was played: {advice}"
-        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    for tag, error in raised.items():
-        text = f"{tag}: equal, but some of its episodes failed, everywhere in the same way: {error}"
-        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    count = sum(map(len, different.values())) - not_compared
-    counts = {"differ": count, "could not be played": not_compared}
-    parts = [f"{number} of {len(checks)} {what}" for what, number in counts.items() if number]
-    told = ", ".join(parts) or f"All {len(checks)} are equal"
-    told += f"; no valid action of {', '.join(unproved)} was played." if unproved else "."
-    style = "red" if different else "yellow" if unproved else "green"
-    console.print(told, style=style, markup=False, highlight=False)
-    return 1 if different else 0
+                unequal += 1
+                continue
+            notes |= {tag: f"some of its episodes failed: {error}" for tag, error in report.raised.items()}
+            notes |= {tag: f"no valid action was played: {advice}" for tag, advice in report.unproved.items()}
+    for tag, note in notes.items():
+        print(printable(f"{tag}: {note}"))
+    print(f"{unequal} of {len(checks)} are not equal." if unequal else f"All {len(checks)} are equal.")
+    return 1 if unequal else 0
 
 
-def _title(size: Size) -> str:
-    groups = f"{size.groups} groups of {GROUP_SIZE} for each tag"
-    return f"{groups}, {size.workers} workers ({size.backend}), in reset and step"
-
-
-def _run_or_explain(check: Check, size: Size) -> Report:
-    try:
-        return run(check, size)
-    except RagenError as error:
-        return Report(f"{type(error).__name__}: {error}", 0.0, 0.0, is_compared=False)
-
-
-def _cells(check: Check, size: Size, report: Report) -> tuple[Any, ...]:
-    from rich.text import Text
-
-    verdict = Text("equal: see below", style="yellow") if report.unproved else Text("equal", style="green")
-    what = "differ" if report.is_compared else "not played"
-    verdict = Text(f"{what}: see below", style="red") if report.difference else verdict
-    seeds = len(check.seeds or ()) or size.seeds
-    times = (f"{1000 * seconds:.0f} ms" for seconds in (report.sequential_s, report.parallel_s))
-    return Text(check.name), str(seeds), str(size.turns), *times, verdict
-
-
-@contextlib.contextmanager
+@contextmanager
 def _quiet_log() -> Iterator[None]:
     """Suppress warnings about workers killed by checks."""
     logging.disable(logging.WARNING)

@@ -14,8 +14,7 @@ from typing import Any
 from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import ScriptedBackend
-from ragen.llm_agent.config import plain_sections
-from ragen.settings import setting
+from ragen.llm_agent.config import plain_sections, tag_groups
 from ragen.training.log_probs import log_probs_and_entropies
 from ragen.training.settings import WarmUpSettings
 from ragen.training.training_batch import batch_of_rows
@@ -56,8 +55,7 @@ def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
 
     config = OmegaConf.create(plain_sections(config))
     section = "es_manager.train"
-    tags = list(setting(config, f"{section}.env_configs.tags", object))
-    shares = list(setting(config, f"{section}.env_configs.n_groups", object, [1] * len(tags)))
+    shares = [groups for _, groups in tag_groups(config, "train")]
     groups = [max(1, settings.groups * share // sum(shares)) for share in shares]
     changes = {
         f"{section}.env_configs.n_groups": groups,

@@ -166,12 +166,6 @@ def test_what_ragens_own_files_say_is_no_cause_for_a_word(key: str, caplog: pyte
     assert not caplog.records
 
 
-def test_the_start_method_that_is_no_more_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    with EnvStateManager(changed("es_manager.start_method", "fork")) as manager:
-        assert manager.use_multiprocessing is True
-    assert "start_method = 'fork' is no longer supported" in caplog.text
-
-
 @SOURCES
 def test_a_good_configuration_gives_the_same_from_code_and_from_a_file(
     source: Callable[[Any, Path], Any], tmp_path: Path

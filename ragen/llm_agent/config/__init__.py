@@ -9,6 +9,7 @@ from ragen.lazy import attach
 if TYPE_CHECKING:
     from ragen.llm_agent.config.command_line import add_config_arguments, add_sweep_argument, main_of
     from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
+    from ragen.llm_agent.config.groups import tag_groups
     from ragen.llm_agent.config.loading import (
         changed_settings,
         decisive_settings,
@@ -31,6 +32,7 @@ __all__ = [
     "load_config",
     "main_of",
     "plain_sections",
+    "tag_groups",
     "tell_ignored",
     "unread",
     "wants_report",
@@ -53,6 +55,7 @@ __getattr__, __dir__ = attach(
             ),
             "loading",
         ),
+        "tag_groups": "groups",
         "wants_report": "report",
     },
 )

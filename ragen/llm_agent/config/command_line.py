@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser, check_no_option
 from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
+from ragen.llm_agent.config.groups import first_groups, tag_groups
 from ragen.llm_agent.config.loading import load_config, quoted, settings_of_base
 from ragen.output import CLOSED, output_watched, printable, shown_override, shown_settings
-from ragen.settings import one_line, override_key, plain, setting
+from ragen.settings import one_line, override_key, setting
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
 """Composes a configuration from a name, overrides, a folder and a further folder."""
@@ -121,28 +122,19 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
 
     if limit is not None and not (limit.isdecimal() and int(limit) > 0):
         raise ConfigError(f"--limit is {limit!r}; expected a whole number of at least 1.")
-    where = f"es_manager.{setting(config, 'mode', str, 'val')}"
-    known = [str(tag) for tag in plain(setting(config, f"{where}.env_configs.tags", Sequence))]
-    groups = _groups_of_tags(config, where)
+    mode = setting(config, "mode", str, "val")
+    where, groups = f"es_manager.{mode}", tag_groups(config, mode)
+    known = [tag for tag, _ in groups]
     wanted = known if tags is None else [tag.strip() for tag in tags.split(",")]
     for tag in wanted:
         if tag not in known:
             meant = did_you_mean(tag, known) or f" It has {', '.join(known)}."
             raise ConfigError(f"--tags has {tag!r}, which is not in {where}.env_configs.tags.{meant}")
-    most = int(limit) if limit is not None else max(groups, default=0)
-    firsts = plain(setting(config, f"{where}.env_configs.first_groups", Sequence, [0, *itertools.accumulate(groups)]))
-    every = zip(known, groups, firsts, strict=False)
-    left = [(tag, min(count, most), first) for tag, count, first in every if tag in wanted]
+    every = zip(groups, first_groups(config, mode, groups), strict=True)
+    left = [(tag, min(count, int(limit or count)), first) for (tag, count), first in every if tag in wanted]
     for place, name in enumerate(("tags", "n_groups", "first_groups")):
         OmegaConf.update(config, f"{where}.env_configs.{name}", [each[place] for each in left], force_add=True)
     OmegaConf.update(config, f"{where}.env_groups", sum(count for _, count, _ in left))
-
-
-def _groups_of_tags(config: Any, where: str) -> list[int]:
-    """The number of groups of each tag in a mode's section of ``es_manager``."""
-    count = len(plain(setting(config, f"{where}.env_configs.tags", Sequence)))
-    equal = setting(config, f"{where}.env_groups", int) // max(1, count)
-    return list(plain(setting(config, f"{where}.env_configs.n_groups", Sequence, [equal] * count)))
 
 
 def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
@@ -279,7 +271,7 @@ def _note_on_seeds(
         config = compose(arguments.config_name, runs[0][1], arguments.config_path, arguments.config_dir)
         narrow(config, arguments.tags, arguments.limit)
         mode = setting(config, "mode", str, "val")
-        groups = max(_groups_of_tags(config, f"es_manager.{mode}"))
+        groups = max(count for _, count in tag_groups(config, mode))
     except (RagenError, ValueError):  # the first run says what is wrong
         return ""
     key = f"seed.{mode}"

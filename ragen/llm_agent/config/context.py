@@ -30,14 +30,14 @@ length is set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
-from ragen.settings import key, plain, read, refused, setting, texts
+from ragen.settings import key, plain, read, refused, setting
 from ragen.validity import MASK, POLICIES, POLICY_KEY
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")
@@ -197,36 +197,6 @@ class CollapseSettings:
 
     def __bool__(self) -> bool:
         return self.first_turn or self.all_turns
-
-
-def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:
-    """The tag of each environment.
-
-    Each group has ``group_size`` consecutive ids. Without ``n_groups``, the tags share ``env_groups`` equally; the
-    environment manager reports an uneven division.
-
-    Args:
-        config: The whole configuration.
-        mode: ``"train"`` or ``"val"``: the section of ``es_manager``.
-
-    Returns:
-        The tag of each environment id, and the number of environments of each tag.
-
-    Raises:
-        ConfigError: ``tags`` is missing, or ``n_groups`` has a different length.
-    """
-    section = f"es_manager.{mode}"
-    setting(config, f"{section}.env_configs.tags", object)
-    tags = texts(config, f"{section}.env_configs.tags", ())
-    size = setting(config, f"{section}.group_size", int, 1)
-    equal = setting(config, f"{section}.env_groups", int, len(tags)) // max(1, len(tags))
-    groups = list(plain(setting(config, f"{section}.env_configs.n_groups", Sequence, [equal] * len(tags))))
-    if len(groups) != len(tags):
-        raise ConfigError(f"{section}.env_configs.n_groups is {groups}; expected one number for each of {list(tags)}.")
-    if len(tags) == 1:  # it has all groups, whatever its number says
-        groups = [equal]
-    owners = [tag for tag, count in zip(tags, groups, strict=True) for _ in range(count * size)]
-    return dict(enumerate(owners)), {tag: owners.count(tag) for tag in tags}
 
 
 def custom_env(config: Any, tag: str) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from os import PathLike
 from typing import Any
 
@@ -15,6 +14,7 @@ from ragen.env.fields import check_kinds
 from ragen.env.registry import known_names, resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
 from ragen.extras import check_installed, extra_of
+from ragen.llm_agent.config.groups import first_groups, tag_groups
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.failures import OnFailure, say_nothing
@@ -27,7 +27,6 @@ from ragen.parallel.settings import (
     Settings,
 )
 from ragen.settings import choice, count, number, plain, refused, seconds, setting, texts
-from ragen.statistics import ALL
 from ragen.validity import read_policy
 
 log = logging.getLogger(__name__)
@@ -118,13 +117,11 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     if not isinstance(mode, str) or mode not in ("train", "val"):
         raise ConfigError(f"mode = {in_short(mode)}: expected 'train' or 'val'.")
     config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
-    if "capsule_dir" in (config["es_manager"] or {}):  # the former name of crash_report_dir
-        folder = {"crash_report_dir": config["es_manager"]["capsule_dir"]}
-        config["es_manager"] = {**folder, **{k: v for k, v in config["es_manager"].items() if k != "capsule_dir"}}
     _check_manager_keys(config)
     where = f"es_manager.{mode}"
     env_groups, group_size = (count(config, f"{where}.{name}", low=1) for name in ("env_groups", "group_size"))
-    tags = _tags(config, where, env_groups)
+    tags = tag_groups(config, mode)
+    firsts = first_groups(config, mode, tags)
     entries = _entries(config, tags, group_size)
     used = {entry.spec.env_type for entry in entries}
     engine = _engine_settings(config, used)
@@ -133,7 +130,9 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         entries=tuple(entries),
         env_groups=env_groups,
         group_size=group_size,
-        group_numbers=tuple(_group_numbers(config, f"{where}.env_configs.first_groups", tags)),
+        group_numbers=tuple(
+            number for first, (_, n) in zip(firsts, tags, strict=True) for number in range(first, first + n)
+        ),
         format_penalty=number(config, "es_manager.format_penalty", -0.1),
         base_seed=count(config, f"seed.{mode}", None),
         engine=replace(engine, sequential_env_types=tuple(kept)),
@@ -253,49 +252,6 @@ def _raw(config: Any, key: str) -> Any:
     return config
 
 
-def _tags(config: Any, section: str, env_groups: int) -> list[tuple[str, int]]:
-    """Each tag with its number of groups; a tag may be listed twice."""
-    where = f"{section}.env_configs"
-    setting(config, f"{where}.tags", object)
-    tags = list(texts(config, f"{where}.tags", ()))
-    if ALL in tags:
-        raise ConfigError(f"{where}.tags has {ALL!r}, which results call the row over all tags; rename that tag.")
-    counts = plain(setting(config, f"{where}.n_groups", object, None))
-    if counts is None:
-        counts = _equal_shares(where, tags, env_groups)
-    if not isinstance(counts, list | tuple) or not all(type(each) is int and each >= 1 for each in counts):
-        raise refused(f"{where}.n_groups", counts, "a list of integers of at least 1")
-    if len(tags) == len(counts) == 1:  # a single tag has all groups, whatever its number says
-        counts = [env_groups]
-    if not tags or len(tags) != len(counts):
-        raise ConfigError(f"{where}: {len(tags)} tags {tags} but {len(counts)} n_groups {list(counts)}; one for each.")
-    if sum(counts) != env_groups:
-        raise ConfigError(
-            f"{where}.n_groups = {list(counts)} adds up to {sum(counts)}, but {section}.env_groups = {env_groups}."
-        )
-    return list(zip(tags, counts, strict=True))
-
-
-def _group_numbers(config: Any, key: str, tags: list[tuple[str, int]]) -> Iterator[int]:
-    """The number of each group: consecutive over all tags, unless the key has the first number of each tag."""
-    firsts = plain(setting(config, key, object, None))
-    if firsts is None:
-        firsts = [0, *accumulate(groups for _, groups in tags)][:-1]
-    if not isinstance(firsts, list | tuple) or not all(type(each) is int and each >= 0 for each in firsts):
-        raise refused(key, firsts, "a list of integers of at least 0, or null")
-    if len(firsts) != len(tags):
-        raise refused(key, firsts, f"one number for each of the {len(tags)} tags, or null")
-    for first, (_, groups) in zip(firsts, tags, strict=True):
-        yield from range(first, first + groups)
-
-
-def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:
-    """The same number of groups for every tag, as in RAGEN if ``n_groups`` is missing."""
-    if not tags or env_groups % len(tags):
-        raise ConfigError(f"{where}.n_groups is missing, and {env_groups} groups do not divide among tags {tags}.")
-    return [env_groups // len(tags)] * len(tags)
-
-
 def _entries(config: Any, tags: list[tuple[str, int]], group_size: int) -> list[EnvEntry]:
     entries: list[EnvEntry] = []
     for tag, groups in tags:
@@ -394,19 +350,6 @@ def _engine_settings(config: Any, used: set[str]) -> Settings:
         startup_timeout=seconds(config, "es_manager.startup_timeout", 60.0),
         on_env_failure=choice(config, "es_manager.on_env_failure", "fallback", ON_ENV_FAILURE),
         max_restarts=count(config, "es_manager.max_restarts", 3),
-        start_method=_start_method(config),
+        start_method=choice(config, "es_manager.start_method", "forkserver", START_METHODS),
         ray=RayOptions.of(_raw(config, "es_manager.ray"), "es_manager.ray"),
     )
-
-
-def _start_method(config: Any) -> str:
-    """How workers start; the former ``fork`` is now ``forkserver``."""
-    key = "es_manager.start_method"
-    if setting(config, key, object, None) == "fork":
-        if key not in _logged:
-            _logged.add(key)
-            log.warning(
-                "%s = 'fork' is no longer supported (it copied the locks of other threads); using 'forkserver'.", key
-            )
-        return "forkserver"
-    return choice(config, "es_manager.start_method", "forkserver", START_METHODS)

@@ -405,8 +405,8 @@ def record(
         manager: The manager.
         examples: Examples of actions; they see what was played.
         before_turn: Called with the manager and the turn's index before each turn, to disturb it.
-        as_numbers: Whether ``1``, ``1.0`` and ``numpy.float64(1)`` are equal, a list and a tuple too, and the order of
-            keys does not matter.
+        as_numbers: Whether ``1``, ``1.0`` and ``numpy.float64(1)`` are equal, a list and a tuple too, the order of keys
+            does not matter, and :data:`_DERIVED` is left out.
         seen: The recording to add to; None for a new one.
     """
     seen = Recording() if seen is None else seen
@@ -459,10 +459,14 @@ def _as_word(setting: tuple[str, Any]) -> str:
     return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
+_DERIVED = ("metrics", "raw_reward", "manager_invalid_action")
+"""What managers compute from the infos that are compared, each version of RAGEN in its own way."""
+
+
 def _loose(value: Any) -> Any:
-    """A value with every number as a float, every sequence as a list, and keys in one order."""
+    """A value with every number as a float, every sequence as a list, keys in one order, without :data:`_DERIVED`."""
     if isinstance(value, Mapping):
-        return {key: _loose(value[key]) for key in sorted(value, key=repr)}
+        return {key: _loose(value[key]) for key in sorted(value, key=repr) if key not in _DERIVED}
     if isinstance(value, list | tuple):
         return [_loose(each) for each in value]
     return float(value) if isinstance(value, int | float | np.number | np.bool_) else value

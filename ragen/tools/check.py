@@ -36,8 +36,9 @@ from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
+from ragen.extras import check_installed, extra_of
 from ragen.output import printable
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, outer_state_kept
+from ragen.parallel import EnvEngine, EnvSpec, Settings, outer_state_kept
 from ragen.parallel.episode import program
 from ragen.parallel.episode.game import Options, declares_snapshots
 from ragen.parallel.episode.journal import difference
@@ -105,7 +106,7 @@ class CheckReport:
         spec: The environment.
         difference: The first difference, if there was any.
         turns, valid: Number of turns, and of those with an action that was valid as far as is known.
-        reset_s, turn_s: Mean seconds without the first of each, which may import modules.
+        reset_s, turn_s: Mean seconds without the longest of each, which may have imported modules.
     """
 
     spec: EnvSpec
@@ -182,9 +183,7 @@ def check_parallel(
 
 
 def _spec_of(env: str | type, config: Any) -> EnvSpec:
-    env_class, config_class, fields = (
-        _resolved(env) if isinstance(env, str) else (env, getattr(env, "config_class", None), {})
-    )
+    env_class, config_class, fields = _resolved(env)
     if config is None or isinstance(config, Mapping):
         fields |= config or {}
         try:
@@ -193,11 +192,15 @@ def _spec_of(env: str | type, config: Any) -> EnvSpec:
             raise ConfigError(f"{env}: the configuration {fields!r} does not fit: {error}") from error
     spec = EnvSpec.of(env_class, config, tag="check", game=CheckGame())
     check_kinds("", spec.env_type, spec.config, fields)
+    if extra := extra_of(env_class):
+        check_installed(extra, f"the environment {env!r}")
     return replace(spec, env_type=env) if isinstance(env, str) else spec
 
 
-def _resolved(env: str) -> tuple[Any, Any, dict[str, Any]]:
-    """The classes of a type and of its configuration, and the fields that a server's address implies."""
+def _resolved(env: str | type) -> tuple[Any, Any, dict[str, Any]]:
+    """The classes of an environment and of its configuration, and the fields that a server's address implies."""
+    if not isinstance(env, str):
+        return env, getattr(env, "config_class", None), {}
     if "://" in env:
         return *resolve_env("openenv"), {"url": env, "replayable": True}  # so that a difference is one to fix
     return *resolve_env(env), {}
@@ -215,20 +218,20 @@ def _play(spec: EnvSpec, turns: int, given: tuple[str, ...], timeout: float) -> 
     valid = 0
     with _worker([spec], timeout, FIRST) as engine:
         for seed in SEEDS:
-            values = _values(engine, 0, engine.reset({0: seed}, OPTIONS)[0], (seed, 0, (), "for the first time"))
+            moment: Moment = (seed, 0, (), "for the first time")
+            values = _values(_returned(engine, 0, engine.reset({0: seed}, OPTIONS)[0], moment), moment)
             episode = episodes[seed] = [((), values)]
             while len(episode) <= turns and not values.get("done"):
-                turn = len(episode)
-                chosen = engine.read([0], "choose", f"{seed}, {turn}", given)[0]
-                if isinstance(chosen, Exception):
-                    raise Difference((seed, turn, (), "for the first time"), "result", "an action", chosen, chosen)
-                actions, is_known = chosen
-                value = engine.play({0: Turn(actions, len(actions))})[0]
-                values = _values(engine, 0, value, (seed, turn, actions, "for the first time"))
+                moment = (seed, len(episode), (), moment[-1])
+                chosen = engine.read([0], "choose", f"{seed}, {len(episode)}", given)[0]
+                actions, is_known = _returned(engine, 0, chosen, moment)
+                moment = (seed, len(episode), actions, moment[-1])
+                result = engine.play({0: Turn(actions, len(actions))})[0]
+                values = _values(_returned(engine, 0, result, moment), moment)
                 valid += bool(values["executed"] and values.get("info['action_is_valid']", is_known))
                 episode.append((actions, values))
-        reset_s, turn_s = (engine.read([0], name)[0] for name in ("reset_s", "turn_s"))
-    return CheckReport(spec, None, len(turn_s), valid, mean(reset_s[1:]), mean(turn_s[1:] or turn_s)), episodes
+        reset_s, turn_s = (sorted(engine.read([0], name)[0]) for name in ("reset_s", "turn_s"))
+    return CheckReport(spec, None, len(turn_s), valid, mean(reset_s[:-1]), mean(turn_s[:-1] or turn_s)), episodes
 
 
 def _play_again(spec: EnvSpec, episodes: Mapping[int, Episode], timeout: float) -> None:
@@ -243,7 +246,7 @@ def _play_again(spec: EnvSpec, episodes: Mapping[int, Episode], timeout: float) 
                 for i, result in results.items():
                     actions, expected = episodes[seeds[i]][turn]
                     moment = seeds[i], turn, actions, OBJECTS[i]
-                    got = _values(engine, i, result, moment)
+                    got = _values(_returned(engine, i, result, moment), moment)
                     for name in expected | got:
                         one, other_one = expected.get(name, "no such key"), got.get(name, "no such key")
                         if difference(turn, (name,), (one,), (other_one,)):
@@ -258,7 +261,7 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
     """An engine with a fresh worker that has these environment variables; whatever fails there is not tried again."""
     limits = {"step_timeout": timeout, "reset_timeout": timeout, "max_restarts": 0}
     log = logging.getLogger("ragen.parallel.engine")
-    before, was_disabled = {name: os.environ.get(name) for name in environ}, log.disabled
+    before = dict(os.environ)
     os.environ.update(environ)
     log.disabled = True  # its warnings would repeat what is reported here
     try:
@@ -267,17 +270,23 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
         ) as engine:
             yield engine
     finally:
-        log.disabled = was_disabled
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        log.disabled = False
+        for name in environ:
+            del os.environ[name]
+        os.environ.update(before)
 
 
-def _values(engine: EnvEngine, env_id: int, result: Any, moment: Moment) -> dict[str, Any]:
-    """The values of a reset or turn by name; raises a :class:`Difference` if the environment failed."""
+def _returned(engine: EnvEngine, env_id: int, result: Any, moment: Moment) -> Any:
+    """The result of a call; raises a :class:`Difference` if the environment failed."""
     why = engine.records[env_id].bound_to_main  # if it, or what it returns, cannot be sent to a worker or back
-    if why or isinstance(result, EnvFailed):
-        error = DivergenceError(why) if why else result.error
-        raise Difference(moment, "result", "one", why or result.text, error)
+    error = DivergenceError(why) if why else getattr(result, "error", result)
+    if isinstance(error, Exception):
+        raise Difference(moment, "result", "one", why or getattr(result, "text", error), error)
+    return result
+
+
+def _values(result: Any, moment: Moment) -> dict[str, Any]:
+    """The values to compare by name; raises a :class:`Difference` for one that cannot be sent."""
     if not isinstance(result, TurnResult):
         return {"observation": plain(RAGEN.digest(result))}
     values = {"observation": result.digest, "reward": result.reward, "done": result.done}

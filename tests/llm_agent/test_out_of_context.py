@@ -47,7 +47,11 @@ def config_of(page, *overrides):
 
 HOW = {
     "lockstep": [],
-    "shards": ["agent_proxy.use_parallel_rollout=true", "agent_proxy.parallel_n_jobs=3"],
+    "shards": [
+        "agent_proxy.use_parallel_rollout=true",
+        "agent_proxy.parallel_n_jobs=3",
+        "agent_proxy.parallel_backend=threading",
+    ],
     "turns": ["agent_proxy.context_window_mode=limited_multi_turn", "agent_proxy.max_context_window=2"],
 }
 
@@ -58,8 +62,7 @@ def rollout(page, backend, how, *overrides):
         return proxy.rollout(no_prompts()), proxy.rollout_states
 
 
-@pytest.mark.parametrize("refuses", [False, True], ids=["configured limit", "refused by the model"])
-@pytest.mark.parametrize("page", [0, 2])
+@pytest.mark.parametrize(("page", "refuses"), [(0, True), (2, False)], ids=["refused by the model", "configured limit"])
 @pytest.mark.parametrize("how", HOW)
 def test_only_its_own_episode_is_over_truncated_and_counted(how, page, refuses):
     limit = ["actor_rollout_ref.rollout.max_model_len=null"] if refuses else []

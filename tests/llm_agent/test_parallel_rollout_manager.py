@@ -95,7 +95,7 @@ def loky_processes():
 # Equal to the ordinary loop
 
 
-@pytest.mark.parametrize(("jobs", "backend"), [(2, "loky"), (100, "loky"), (3, "threading")])
+@pytest.mark.parametrize(("jobs", "backend"), [(2, "loky"), (100, "threading")])
 def test_rollouts_are_those_of_the_ordinary_loop(jobs, backend):
     for val in (False, True):
         proxy, parallel = played(config_of(jobs=jobs, backend=backend), episodes=2, val=val)

@@ -59,24 +59,20 @@ def test_every_text_of_a_file_is_shown_where_it_belongs(tmp_path):
         tmp_path,
         """
         system: S.
-        instruction_in: system
-        join: " / "
-        first_turn: "first {turn}: {state}"
-        later_turn: "later {turn}: {state}"
-        state: "[{observation}|{invalid}|{actions_left}|{format}|{length}]"
+        turn: "turn {turn}: [{observation}|{invalid}|{actions_left}|{format}|{length}]"
         reward: "got {reward:.1f}"
         actions_left: "{actions_left} left"
         length: "{max_tokens} long"
         invalid: "again!"
         reply_format: {think: T, answer: A}
-        instruction: {join: ";", symbols: "", actions: "{actions} by {action_sep}, {max_actions}", limits: ""}
+        instruction: {symbols: "", actions: "{actions} by {action_sep}, {max_actions}", limits: ""}
         """,
     )
     assert chat(PromptTemplate.load(path)) == [
-        {"role": "system", "content": "S. / Push.;Up, Down, Left, Right by ||, 4"},
-        {"role": "user", "content": "first 1: [left||4 left|T|30 long]"},
+        {"role": "system", "content": "S."},
+        {"role": "user", "content": "Push.\nUp, Down, Left, Right by ||, 4\n\nturn 1: [left||4 left|T|30 long]"},
         {"role": "assistant", "content": "<answer>Up</answer>"},
-        {"role": "user", "content": "got 0.0 / later 2: [{right}|again!|3 left|T|30 long]"},
+        {"role": "user", "content": "got 0.0\n\nturn 2: [{right}|again!|3 left|T|30 long]"},
     ]
 
 
@@ -85,19 +81,17 @@ def test_turns_within_one_message_are_told_by_a_file_too(tmp_path):
         tmp_path,
         """
         system: ""
-        join: ";"
-        state: "{observation}"
+        turn: "asked {turn} {observation}"
         instruction: {symbols: "", actions: "", limits: ""}
         window:
           before: "{completed} done, {shown} shown"
           turn: "{turn} {observation} {reply}{reward}"
           reward: " for {reward:.0f} in {turn}"
           after: "now"
-          asked: "asked {turn} {state}"
         """,
     )
     told = chat(PromptTemplate.load(path), window_mode="single_turn")
-    content = "Push.;1 done, 1 shown;1 left <answer>Up</answer> for 0 in 1;now;asked 2 {right}"
+    content = "Push.\n\n1 done, 1 shown\n\n1 left <answer>Up</answer> for 0 in 1\n\nnow\n\nasked 2 {right}"
     assert told == [{"role": "user", "content": content}]
 
 
@@ -110,10 +104,9 @@ def test_turns_within_one_message_are_told_by_a_file_too(tmp_path):
         ("system: 3", "system"),
         ("window: a", "window"),
         ("window: {turm: a}", "window.turm"),
-        ("instruction_in: assistant", "instruction_in"),
-        ("state: '{observation} {sate}'", "{sate}"),
-        ("state: 'nothing'", "{observation}"),
-        ("state: '{observation'", "state"),
+        ("turn: '{observation} {sate}'", "{sate}"),
+        ("turn: 'nothing'", "{observation}"),
+        ("turn: '{observation'", "turn"),
         ("reward: '{reward.__class__}'", "reward"),
         ("reward: '{reward!r}'", "reward"),
         ("reward: '{reward:zz}'", "{reward:zz}"),

@@ -33,7 +33,6 @@ from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.llm_agent.prompting.templates import (
     DEFAULT_PROMPTS,
-    IN_SYSTEM,
     InstructionTemplate,
     PromptTemplate,
     StepTemplates,
@@ -65,11 +64,10 @@ class TagPrompt:
     max_tokens: int | None = None
     template: PromptTemplate = DEFAULT_PROMPTS
 
-    def turn(self, text: str, number: int, state: str, actions_left: int | None, invalid: bool = False) -> str:
+    def turn(self, number: int, state: str, actions_left: int | None, invalid: bool = False) -> str:
         """The text that asks for one turn of a chat.
 
         Args:
-            text: The template's text for it, such as ``first_turn``.
             number: The turn's number in its episode, from 1.
             state: The observation.
             actions_left: Number of actions left in the episode; None omits it.
@@ -84,7 +82,7 @@ class TagPrompt:
             "format": self.reply_format,
             "length": fill(words.length, {"max_tokens": self.max_tokens}),
         }
-        return fill(text, {"turn": number, "state": fill(words.state, parts)})
+        return fill(words.turn, parts)
 
 
 def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, control: ControlTokens) -> TagPrompt:
@@ -112,7 +110,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
         _limits(rules, settings.max_actions_per_turn, limit),
     ]
     return TagPrompt(
-        instruction=control.defuse(words.joined(paragraphs, rules.join)),
+        instruction=control.defuse(_joined("\n", paragraphs)),
         reply_format=words.reply_format.think if settings.enable_think else words.reply_format.answer,
         max_tokens=entry.get("max_tokens") or settings.response_length,
         template=words,
@@ -153,22 +151,27 @@ def _symbols(rules: InstructionTemplate, game: Any) -> str:
     vocabulary = getattr(game, "grid_vocab", None)
     if not vocabulary or getattr(game, "observation_format", "grid") == "coord":
         return ""
-    symbols = [fill(rules.symbol, {"symbol": symbol, "meaning": meaning}) for symbol, meaning in vocabulary.items()]
-    return fill(rules.symbols, {"symbols": rules.symbol_join.join(symbols)})
+    symbols = ", ".join(f"{symbol} is {meaning}" for symbol, meaning in vocabulary.items())
+    return fill(rules.symbols, {"symbols": symbols})
 
 
 def _actions(rules: InstructionTemplate, game: Any, separator: str, per_trajectory: int | None) -> str:
     lookup = getattr(game, "action_lookup", None)
     if not lookup:
         return ""
-    names = rules.action_join.join(str(name) for name in lookup.values())
+    names = ", ".join(map(str, lookup.values()))
     return fill(rules.actions, {"actions": names, "action_sep": separator, "max_actions": per_trajectory})
 
 
 def _limits(rules: InstructionTemplate, per_turn: int | None, per_trajectory: int | None) -> str:
-    texts = [fill(rules.turn_limit, {"count": per_turn}), fill(rules.episode_limit, {"count": per_trajectory})]
-    limits = rules.limit_join.join(filter(None, texts))
-    return fill(rules.limits, {"limits": limits}) if limits else ""
+    limits = {"in one turn": per_turn, "in the whole episode": per_trajectory}
+    given = ", ".join(f"{limit} {where}" for where, limit in limits.items() if limit is not None)
+    return fill(rules.limits, {"limits": given or None})
+
+
+def _joined(separator: str, paragraphs: Sequence[str]) -> str:
+    """Paragraphs as one text, stripped of blanks and without empty ones."""
+    return separator.join(filter(None, map(str.strip, paragraphs)))
 
 
 # Rows: the turns of a trajectory that become one chat
@@ -295,7 +298,7 @@ class ConversationBuilder:
         (self._write_one_message if self.settings.window_mode == SINGLE else self._write_turns)(draft, row)
         if not any(text.strip() for text in draft[0][1]):
             del draft[0]
-        messages = [{"role": role, "content": self._words.joined(texts)} for role, texts in draft]
+        messages = [{"role": role, "content": _joined("\n\n", texts)} for role, texts in draft]
         return self._with_items(messages, row) if self.with_images else messages
 
     def tag_of(self, rollout: dict[str, Any]) -> str:
@@ -319,18 +322,14 @@ class ConversationBuilder:
 
     def _opening(self, row: Row) -> Draft:
         """The system message, and the beginning of the first user message."""
-        words, instruction = self._words, self._prompt(row).instruction
-        if words.instruction_in == IN_SYSTEM:
-            return [("system", [words.system, instruction]), ("user", [])]
-        return [("system", [words.system]), ("user", [instruction])]
+        return [("system", [self._words.system]), ("user", [self._prompt(row).instruction])]
 
     def _write_turns(self, draft: Draft, row: Row) -> None:
         prompt, words = self._prompt(row), self._words
         for number, turn in enumerate(row.turns, row.start + 1):
             if draft[-1][0] == "assistant":
                 draft.append(("user", []))
-            text = words.first_turn if number == row.start + 1 else words.later_turn
-            draft[-1][1].append(prompt.turn(text, number, *self._shown(turn), _is_warned(turn)))
+            draft[-1][1].append(prompt.turn(number, *self._shown(turn), _is_warned(turn)))
             if "llm_response" in turn:
                 draft.append(("assistant", [self._reply(turn)]))
             is_shown = number < row.stop or row.is_prompt
@@ -351,7 +350,7 @@ class ConversationBuilder:
             user += [self._earlier_turn(window, number, turn) for number, turn in enumerate(earlier, row.start + 1)]
             user.append(window.after)
         if last:
-            user.append(prompt.turn(window.asked, row.stop, *self._shown(last), _is_warned(last)))
+            user.append(prompt.turn(row.stop, *self._shown(last), _is_warned(last)))
         if "llm_response" in last:
             draft.append(("assistant", [self._reply(last)]))
 

@@ -6,8 +6,7 @@ r"""The texts of prompts as data, with named slots.
 A file of prompts has any of the fields below; omitted ones have this package's texts::
 
     system: "You play games."
-    instruction_in: system
-    state: "{observation}\n{actions_left}Answer as {format}.{length}"
+    turn: "Turn {turn}:\n{observation}\n{actions_left}Answer as {format}.{length}"
     reply_format: {think: "<think>..</think><answer>..</answer>", answer: "<answer>..</answer>"}
 
 A slot is a name in braces, optionally with a format after a colon (``{reward:.6g}``); a literal brace is doubled. A
@@ -31,7 +30,6 @@ from ragen.errors import ConfigError
 SYSTEM_PROMPT = "You are an agent that acts in an environment, one turn at a time. Earn as much reward as you can."
 THINK_FORMAT = "<think> how you decide </think> <answer> what you do </answer>"
 ANSWER_FORMAT = "<answer> what you do </answer>"
-IN_SYSTEM, IN_USER = PLACES = ("system", "user")
 
 
 def from_yaml(text: str) -> Any:
@@ -52,34 +50,20 @@ def _text(default: str, *slots: str, needs: str = "") -> Any:
 
 @dataclass(frozen=True)
 class InstructionTemplate:
-    """The rules of a game before the first state, after the tag's ``env_instruction``.
+    """The rules of a game before the first state, after the tag's ``env_instruction``; each is a line.
 
     Attributes:
-        join: The separator of paragraphs.
-        symbols: The paragraph with the meaning of a grid's symbols.
-        symbol: The meaning of one symbol.
-        symbol_join: The separator of symbols.
-        actions: The paragraph with the names of actions.
-        action_join: The separator of names.
-        limits: The paragraph with the limits on actions.
-        turn_limit: The limit per turn.
-        episode_limit: The limit per episode.
-        limit_join: The separator of the two limits.
+        symbols: The meaning of a grid's symbols.
+        actions: The names of actions.
+        limits: The limits on actions.
     """
 
-    join: str = "\n"
     symbols: str = _text("Symbols in the state: {symbols}", "symbols")
-    symbol: str = _text("{symbol} is {meaning}", "symbol", "meaning")
-    symbol_join: str = ", "
     actions: str = _text(
         'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.',
         *("actions", "action_sep", "max_actions"),
     )
-    action_join: str = ", "
     limits: str = _text("The most actions you can take: {limits}.", "limits")
-    turn_limit: str = _text("{count} in one turn", "count")
-    episode_limit: str = _text("{count} in the whole episode", "count")
-    limit_join: str = ", "
 
 
 @dataclass(frozen=True)
@@ -95,9 +79,6 @@ class ReplyFormatTemplate:
     answer: str = ANSWER_FORMAT
 
 
-_STATE_SLOTS = ("observation", "invalid", "actions_left", "format", "length")
-
-
 @dataclass(frozen=True)
 class WindowTemplate:
     """The texts for earlier turns within the single user message of ``context_window_mode: single_turn``.
@@ -107,7 +88,6 @@ class WindowTemplate:
         turn: One earlier turn.
         reward: The value of its slot ``{reward}``, if the turn has a reward.
         after: After the earlier turns.
-        asked: The current turn.
     """
 
     before: str = _text("The turns before this one:", "completed", "shown")
@@ -118,7 +98,6 @@ class WindowTemplate:
     )
     reward: str = _text("\nReward:\n{reward:.6g}", "reward", "turn")
     after: str = "---"
-    asked: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
 
 
 @dataclass(frozen=True)
@@ -127,12 +106,7 @@ class PromptTemplate:
 
     Attributes:
         system: The system message; omitted if empty.
-        instruction_in: The place of the instruction: the beginning of the first ``user`` message, or the end of the
-            ``system`` message.
-        join: The separator of a message's paragraphs.
-        first_turn: The first turn that a prompt shows; ``{turn}`` is its number, from 1.
-        later_turn: Every other turn.
-        state: The value of the slot ``{state}`` of these two.
+        turn: What asks for a turn; ``{turn}`` is its number, from 1.
         reward: The turn's reward, at the beginning of the message with the next turn.
         actions_left: The number of actions left.
         length: The requested maximum length of a reply.
@@ -143,14 +117,10 @@ class PromptTemplate:
     """
 
     system: str = SYSTEM_PROMPT
-    instruction_in: str = IN_USER
-    join: str = "\n\n"
-    first_turn: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
-    later_turn: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
-    state: str = _text(
-        "State:\n{observation}\n"
+    turn: str = _text(
+        "Turn {turn}:\nState:\n{observation}\n"
         "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}",
-        *_STATE_SLOTS,
+        *("turn", "observation", "invalid", "actions_left", "format", "length"),
         needs="observation",
     )
     reward: str = _text("Reward:\n{reward:.6g}", "reward", needs="reward")
@@ -198,10 +168,6 @@ class PromptTemplate:
     def with_system(self, system: str) -> Self:
         """These prompts with another system message."""
         return replace(self, system=system)
-
-    def joined(self, paragraphs: list[str], join: str | None = None) -> str:
-        """Paragraphs as one text, stripped of blanks and without empty ones."""
-        return (self.join if join is None else join).join(filter(None, map(str.strip, paragraphs)))
 
 
 DEFAULT_PROMPTS = PromptTemplate()
@@ -349,33 +315,24 @@ def _checked(default: Any, value: Any, where: str, key: str) -> Any:
         return _filled(default, value, where, f"{key}.")
     if not isinstance(value, str):
         raise ConfigError(f"{where}: {key} is {value!r}; expected a text.")
-    if key == "instruction_in" and value not in PLACES:
-        raise ConfigError(f"{where}: instruction_in is {value!r}; expected one of {', '.join(PLACES)}.")
     return value
 
 
 def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: str) -> None:
     try:
         found = [(name, form, turned) for _, name, form, turned in Formatter().parse(text) if name is not None]
+        for name, form, turned in found:
+            if name not in slots or turned:
+                known = ", ".join(f"{{{each}}}" for each in slots)
+                raise ConfigError(f"{where}: {key} has the slot {{{name}}}; it may have {known}.")
+            format(1 if name in _NUMBERS else "", form or "")
     except ValueError as error:
-        raise ConfigError(f"{where}: {key} cannot be read ({error}); double a literal brace.") from error
-    for name, form, turned in found:
-        if name not in slots or turned:
-            known = ", ".join(f"{{{each}}}" for each in slots)
-            raise ConfigError(f"{where}: {key} has the slot {{{name}}}; it may have {known}.")
-        _check_format(name, form or "", where, key)
+        raise ConfigError(f"{where}: {key} is {text!r}, which is invalid ({error}); double a literal brace.") from error
     if needs and needs not in [name for name, _, _ in found]:
         raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, which it needs.")
 
 
 _NUMBERS = (
-    *("reward", "actions_left", "max_tokens", "count", "turn", "completed", "shown", "max_actions"),
+    *("reward", "actions_left", "max_tokens", "turn", "completed", "shown", "max_actions"),
     *("step_count", "history_length", "current_step"),
 )
-
-
-def _check_format(name: str, form: str, where: str, key: str) -> None:
-    try:
-        format(1 if name in _NUMBERS else "", form)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {key} has {{{name}:{form}}}, which is invalid: {error}.") from error

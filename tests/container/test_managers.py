@@ -16,9 +16,8 @@ from ragen.llm_agent.collecting.managers import (
     SimpleMemory,
     SokobanEnvironmentManager,
 )
-from ragen.llm_agent.prompting.conversation import LONGEST_SHOP_PROMPT, Facts, StepPrompts
+from ragen.llm_agent.collecting.step_prompts import LONGEST_SHOP_PROMPT, Facts, StepPrompts, step_templates
 from ragen.llm_agent.prompting.replies import create_projection_function, mixed_projection
-from ragen.llm_agent.prompting.templates import step_templates
 from ragen.parallel.settings import Settings
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}

@@ -4,7 +4,7 @@
     observations, infos = manager.reset()          # {"text": prompts, "image": None, "anchor": what environments show}
     observations, rewards, dones, infos = manager.step(["<action>up</action>", None])   # None: no action
 
-Prompts are written by :class:`~ragen.llm_agent.prompting.conversation.StepPrompts`, texts are parsed by projections of
+Prompts are written by :class:`~ragen.llm_agent.collecting.step_prompts.StepPrompts`, texts are parsed by projections of
 :mod:`~ragen.llm_agent.prompting.replies`. A manager is independent of processes. It works with any container that has
 the interface of :class:`~ragen.container.container.EnvironmentContainer`, and with any projection, including
 verl-agent's; in place of the environments' name it accepts verl-agent's configuration.
@@ -22,9 +22,8 @@ import numpy as np
 from ragen.closing import Closing
 from ragen.container.container import to_numpy
 from ragen.errors import ConfigError, InputError, StateError
-from ragen.llm_agent.prompting.conversation import Facts, StepPrompts, history_lines
+from ragen.llm_agent.collecting.step_prompts import Facts, StepPrompts, StepTemplates, history_lines, step_templates
 from ragen.llm_agent.prompting.replies import Projection
-from ragen.llm_agent.prompting.templates import StepTemplates, step_templates
 from ragen.returned import SUCCESS_KEYS, check_success
 from ragen.validity import is_valid
 

@@ -1,6 +1,6 @@
 """Builds prompts from observations, and parses replies into actions.
 
-conversation     builds all prompts: instructions of tags, chats of turns, steps of containers
+conversation     builds prompts: instructions of tags, chats of turns
 templates        the texts of prompts as data: this package's, or a file's
 replies          parses all replies: RAGEN's tags, and projections for containers; removes control tokens
 chat_template    renders chats by the tokenizer's template, and locates contents in the text

@@ -1,4 +1,4 @@
-"""Builds the chat for a model from an environment's observations. All prompts are built here.
+"""Builds the chat for a model from an environment's observations.
 
 The prompt for the third turn, by role::
 
@@ -10,8 +10,7 @@ The prompt for the third turn, by role::
     user       Reward: ..  Turn 3: State: ..
 
 :func:`tag_prompt` builds the parts that all environments of a tag share, :class:`ConversationBuilder` the chat of a
-:class:`Row`, which is a span of turns of one trajectory, and :class:`StepPrompts` the prompts for containers of
-environments, in which every step is a chat of one message. The texts of all three are data; see
+:class:`Row`, which is a span of turns of one trajectory. The texts are data; see
 :mod:`ragen.llm_agent.prompting.templates`.
 """
 
@@ -20,11 +19,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
-from ragen.container.container import NO_MOVE
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError, ContextFullError, InputError
 from ragen.llm_agent.backends.base import valid_text
@@ -35,15 +32,11 @@ from ragen.llm_agent.prompting.templates import (
     DEFAULT_PROMPTS,
     InstructionTemplate,
     PromptTemplate,
-    StepTemplates,
     WindowTemplate,
     fill,
 )
 
 IMAGE_MARK = "<images>"
-STEP_IMAGE_MARK = "<image>"
-LONGEST_SHOP_PROMPT = 13_000
-"""Step prompts of a shop with more characters than this are written without their history."""
 
 # What all environments of a tag share
 
@@ -423,147 +416,3 @@ def images_of(messages: Sequence[Message]) -> list[Any]:
         for item in message["content"]
         if item["type"] == "image"
     ]
-
-
-# Steps: environments of a container, whose prompts are one message each
-
-
-class Facts(NamedTuple):
-    """The facts about an environment of a container that its prompt shows.
-
-    Attributes:
-        task: The task, according to the first observation.
-        observation: The current observation.
-        actions: The available actions.
-        names: The name of each action key.
-        past: The past steps, each with ``text_obs`` and ``action``.
-        limit: Maximum number of past steps to show.
-    """
-
-    task: str
-    observation: Any
-    actions: Sequence[Any]
-    names: Mapping[Any, str]
-    past: Sequence[Mapping[str, Any]]
-    limit: int
-
-
-@dataclass(frozen=True)
-class StepPrompts:
-    """Writes the prompts of a type of environment with one message per step.
-
-    Attributes:
-        templates: The texts.
-        env_type: The type. Arms of a ``bandit`` keep the case of their names. Pages of a ``webshop`` repeat the
-            task; a prompt shows it once, and pages without it.
-    """
-
-    templates: StepTemplates
-    env_type: str = ""
-
-    def write(self, facts: Facts) -> str:
-        """The prompt of an environment; without a history in the first turn, or if the limit is 0."""
-        lines = history_lines(facts.past, facts.limit)
-        prompt = fill(
-            self.templates.later if lines else self.templates.first,
-            {
-                "task": facts.task,
-                "step_count": len(facts.past),
-                "history_length": len(lines),
-                "action_history": "\n".join(lines),
-                "current_step": len(facts.past) + 1,
-                "current_observation": self.state(facts.observation),
-                "available_actions": self._choice(facts.actions, facts.names),
-            },
-        )
-        if lines and self.env_type == "webshop" and len(prompt) > LONGEST_SHOP_PROMPT:
-            return self.write(facts._replace(limit=0))
-        return prompt
-
-    def task(self, first: Any) -> str:
-        """The task, according to the first observation."""
-        return _shop_task(str(first)) if self.env_type == "webshop" else self.state(first)
-
-    def state(self, observation: Any) -> str:
-        """An observation as shown in prompts and histories, with marks in place of images."""
-        if self.env_type == "webshop":
-            return _shop_page(str(observation))
-        if isinstance(observation, str):
-            return observation
-        return STEP_IMAGE_MARK * (len(observation) if isinstance(observation, list | tuple) else 1)
-
-    def action(self, action: Any, names: Mapping[Any, str]) -> str:
-        """The name of an action."""
-        if action is None or (names and action == NO_MOVE and action not in names):
-            return "none"
-        return self._name(action, names) if names else str(action)
-
-    def _choice(self, actions: Sequence[Any], names: Mapping[Any, str]) -> str:
-        """The names of the available actions; for a page, one per line."""
-        if self.env_type == "webshop":
-            return "\n".join(map(str, actions))
-        return ", ".join(self._name(action, names) for action in actions)
-
-    def _name(self, action: Any, names: Mapping[Any, str]) -> str:
-        name = str(names.get(action, action))
-        return name if self.env_type == "bandit" else name.lower()
-
-
-def history_lines(
-    steps: Sequence[Mapping[str, Any]], length: int, obs_key: str = "text_obs", action_key: str = "action"
-) -> list[str]:
-    """The last steps of an environment, one line each, numbered from 1 at the reset."""
-    first = max(0, len(steps) - max(0, length))
-    return [
-        f"[Observation {number}: '{step[obs_key]}', Action {number}: '{step[action_key]}']"
-        for number, step in enumerate(steps[first:], first + 1)
-    ]
-
-
-def step_message(text: str, image: Any, control: ControlTokens, as_items: bool) -> Message:
-    """A step's prompt as a message.
-
-    Args:
-        text: The prompt.
-        image: The current observation as an array; None for none.
-        control: Control tokens, which are broken up.
-        as_items: Whether the content is a list of items, in which the image replaces the last mark, that of the current
-            observation; marks in the history stay.
-    """
-    if not as_items:
-        return {"role": "user", "content": control.defuse(text)}
-    before, mark, after = text.rpartition(STEP_IMAGE_MARK)
-    if not mark or image is None:
-        return {"role": "user", "content": [{"type": "text", "text": control.defuse(text)}]}
-    from PIL import Image
-
-    seen: Message = {"type": "image", "image": Image.fromarray(image)}
-    around = [{"type": "text", "text": control.defuse(each)} for each in (before, after)]
-    return {"role": "user", "content": [around[0], seen, around[1]]}
-
-
-_PAGE_SEPARATOR = " [SEP] "
-_INSTRUCTION = "Instruction:"
-_HINTS_BEGIN = ".We must buy a product within"  # the text that the shop adds to its first page, see WebShopEnv.render
-
-
-def _shop_task(page: str) -> str:
-    """The instruction on a shop's first page."""
-    for piece, following in pairwise(page.split(_PAGE_SEPARATOR)):
-        if piece.strip() == _INSTRUCTION:
-            return following.strip()
-    return page.partition(_HINTS_BEGIN)[0].removeprefix(_INSTRUCTION).strip()
-
-
-def _shop_page(page: str) -> str:
-    """A shop's page without the task; for the first page, ``Search``, its search box."""
-    pieces = page.split(_PAGE_SEPARATOR)
-    if len(pieces) == 1:
-        return "Search" if _HINTS_BEGIN in page else page
-    rest: list[str] = []
-    is_task = False
-    for piece in pieces:
-        if not is_task and piece.strip() != _INSTRUCTION:
-            rest.append(f"'{piece.strip()}'")
-        is_task = not is_task and piece.strip() == _INSTRUCTION
-    return _PAGE_SEPARATOR.join(rest)

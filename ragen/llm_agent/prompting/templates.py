@@ -1,7 +1,4 @@
-r"""The texts of prompts as data, with named slots.
-
-    PromptTemplate    for chats of turns: this package's texts, or those of a YAML file
-    StepTemplates     for containers of environments, with one message per step; by type of environment
+r"""The texts of prompts as data, with named slots: this package's, or those of a YAML file.
 
 A file of prompts has any of the fields below; omitted ones have this package's texts::
 
@@ -43,7 +40,7 @@ def from_yaml(text: str) -> Any:
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def _text(default: str, *slots: str, needs: str = "") -> Any:
+def text_field(default: str, *slots: str, needs: str = "") -> Any:
     """A field whose text may have these slots, and must have the slot ``needs``."""
     return field(default=default, metadata={"slots": slots, "needs": needs})
 
@@ -58,12 +55,12 @@ class InstructionTemplate:
         limits: The limits on actions.
     """
 
-    symbols: str = _text("Symbols in the state: {symbols}", "symbols")
-    actions: str = _text(
+    symbols: str = text_field("Symbols in the state: {symbols}", "symbols")
+    actions: str = text_field(
         'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.',
         *("actions", "action_sep", "max_actions"),
     )
-    limits: str = _text("The most actions you can take: {limits}.", "limits")
+    limits: str = text_field("The most actions you can take: {limits}.", "limits")
 
 
 @dataclass(frozen=True)
@@ -90,13 +87,13 @@ class WindowTemplate:
         after: After the earlier turns.
     """
 
-    before: str = _text("The turns before this one:", "completed", "shown")
-    turn: str = _text(
+    before: str = text_field("The turns before this one:", "completed", "shown")
+    turn: str = text_field(
         "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}",
         *("turn", "observation", "reply", "reward"),
         needs="observation",
     )
-    reward: str = _text("\nReward:\n{reward:.6g}", "reward", "turn")
+    reward: str = text_field("\nReward:\n{reward:.6g}", "reward", "turn")
     after: str = "---"
 
 
@@ -117,15 +114,15 @@ class PromptTemplate:
     """
 
     system: str = SYSTEM_PROMPT
-    turn: str = _text(
+    turn: str = text_field(
         "Turn {turn}:\nState:\n{observation}\n"
         "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}",
         *("turn", "observation", "invalid", "actions_left", "format", "length"),
         needs="observation",
     )
-    reward: str = _text("Reward:\n{reward:.6g}", "reward", needs="reward")
-    actions_left: str = _text("You have {actions_left} actions left. ", "actions_left")
-    length: str = _text(" Use {max_tokens} words (tokens) at most.", "max_tokens")
+    reward: str = text_field("Reward:\n{reward:.6g}", "reward", needs="reward")
+    actions_left: str = text_field("You have {actions_left} actions left. ", "actions_left")
+    length: str = text_field(" Use {max_tokens} words (tokens) at most.", "max_tokens")
     invalid: str = "Your last reply named no action that can be taken, so nothing has changed.\n"
     reply_format: ReplyFormatTemplate = field(default_factory=ReplyFormatTemplate)
     instruction: InstructionTemplate = field(default_factory=InstructionTemplate)
@@ -150,7 +147,7 @@ class PromptTemplate:
             raise ConfigError(f"the prompts of {path} cannot be read: {' '.join(str(error).split())}.") from error
         if not isinstance(content, Mapping):
             raise ConfigError(f"{path} contains {type(content).__name__}; expected the fields of prompts.")
-        return _filled(cls(), content, str(path))
+        return filled(cls(), content, str(path))
 
     def dump(self) -> str:
         """The prompts as the text of a YAML file."""
@@ -172,91 +169,6 @@ class PromptTemplate:
 
 DEFAULT_PROMPTS = PromptTemplate()
 """This package's prompts."""
-
-# Steps
-
-_STEP_SLOTS = (
-    *("task", "step_count", "history_length", "action_history", "current_step"),
-    *("current_observation", "available_actions"),
-)
-
-
-@dataclass(frozen=True)
-class StepTemplates:
-    """The prompts of one type of environment with one message per step.
-
-    Attributes:
-        first: A prompt without a history.
-        later: A prompt with one.
-    """
-
-    first: str = _text("", *_STEP_SLOTS)
-    later: str = _text("", *_STEP_SLOTS)
-
-    def replaced(self, given: Mapping[str, str]) -> Self:
-        """These templates with some texts replaced.
-
-        Raises:
-            ConfigError: There is no such text, or one has an unknown slot.
-        """
-        return _filled(self, given, "templates")
-
-
-_TASKS = {
-    "sokoban": (
-        "You play Sokoban.\nGoal: every box on a target.\nRules: you walk up, down, left or right, one cell a "
-        "turn. Walking into a box pushes it on if the cell behind it is free. Boxes cannot be pulled, and two at a "
-        "time cannot be pushed, so a box in a corner is lost."
-    ),
-    "frozen_lake": (
-        "You cross a frozen lake.\nGoal: reach the goal without falling into a hole.\nRules: you walk "
-        "left, down, right or up, one cell a turn, and ice may be slippery: you may end up to the left or right of "
-        "where you were going."
-    ),
-    "webshop": "You shop on a website. What you are to buy: {task}",
-    "countdown": (
-        "You play Countdown: write an arithmetic expression that has the target as its value and uses each given "
-        "number exactly once, with +, -, * and / and parentheses."
-    ),
-    "metamathqa": "You solve a mathematical problem, and may try again where you were wrong.",
-    "bandit": "You choose between two arms that pay differently, and want the highest reward.",
-}
-_ANSWERED = {  # the content of which tag
-    "countdown": ("the expression", "answer"),
-    "metamathqa": ("the result", "answer"),
-    "bandit": ("the name of one arm", "answer"),
-    "webshop": ("one action of the page, with your own words in search[...]", "action"),
-}
-_THINK = (
-    "Think first, step by step: what the situation is, and what each choice would lead to. Then say what to do. Always "
-    "output: <think> [your thoughts] </think> "
-)
-_PAST = (
-    "\n\nYou have taken {step_count} steps. The last {history_length} observations, each with what you did then:\n"
-    "{action_history}"
-)
-
-
-def step_templates(env_type: str, think: bool = False, symbols: Mapping[str, str] | None = None) -> StepTemplates:
-    """This package's prompts for a type of environment.
-
-    Args:
-        env_type: Such as ``sokoban``.
-        think: Whether to require a thought between ``<think>`` and ``</think>`` before the action.
-        symbols: The meaning of a grid's symbols; None explains none.
-    """
-    legend = ", ".join(f"{sign} is {meaning}" for sign, meaning in (symbols or {}).items())
-    content, tag = _ANSWERED.get(env_type, ("one action", "action"))
-    shop, free = env_type == "webshop", env_type in ("countdown", "metamathqa")
-    head = _TASKS.get(env_type, "You play a game, one action a turn.")
-    head += escaped(f"\nSymbols in the state: {legend}") if legend else ""
-    head += "" if shop or free else "\n\nAvailable actions: {available_actions}."
-    state = "\n\nTurn {current_step}:\nState:\n{current_observation}"
-    state += "\nWhat can be done on this page:\n{available_actions}" if shop else ""
-    demand = "\n" + (_THINK if think else "Always output: ") + f"<{tag}> [{content}] </{tag}>"
-    again = "\nThe problem: {task}" if env_type == "metamathqa" else ""  # replies to attempts do not repeat it
-    return StepTemplates(head + state + demand, head + again + _PAST + state + demand)
-
 
 # Slots
 
@@ -293,7 +205,7 @@ def escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _filled(default: Any, content: Mapping[str, Any], where: str, section: str = "") -> Any:
+def filled(default: Any, content: Mapping[str, Any], where: str, section: str = "") -> Any:
     """The default with the values of a file, which are checked."""
     known = {each.name: each for each in fields(default)}
     changed: dict[str, Any] = {}
@@ -312,7 +224,7 @@ def _checked(default: Any, value: Any, where: str, key: str) -> Any:
     if is_dataclass(default):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: {key} is {value!r}; expected a mapping.")
-        return _filled(default, value, where, f"{key}.")
+        return filled(default, value, where, f"{key}.")
     if not isinstance(value, str):
         raise ConfigError(f"{where}: {key} is {value!r}; expected a text.")
     return value

@@ -108,17 +108,6 @@ def _mean_of_groups(
     return fmean(each) if each else None
 
 
-def solved_in_group(groups: Iterable[Sequence[float]]) -> float:
-    """The fraction of groups with at least one success, for any number of members; 0 without groups.
-
-    For groups of the same size k this is ``pass@k`` with all members drawn.
-
-    Args:
-        groups: The successes of each group's members, 0 or 1.
-    """
-    return mean([float(any(group)) for group in groups])
-
-
 def paired_interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The confidence interval of the mean difference between two models that played the same seeds.
 

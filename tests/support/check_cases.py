@@ -388,15 +388,6 @@ class Locked(Echo):
         return super().step(action)[0], 1.0, False, {"success": True}
 
 
-class Exemplary(Echo):
-    """Its example is what the configuration holds."""
-
-    config_class = WalkConfig
-
-    def example_action(self, rng: random.Random) -> Any:
-        return self.config.thing
-
-
 class Unpicklable:
     """A value for a configuration that no other process can have."""
 

@@ -17,7 +17,6 @@ Stickers = tuple[int, ...]
 Turn = Callable[[Stickers], Stickers]
 Cycles = tuple[tuple[int, ...], ...]
 
-FACES = "ULFRBD"
 COLOURS = "WOGRBY"
 MOVES = tuple(f"{face}{prime}" for face in "UDLRFB" for prime in ("", "'"))
 SOLVED: Stickers = tuple(face for face in range(6) for _ in range(4))

@@ -39,31 +39,10 @@ from ragen.statistics import sample_std
 # Keys
 
 
-PREFIX = "rollout_filter_"
-NAMES = (
-    "empty_stop_steps",
-    "include_zero",
-    "metric",
-    "ratio",
-    "selection_eps",
-    "strategy",
-    "top_p_prob_mode",
-    "type",
-    "value",
-)
-"""The keys without the prefix."""
-
-
 def filter_key(config: Any, name: str) -> str:
     """The key of a filter setting: under ``agent_proxy`` if it is set there."""
     ours, ragens = f"agent_proxy.rollout_filter_{name}", f"actor_rollout_ref.rollout.rollout_filter_{name}"
     return ours if setting(config, ours, object, None) is not None else ragens
-
-
-def filter_settings(config: Any) -> dict[str, Any]:
-    """All filter settings of a configuration, by name with the prefix."""
-    found = {name: setting(config, filter_key(config, name), object, None) for name in NAMES}
-    return {f"{PREFIX}{name}": value for name, value in found.items() if value is not None}
 
 
 # Measures

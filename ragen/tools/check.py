@@ -218,7 +218,7 @@ def _play(spec: EnvSpec, turns: int, given: tuple[str, ...], timeout: float) -> 
     valid = 0
     with _worker([spec], timeout, FIRST) as engine:
         for seed in SEEDS:
-            moment: Moment = (seed, 0, (), "for the first time")
+            moment: Moment = (seed, 0, (), "played for the first time")
             values = _values(_returned(engine, 0, engine.reset({0: seed}, OPTIONS)[0], moment), moment)
             episode = episodes[seed] = [((), values)]
             while len(episode) <= turns and not values.get("done"):

@@ -65,6 +65,7 @@ class EnvRecord:
         is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
         failures: How often it has failed at the current request.
         kills: How often its worker was killed during the current request, perhaps from outside.
+        may_end_main: Whether what it did at the current request would have ended or stopped the main process.
         restored: The turn of the snapshot that its episode first went on from; None if from none, 0 is the reset's.
         failed: Why its episode is over, if it has failed for good.
         origin: The environment that it descends from by forks, and moves with; None if it is no fork.
@@ -83,6 +84,7 @@ class EnvRecord:
     is_suspect: bool = False
     failures: int = 0
     kills: int = 0
+    may_end_main: bool = False
     restored: int | None = None
     failed: EnvFailed | None = None
     origin: int | None = None
@@ -110,8 +112,12 @@ class EnvRecord:
 
     def forget_failures(self) -> None:
         """Clear the last episode's failures before a reset."""
-        self.failures = self.kills = 0
+        self._forget_tries()
         self.failed = self.restored = None
+
+    def _forget_tries(self) -> None:
+        self.failures = self.kills = 0
+        self.may_end_main = False
 
     # Commit the results of a call
 
@@ -132,7 +138,7 @@ class EnvRecord:
     def commit_fork(self, observation: Any) -> None:
         """Mark a fork as being at the end of the journal that it was given."""
         self.observation, self.in_sync = observation, True
-        self.failures = self.kills = 0
+        self._forget_tries()
 
     def commit_turn(self, action: Any, result: Any, saved: bytes | None) -> None:
         """Add a turn, and the snapshot taken after it, to the episode, or begin the next episode with it."""
@@ -142,7 +148,7 @@ class EnvRecord:
         else:
             self.journal.entries.append(named(JournalTurn, (action, game.record(result))))
             self.observation, self.in_sync = result.observation, True
-            self.failures = self.kills = 0
+            self._forget_tries()
         if saved is not None:
             self.journal.keep(saved, result.digest)
 
@@ -153,7 +159,7 @@ class EnvRecord:
         if change is not None:
             self.journal.append_change(change)
         self.in_sync = True
-        self.failures = self.kills = 0
+        self._forget_tries()
         if not isinstance(value, Raised):
             return value
         error = EnvError(f"{self.describe()} raised {value.text} (while: {value.phase}).")
@@ -165,7 +171,7 @@ class EnvRecord:
         self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
         self.restored = None
         self.observation, self.in_sync = observation, True
-        self.failures = self.kills = 0
+        self._forget_tries()
 
     def describe(self) -> str:
         """The environment, its turn and seed, for messages."""

@@ -23,6 +23,7 @@ from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Stats
 
 _ONCE_MORE = "Retrying on a rebuilt environment."
+_IN_MAIN = "The main process plays it once more, and keeps it if that succeeds."
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ class Failures:
                 self.not_restored[record.spec.tag] = record.spec.env_type
             raised = EnvError(f"{record.describe()} raised {value.text} (while: {value.phase}).")
             raised.__cause__ = value.exception()
+            record.may_end_main |= isinstance(raised.__cause__, KeyboardInterrupt)  # there, it would be Ctrl-C
             trouble = Trouble.CANNOT_TRAVEL if value.phase in ("load", "send", "receive") else Trouble.RAISED
             self._decide(record, trouble, asked.failure(record, order, value.text, raised, value.phase))
 
@@ -230,10 +232,8 @@ class Failures:
         stays = ""
         if record.before[0] is None:
             stays = ", and so do those of its type that are in the main process"
-            for each in self._environments.records.values():
-                is_there = each.lane is None or each.before is not None  # others have shown that they work in workers
-                if is_there and each.spec.env_type == record.spec.env_type:
-                    each.bound_to_main = each.bound_to_main or what
+            in_main = [each for each in self._environments.records.values() if each.lane is None or each.before]
+            self._bind([each for each in in_main if each.spec.env_type == record.spec.env_type], what)
         story = f"{record.describe()} stays where it is{stays}: where it was to move, it {what}."
         self._messages.say(story, (record.spec.tag, "moved"))
         self._homes.take_back(record)
@@ -241,15 +241,20 @@ class Failures:
 
     def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
         is_building = failure.phase == "build"
-        facts = Facts(record.lane is None, record.failures, record.kills, is_building, is_shared)
+        in_main, may_end_main = record.lane is None, record.may_end_main
+        facts = Facts(in_main, record.failures, record.kills, is_building, is_shared, may_end_main)
         decision = recovery.decide(trouble, facts, self._settings)
         record.in_sync = False
         self._log(trouble, failure, decision)
         if decision.counts:
             setattr(record, decision.counts, getattr(record, decision.counts) + 1)
+        if decision.counts == "failures" and trouble in (Trouble.ENDED, Trouble.KILLED):
+            record.may_end_main = True
         then = decision.then
         if then is Then.FAIL:
             record.failed = EnvFailed(failure.text, failure.error, failure.phase)
+            if in_main:
+                record.bound_to_main = ""  # it is not the worker's doing
             if record.is_suspect:
                 self._homes.evict([record])
                 record.is_suspect = False
@@ -263,13 +268,18 @@ class Failures:
             record.is_suspect = True
         elif then in (Then.MAIN, Then.STAY_IN_MAIN):
             if then is Then.STAY_IN_MAIN:
-                record.bound_to_main = failure.text
+                self._bind([record], failure.text)
             self._homes.move_to_main([record])
+
+    def _bind(self, records: Iterable[EnvRecord], why: str) -> None:
+        """Have environments that do not work in workers played in the main process from now on."""
+        for record in records:
+            record.bound_to_main = record.bound_to_main or why
 
     def _log(self, trouble: Trouble, failure: Failure, decision: Decision) -> None:
         """Log what happened and what follows; a killed worker was logged already."""
         spec, error, what = failure.spec, failure.error, failure.text
-        if decision.then is Then.STAY_IN_MAIN:
+        if trouble is Trouble.CANNOT_TRAVEL and decision.then is Then.STAY_IN_MAIN:
             story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {what}"
             self._messages.say(story, (spec.tag, what))
             return
@@ -282,11 +292,13 @@ class Failures:
             what = f"{what} (while: {failure.phase})"
         cause = error.__cause__
         if decision.then is Then.FAIL:
-            self._messages.warn(spec, what, "This ends the episode.", str(error), after=_ONCE_MORE)
+            self._messages.warn(spec, what, "This ends the episode.", str(error), after=(_IN_MAIN, _ONCE_MORE))
         else:
             is_said = isinstance(cause, ReturnError) or (failure.phase == "build" and isinstance(cause, RagenError))
             shown = None if is_said else cause  # its traceback only shows where it was noticed
-            self._messages.warn(spec, what, _ONCE_MORE, str(error), shown)
+            then = _IN_MAIN if decision.then is Then.STAY_IN_MAIN else _ONCE_MORE
+            after = (_ONCE_MORE,) if then == _IN_MAIN else ()
+            self._messages.warn(spec, what, then, str(error), shown, after)
 
     # Lanes
 

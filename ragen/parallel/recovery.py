@@ -4,8 +4,10 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
 
     | what happened                              | the first time              | again                             |
     |--------------------------------------------|-----------------------------|-----------------------------------|
-    | it raised, in a worker                     | once more in quarantine     | failed                            |
-    | it raised in main, or as it was built      | once more in main           | failed                            |
+    | it raised, in a worker                     | once more in quarantine     | to main, where it stays; failed   |
+    |                                            |                             |   if it may end main              |
+    | it raised as it was built, in a worker     | to main, where it stays     | the same                          |
+    | it raised in main                          | once more in main           | failed                            |
     | it timed out in main                       | once more in main           | failed                            |
     | its step timed out, its worker exited or   | once more in quarantine     | failed                            |
     |   crashed at it                            |                             |                                   |
@@ -14,6 +16,8 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
     | its class did that as it was loaded        | once more, with its tag     | failed                            |
     | it, or its result, cannot travel           | to main, where it stays     |                                   |
     | its replay differs                         | once more in main           | failed                            |
+    | any of these in main, where it had gone to | failed; the next episode is |                                   |
+    |   stay since it raised in workers          |   tried in a worker again   |                                   |
     | its state is lost, and it cannot replay    | failed                      |                                   |
     | any of these where it moves to, but for an | back, where its replica was |                                   |
     |   end of its worker at a turn              |   kept, and its type stays  |                                   |
@@ -91,6 +95,7 @@ class Facts:
         kills: How often its worker was killed at this request before.
         building: Whether it was being built.
         shared: Whether others of its tag share the failure: it happened as their class was loaded.
+        may_end_main: Whether what it did at this request would have ended or stopped the main process.
     """
 
     in_main: bool = False
@@ -98,6 +103,7 @@ class Facts:
     kills: int = 0
     building: bool = False
     shared: bool = False
+    may_end_main: bool = False
 
 
 def decide(trouble: Trouble, facts: Facts, settings: Settings) -> Decision:
@@ -109,9 +115,14 @@ def decide(trouble: Trouble, facts: Facts, settings: Settings) -> Decision:
     again = Then.AGAIN if facts.shared else Then.QUARANTINE
     if trouble is Trouble.KILLED and facts.kills < settings.max_restarts:
         return Decision(again, "kills")
-    if facts.failures or settings.on_env_failure != "fallback":
+    if settings.on_env_failure != "fallback":
         return Decision(Then.FAIL, "failures")
-    if facts.in_main or facts.building or trouble is Trouble.DIVERGED:
+    is_last = trouble is Trouble.RAISED and not facts.in_main and (facts.building or facts.failures)
+    if is_last and not facts.may_end_main:
+        return Decision(Then.STAY_IN_MAIN, "failures")
+    if facts.failures:
+        return Decision(Then.FAIL, "failures")
+    if facts.in_main or trouble is Trouble.DIVERGED:
         return Decision(Then.MAIN, "failures")
     return Decision(again, "failures")
 

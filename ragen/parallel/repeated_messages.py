@@ -45,7 +45,13 @@ class RepeatedMessageFilter:
         self._said_once: set[Hashable] = set()
 
     def warn(
-        self, spec: EnvSpec, what: str, then: str, story: str, cause: BaseException | None = None, after: str = ""
+        self,
+        spec: EnvSpec,
+        what: str,
+        then: str,
+        story: str,
+        cause: BaseException | None = None,
+        after: Iterable[str] = (),
     ) -> None:
         """Warn of a failure of an environment, or count it with equal failures of its tag.
 
@@ -59,15 +65,15 @@ class RepeatedMessageFilter:
             then: What follows, as a sentence.
             story: The full description, as a sentence.
             cause: The exception whose traceback is logged with it.
-            after: The ``then`` of an earlier failure of the same environment, which is no longer counted.
+            after: The ``then`` of earlier failures of the same environment, which are no longer counted.
         """
         kind = _Kind(spec.tag, without_values(what), then)
         seen = self._said.get(kind)
-        before = self._said.get(kind._replace(then=after))
-        if before is not None and after:
+        for before in filter(None, [self._said.get(kind._replace(then=each)) for each in after]):
             before.env_ids.discard(spec.env_id)
+            cause = None  # its traceback was shown then
             if before.first == spec.env_id:
-                story, cause = f"{spec.describe()} failed again in the same way.", None
+                story = f"{spec.describe()} failed again in the same way."
         if seen is None:
             self._said[kind] = _Counted(spec.env_id)
             self._log.warning("%s", f"{story} {then}".rstrip(), exc_info=cause)

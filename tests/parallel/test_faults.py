@@ -77,6 +77,9 @@ TABLE: dict[tuple[str, str], tuple[int, str] | str] = {
     ("raises", "load"): EQUAL,
     ("raises", "turn 0"): (0, BOOM),
     ("raises", "render"): (0, BOOM),
+    ("raises in workers", "init"): EQUAL,
+    ("raises in workers", "reset"): EQUAL,
+    ("raises in workers", "turn 1"): EQUAL,
     ("leaves", "turn 2"): (2, "SystemExit: 4"),
     ("leaves", "close"): EQUAL,
     ("raises oddly", "turn 1"): (1, "OddError"),
@@ -103,6 +106,8 @@ OF_EVERY_KIND = [
     ("eats memory", "turn 1"),
     ("closes files", "turn 1"),
     ("raises ctrl-c", "turn 1"),
+    ("raises in workers", "init"),
+    ("raises in workers", "turn 1"),
     ("returns unpicklable", "turn 1"),
     ("returns unloadable", "turn 1"),
     ("leaves threads", "turn 1"),
@@ -177,6 +182,17 @@ def test_a_fault_that_comes_always_costs_its_own_environment_at_most(
     else:
         check(rollouts, honest, *expected)  # type: ignore[misc]
     assert after is None or all(errors(after[env_id]) == [None] for env_id in (0, 1, 3, 4))
+
+
+@by_processes
+def test_what_fails_only_in_workers_stays_in_main_and_what_fails_in_main_too_does_not() -> None:
+    places = {}
+    for fault in ("raises in workers", "raises"):
+        with EnvStateManager(faulty(fault, "turn 1")) as manager:
+            play(manager, TURNS)
+            manager.reset(seed=1)
+            places[fault] = [manager.home(env_id) == "main" for env_id in range(5)]
+    assert places == {"raises in workers": [False, False, True, False, False], "raises": [False] * 5}
 
 
 ONCE = [

@@ -19,14 +19,18 @@ IN_LANE, IN_MAIN = Facts(), Facts(in_main=True)
 # row by row: what happened, what is known, what follows the first time and again
 ROWS: list[tuple[Trouble, Facts, Decision]] = [
     (Trouble.RAISED, IN_LANE, Decision(Then.QUARANTINE, "failures")),
-    (Trouble.RAISED, replace(IN_LANE, failures=1), Decision(Then.FAIL, "failures")),
+    (Trouble.RAISED, replace(IN_LANE, failures=1), Decision(Then.STAY_IN_MAIN, "failures")),
+    (Trouble.RAISED, replace(IN_LANE, failures=1, may_end_main=True), Decision(Then.FAIL, "failures")),
+    (Trouble.RAISED, replace(IN_LANE, may_end_main=True), Decision(Then.QUARANTINE, "failures")),
     (Trouble.RAISED, IN_MAIN, Decision(Then.MAIN, "failures")),
     (Trouble.RAISED, replace(IN_MAIN, failures=1), Decision(Then.FAIL, "failures")),
-    (Trouble.RAISED, replace(IN_LANE, building=True), Decision(Then.MAIN, "failures")),
+    (Trouble.RAISED, replace(IN_LANE, building=True), Decision(Then.STAY_IN_MAIN, "failures")),
+    (Trouble.RAISED, replace(IN_LANE, building=True, may_end_main=True), Decision(Then.QUARANTINE, "failures")),
     (Trouble.RAISED, replace(IN_MAIN, building=True, failures=1), Decision(Then.FAIL, "failures")),
     (Trouble.OVERDUE, IN_MAIN, Decision(Then.MAIN, "failures")),
     (Trouble.OVERDUE, replace(IN_MAIN, failures=1), Decision(Then.FAIL, "failures")),
     (Trouble.ENDED, IN_LANE, Decision(Then.QUARANTINE, "failures")),
+    (Trouble.ENDED, replace(IN_LANE, building=True), Decision(Then.QUARANTINE, "failures")),
     (Trouble.ENDED, replace(IN_LANE, failures=1), Decision(Then.FAIL, "failures")),
     (Trouble.ENDED, replace(IN_LANE, kills=2), Decision(Then.QUARANTINE, "failures")),
     (Trouble.ENDED, replace(IN_LANE, shared=True), Decision(Then.AGAIN, "failures")),
@@ -73,7 +77,7 @@ def test_whatever_happens_an_environment_is_over_after_a_bounded_number_of_tries
     on_env_failure: str, building: bool
 ) -> None:
     settings = Settings(max_restarts=2, on_env_failure=on_env_failure)  # type: ignore[arg-type]
-    longest = settings.max_restarts + 3  # kills, a failure, the way to main, and the last failure
+    longest = settings.max_restarts + 4  # kills, two failures in workers, the way to main, and the last failure
     for story in itertools.product(Trouble, repeat=longest):
         facts = Facts(building=building)
         for trouble in story:

@@ -482,6 +482,7 @@ FAULTS: dict[str, Callable[[], Any]] = {
     "eats memory": in_worker_only(_eat_memory),
     "closes files": in_worker_only(_close_files),
     "raises": _raise,
+    "raises in workers": lambda: program.in_worker and _raise(),
     "leaves": _leave_interpreter,
     "raises oddly": _raise_odd,
     "returns unpicklable": _return_unpicklable,

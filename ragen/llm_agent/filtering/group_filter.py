@@ -39,6 +39,21 @@ from ragen.statistics import sample_std
 # Keys
 
 
+PREFIX = "rollout_filter_"
+NAMES = (
+    "empty_stop_steps",
+    "include_zero",
+    "metric",
+    "ratio",
+    "selection_eps",
+    "strategy",
+    "top_p_prob_mode",
+    "type",
+    "value",
+)
+"""The keys without the prefix."""
+
+
 def filter_key(config: Any, name: str) -> str:
     """The key of a filter setting: under ``agent_proxy`` if it is set there."""
     ours, ragens = f"agent_proxy.rollout_filter_{name}", f"actor_rollout_ref.rollout.rollout_filter_{name}"

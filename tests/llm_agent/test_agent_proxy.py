@@ -177,12 +177,8 @@ def run_command(*overrides, config="base", folder):
     return command.main([*arguments, *overrides])
 
 
-def test_the_command_prints_tables_and_writes_a_line_per_trajectory(tmp_path, capsys):
-    assert run_command("verbose=true", folder=tmp_path) == 0
-    out = capsys.readouterr().out
-    assert all(word in out for word in (*TAGS, "Results", "Time", "Workers", "generation", "pass@2", "main"))
-    assert out.index("Results") < out.index("Time") and out.splitlines()[-1].startswith("environments: ")
-    assert str(tmp_path / "rollouts.jsonl") in out.replace("\n", "")
+def test_the_command_writes_a_line_per_trajectory(tmp_path):
+    assert run_command(folder=tmp_path) == 0
     lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
     assert [line["env_id"] for line in lines] == list(range(6))
     assert [line["tag"] for line in lines] == [tag for tag in TAGS for _ in range(2)]

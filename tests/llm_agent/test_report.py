@@ -144,28 +144,11 @@ def test_a_policy_lets_the_page_s_own_script_run_and_nothing_else():
 # What is shown
 
 
-def test_thought_answer_and_what_stands_around_them_are_told_apart():
-    html = html_of(episode(turn(reply="<think>left is a wall</think> so <answer>Up</answer> bye")))
-    blocks = dict(re.findall(r'<div class="text (\w+)"[^>]*>(.*?)</div>', html))
-    assert blocks["thought"] == "left is a wall" and blocks["answer"] == "Up"
-    assert re.findall(r'class="text rest"[^>]*>(.*?)</div>', html) == [" so ", " bye"]
-
-
 @pytest.mark.parametrize("tag", ["<think>", "<answer>"])
 def test_megabytes_of_tags_that_never_close_are_shown_as_any_malformed_reply(tag):
     """A search that starts again at every tag would take hours."""
     html = html_of(episode(turn(reply=tag * 300_000, actions=[])))
     assert 'data-label="malformed reply"' in html and "characters left out" in html and len(html) < 200_000
-
-
-def test_boards_become_grids_and_other_texts_stay_texts():
-    grid = html_of(episode(turn("#####\n#_P_#\n#_X_#\n#####")))
-    assert '<div class="grid" style="grid-template-columns:repeat(5,auto)">' in grid
-    assert grid.count('<span class="c') == 20
-    spaced = html_of(episode(turn("P _ _\n_ O G")))
-    assert "repeat(3,auto)" in spaced
-    prose = html_of(episode(turn("You see\na wall.")))
-    assert 'class="grid"' not in prose and "You see\na wall." in prose
 
 
 def test_rewards_are_those_of_episodes_that_can_be_judged():
@@ -194,22 +177,11 @@ def test_the_prompt_of_every_turn_is_there_on_demand_and_once():
     assert '<div data-prompt="1">' in windowed and "the last turn alone" in windowed
 
 
-def test_images_are_part_of_the_page_and_bounded(monkeypatch):
+def test_images_are_part_of_the_page():
     picture = turn("<images>") | {"images": [Image.new("RGB", (4, 4), "red")]}
     page = page_of(episode(picture))
     assert [tag for tag, name, _ in page.attributes if name == "src"] == ["img"]
     assert "<images>" not in page.text
-    monkeypatch.setattr(trajectories, "MOST_IMAGES", 10)
-    assert "An image, left out" in page_of(episode(picture)).text
-
-
-def test_bodies_that_have_no_room_are_left_out_and_counted(monkeypatch):
-    monkeypatch.setattr(trajectories, "MOST_PACKED", 1_000)
-    monkeypatch.setattr(trajectories, "PACK", 1_000)
-    html = render(Report("r", episodes=[episode(turn("x" * 1_000), env_id=n) for n in range(9)]))
-    kept = opened(html).count('class="turns"')
-    assert 0 < kept < 9 and len(index_of(html)["rows"]) == 9
-    assert f"{9 - kept} are listed alone" in html
 
 
 def test_trajectories_carry_what_they_are_filtered_by():
@@ -228,33 +200,6 @@ def test_trajectories_carry_what_they_are_filtered_by():
         ["B", "missing reply", "yes", [], "main"],
         ["B", "env error", "no", [], "main"],
     ]
-    assert [part if isinstance(part, str) else part[0] for part in index["rows"][1][1]] == [
-        *(
-            "B",
-            "env 1",
-            "group 0, seed 7",
-            "missing reply",
-            "reward 1",
-            "penalty -0.1",
-            "1 turn",
-            "invalid reply",
-            "main",
-        )
-    ]
-
-
-@pytest.mark.parametrize("earlier", [0, 2])
-def test_the_times_of_a_resumed_run_say_for_how_many_trajectories_they_are(earlier):
-    episodes = [episode(turn(), env_id=n) for n in range(3)]
-    timeline = Timeline()
-    timeline.add(Span("worker 0", "environments", timeline.start, timeline.start + 7.5))
-    page = Page(render(Report("r", episodes=episodes, timeline=timeline, earlier=earlier))).text
-    assert ("seconds since the last start, for 1 of 3 trajectories" in page) == bool(earlier)
-    assert ("Since the last start" in page) == bool(earlier)
-    assert "7.5seconds" in page
-
-
-# Timelines
 
 
 # The command and the settings

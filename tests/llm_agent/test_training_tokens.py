@@ -273,18 +273,4 @@ def test_of_texts_the_tag_and_end_that_the_model_did_not_write_are_not_learnt(nu
         assert_close(scores, [total if place == last else 0.0 for place in range(1, len(ids))])
 
 
-def test_turn_scores_of_texts_stand_on_the_last_token_that_the_model_wrote_in_the_turn():
-    tokenizer = load_tokenizer()
-    backend = RecordingBackend(tokenizer, tells_tokens=False)
-    said = "a</think><answer>One</answer>"
-    backend._reply = lambda request: Reply(said, cut_off=request.turn % 2 == 0)
-    batch, _ = played(backend, config_of(use_turn_scores=True))
-    scores, mask = batch.batch["rm_scores"][0], batch.batch["loss_mask"][0]
-    places = scores.nonzero().flatten().tolist()
-    ends = [tokenizer.decode([batch.batch["responses"][0, place]]) for place in places]
-    assert [end == "<|im_end|>" for end in ends] == [False, True, False, True]
-    assert all(mask[place] == 1 for place in places)
-    assert scores.sum() == pytest.approx(0.4)
-
-
 # -------------------------------------------------------------------------------------------------------- small parts

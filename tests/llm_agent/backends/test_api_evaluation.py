@@ -1,10 +1,6 @@
 """The command that evaluates a model behind an API, against a server on localhost that works, fails and stalls."""
 
 import json
-import os
-import re
-import signal
-import threading
 
 import pytest
 
@@ -49,25 +45,6 @@ def test_a_model_is_evaluated_with_its_tokens_and_dollars_counted(tmp_path, caps
     assert all(any(message["content"] == BOTH_ARMS for message in one["messages"]) for one in records(tmp_path)[:2])
 
 
-def test_a_request_that_fails_ends_its_trajectory_alone_and_resuming_plays_it_again(tmp_path, capsys):
-    broken = True
-
-    def script(prompt, tries):
-        return fail(500, "broken") if broken and not bandit(prompt) else say(ANSWER)
-
-    with chat_server(script) as server:
-        assert run(server, tmp_path) == 3
-        assert "2 trajectories ended without a reply" in capsys.readouterr().out
-        assert ["error" in one for one in records(tmp_path)] == [False, False, True, True]
-        assert records(tmp_path)[2]["error"] == "HTTP 500: broken (2 tries)"
-        before, broken, asked = records(tmp_path)[:2], False, len(server.bodies)
-        assert run(server, tmp_path) == 0
-        again = [body["messages"][-1]["content"] for body in server.bodies[asked:]]
-    assert again and not any(map(bandit, again))
-    assert records(tmp_path)[:2] == before
-    assert not any("error" in one for one in records(tmp_path))
-
-
 def test_half_a_surrogate_pair_does_not_end_the_run(tmp_path):
     def script(prompt, tries):
         return fail(400, "no \ud83d") if bandit(prompt) else say("<think>a\ud83d</think><answer>\udc00</answer>")
@@ -103,30 +80,3 @@ def test_nothing_that_is_written_or_printed_has_the_key_in_it(tmp_path, capsys, 
         assert f"Bearer {key}" in server.keys
     written = "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
     assert key not in written + "".join(capsys.readouterr())
-
-
-def test_nothing_that_is_written_or_printed_has_the_addresss_password_in_it(tmp_path, capsys):
-    with chat_server(lambda prompt, tries: say(ANSWER)) as server:
-        address = server.url.replace("//", "//user:supersecret@")
-        assert run(server, tmp_path, f"actor.base_url={address}", "actor.model=null") == 0
-    written = "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
-    assert '"actor.base_url": "http://***@127.0.0.1' in written
-    assert "supersecret" not in written + "".join(capsys.readouterr())
-
-
-def test_ctrl_c_ends_an_evaluation_whose_server_stalls(tmp_path, capsys):
-    def interrupt():
-        if server.asked.wait(30):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with chat_server() as server:
-        server.script = lambda prompt, tries: say(ANSWER) if bandit(prompt) and not tries else server.stall
-        terminal = threading.Thread(target=interrupt)
-        terminal.start()
-        assert run(server, tmp_path) == 130
-        terminal.join()
-        assert not any(thread.name == "ragen-openai" for thread in threading.enumerate())
-    errors = capsys.readouterr().err
-    kept = rf"interrupted; saved in {tmp_path}: \d finished trajector(y|ies) and \d repl(y|ies)"
-    assert re.fullmatch(kept, errors.splitlines()[-2])
-    assert errors.splitlines()[-1].startswith("to resume: python -m ragen") and "Traceback" not in errors

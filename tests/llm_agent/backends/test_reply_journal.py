@@ -1,13 +1,7 @@
 """The journal of replies: what is in it is found again, what was cut short is passed over, counts add up."""
 
-import errno
-import json
-import os
-
 import pytest
 
-from ragen.errors import StorageError
-from ragen.llm_agent.backends import journal as journal_module
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 
@@ -56,38 +50,6 @@ def test_what_was_sent_and_used_is_counted_over_all_runs(tmp_path):
         assert journal.usage == usage
 
 
-class Disk:
-    """A disk that is full from some moment on; what is deleted makes room."""
-
-    def __init__(self, monkeypatch, folder):
-        self.folder, self.write, self.room = folder, os.write, None
-        monkeypatch.setattr(journal_module.os, "write", self)
-
-    def fill(self):
-        self.room = sum(path.stat().st_size for path in self.folder.iterdir())
-
-    def __call__(self, file, data):
-        used = sum(path.stat().st_size for path in self.folder.iterdir())
-        if self.room is not None and used + len(data) > self.room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return self.write(file, data)
-
-
-def test_on_a_full_disk_replies_under_way_are_kept_and_nothing_more_is_sent(tmp_path, monkeypatch):
-    disk = Disk(monkeypatch, tmp_path)
-    with ReplyJournal(tmp_path / "j").open() as journal:
-        attempts = {key: journal.sent(key, REQUEST) for key in "abc"}
-        disk.fill()
-        for key, attempt in attempts.items():
-            journal.answered(key, REQUEST, attempt, REPLY, 0.5)
-        with pytest.raises(StorageError, match="cannot be written to: No space left on device"):
-            journal.sent("d", REQUEST)
-    disk.room = None
-    with ReplyJournal(tmp_path / "j").open() as journal:
-        assert [journal.find(key) for key in "abcd"] == [REPLY, REPLY, REPLY, None]
-        assert journal.usage["requests"] == 3 and "unconfirmed" not in journal.usage
-
-
 @pytest.mark.parametrize("cut", range(1, 200, 13))
 def test_a_line_that_was_cut_short_is_passed_over_and_not_built_upon(cut, tmp_path):
     path = filled(tmp_path / "j")
@@ -109,17 +71,6 @@ def test_lines_of_something_else_are_passed_over(line, tmp_path):
     path.write_text(line + "\n" + path.read_text())
     with ReplyJournal(path).open() as journal:
         assert journal.find("k") == REPLY
-
-
-def test_texts_can_be_dropped_and_counts_stay(tmp_path):
-    path = filled(tmp_path / "j")
-    with ReplyJournal(path).open() as journal:
-        usage = journal.usage
-        journal.drop_texts()
-    assert "hello" not in path.read_text() and REPLY.text not in path.read_text()
-    assert all(json.loads(line) for line in path.read_text().splitlines())
-    with ReplyJournal(path).open() as journal:
-        assert journal.find("k") is None and journal.usage == usage and journal.replies == 1
 
 
 def test_a_key_is_of_who_asks_and_of_all_that_is_sent():

@@ -40,13 +40,13 @@ def section(page, heading):
     return ""
 
 
-@pytest.mark.parametrize("node", dict.fromkeys(node for *_, node in HELD))
+@pytest.mark.parametrize("node", sorted({node for *_, node in HELD}), ids=str)
 def test_the_test_of_a_statement_exists(node):
     path, _, name = node.partition("::")
     name, _, parameter = name.removesuffix("]").partition("[")
     functions, texts = functions_of(path)
-    assert Path(path).name.startswith("test_") and name.startswith("test_") and name in functions
-    assert not parameter or parameter in texts
+    collected = Path(path).name.startswith("test_") and name.startswith("test_") and name in functions
+    assert collected and (not parameter or parameter in texts), f"{node} is gone; which test holds its statement now?"
 
 
 @pytest.mark.parametrize(("seed", "says", "row"), DIFFERS, ids=[f"{seed}: {says}" for seed, says, _ in DIFFERS])

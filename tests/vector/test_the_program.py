@@ -129,16 +129,15 @@ def restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("given", [{}, {"backend": "executor"}], ids=["process", "executor"])
-@pytest.mark.parametrize("name", SETTINGS)
-def test_settings_of_the_program_reach_workers_that_run_already(lanes, restored, tmp_path, name, given):
-    change, ask = SETTINGS[name]
+def test_settings_of_the_program_reach_workers_that_run_already(lanes, restored, tmp_path, given):
     lanes([partial(Asks, lambda: 1.0)] * 2, **given).reset(seed=0)  # its workers are shared by all that follow
-    change(tmp_path)
-    fns = [partial(Asks, ask)] * 2
+    for change, _ in SETTINGS.values():
+        change(tmp_path)
+    fns = [partial(Asks, ask) for _, ask in SETTINGS.values()]
     envs, other = lanes(fns, **given), SyncVectorEnv(fns)
     same(envs.reset(seed=0), other.reset(seed=0))
     kill(envs)
-    same(envs.step(np.zeros(2, int)), other.step(np.zeros(2, int)))
+    same(envs.step(np.zeros(len(fns), int)), other.step(np.zeros(len(fns), int)))
 
 
 @pytest.mark.parametrize("entry_point", [Walk, "support.gym_envs:Walk"], ids=["class", "path"])

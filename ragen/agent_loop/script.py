@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env
+from ragen.llm_agent.config.context import FULL, ContextSettings
+from ragen.llm_agent.config.groups import custom_env
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.conversation import (
     ConversationBuilder,

@@ -29,8 +29,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import InputError
-from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings, custom_env
-from ragen.llm_agent.config.groups import environment_tags
+from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings
+from ragen.llm_agent.config.groups import custom_env, environment_tags
 from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
 from ragen.llm_agent.prompting.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts

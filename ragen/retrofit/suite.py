@@ -34,7 +34,8 @@ from yaml import YAMLError
 from ragen.commands import CommandParser, beside
 from ragen.env.registry import REGISTERED_ENVS, resolve_env
 from ragen.errors import ConfigError, RagenError, UnknownEnvError, did_you_mean
-from ragen.llm_agent.config.environments import check_engine_settings, check_tag
+from ragen.llm_agent.config.environments import check_engine_settings
+from ragen.llm_agent.config.groups import check_tag
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 from ragen.retrofit.backup import ENVS, HOW_TO_ADD

@@ -30,14 +30,13 @@ length is set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
-from ragen.settings import key, plain, read, refused, setting
+from ragen.settings import key, read, refused, setting
 from ragen.validity import MASK, POLICIES, POLICY_KEY
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")
@@ -197,17 +196,3 @@ class CollapseSettings:
 
     def __bool__(self) -> bool:
         return self.first_turn or self.all_turns
-
-
-def custom_env(config: Any, tag: str) -> dict[str, Any]:
-    """The entry of a tag under ``custom_envs``, as plain Python.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    known = setting(config, "custom_envs", Mapping, {})
-    entry = known.get(tag)
-    if entry is None:
-        names = ", ".join(sorted(map(str, known))) or "none"
-        raise ConfigError(f"custom_envs has no entry for the tag {tag!r} of es_manager's tags; it has: {names}.")
-    return dict(plain(entry))

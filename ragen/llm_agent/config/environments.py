@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -14,7 +14,7 @@ from ragen.env.fields import check_kinds
 from ragen.env.registry import known_names, resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
 from ragen.extras import check_installed, extra_of
-from ragen.llm_agent.config.groups import first_groups, tag_groups
+from ragen.llm_agent.config.groups import check_tag, first_groups, tag_groups
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.failures import OnFailure, say_nothing
@@ -154,17 +154,6 @@ def check_engine_settings(config: Mapping[str, Any]) -> None:
     _check_manager_keys(config)
     entries = filter(None, config["custom_envs"].values())
     _engine_settings(config, {entry.get("env_type") for entry in entries})
-
-
-def check_tag(tag: str, known: Collection[str]) -> None:
-    """Refuse a tag that is not among the keys of ``custom_envs``.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if tag not in known:
-        meant = did_you_mean(tag, map(str, known)) or f" There are {', '.join(sorted(known))}."
-        raise ConfigError(f"tag {tag!r} is not a key of custom_envs.{meant}")
 
 
 def _section(name: str, config: Any) -> Any:

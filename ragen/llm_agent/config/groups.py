@@ -1,11 +1,12 @@
-"""The groups of environments that a mode's section of ``es_manager`` asks for, by tag."""
+"""Tags: their entries under ``custom_envs``, and the groups of each that a mode of ``es_manager`` asks for."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from itertools import accumulate
 from typing import Any
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, did_you_mean
 from ragen.settings import count, plain, refused, setting, texts
 from ragen.statistics import ALL
 
@@ -76,3 +77,25 @@ def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, 
     size = count(config, f"es_manager.{mode}.group_size", low=1)
     owners = [tag for tag, groups in tag_groups(config, mode) for _ in range(groups * size)]
     return dict(enumerate(owners)), {tag: owners.count(tag) for tag in owners}
+
+
+def check_tag(tag: str, known: Collection[str]) -> None:
+    """Refuse a tag that is not among the keys of ``custom_envs``.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if tag not in known:
+        meant = did_you_mean(tag, map(str, known)) or f" There are {', '.join(sorted(known))}."
+        raise ConfigError(f"tag {tag!r} is not a key of custom_envs.{meant}")
+
+
+def custom_env(config: Any, tag: str) -> dict[str, Any]:
+    """The entry of a tag under ``custom_envs``, as plain Python.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    known = setting(config, "custom_envs", Mapping, {})
+    check_tag(tag, known)
+    return dict(plain(known[tag]) or {})

@@ -203,16 +203,17 @@ def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
     return f" {section!r} has {names}." if section else f" It has {names}."
 
 
+def _walk(section: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys of a mapping and their values, sections included, in its order."""
+    for name, value in section.items():
+        yield f"{prefix}{name}", value
+        if isinstance(value, Mapping):
+            yield from _walk(value, f"{prefix}{name}.")
+
+
 def config_keys(config: Any) -> list[str]:
     """All dotted keys of a configuration, including sections, in its order. Nothing is resolved."""
-
-    def below(section: Mapping[Any, Any], prefix: str) -> Iterator[str]:
-        for name, value in section.items():
-            yield f"{prefix}{name}"
-            if isinstance(value, Mapping):
-                yield from below(value, f"{prefix}{name}.")
-
-    return list(below(_unresolved(config), ""))
+    return [key for key, _ in _walk(_unresolved(config))]
 
 
 def settings_of_base() -> dict[str, Any]:
@@ -222,15 +223,7 @@ def settings_of_base() -> dict[str, Any]:
 
 def settings_as_written(config: Any) -> dict[str, Any]:
     """The dotted keys of a configuration and their values, of which nothing is resolved; sections are left out."""
-
-    def below(section: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for name, value in section.items():
-            if isinstance(value, Mapping):
-                yield from below(value, f"{prefix}{name}.")
-            else:
-                yield f"{prefix}{name}", value
-
-    return dict(below(_unresolved(config), ""))
+    return {key: value for key, value in _walk(_unresolved(config)) if not isinstance(value, Mapping)}
 
 
 def _unresolved(config: Any) -> Any:
@@ -508,7 +501,7 @@ def _flat(key: str, value: Any) -> dict[str, Any]:
     value = plain(value)
     if not isinstance(value, Mapping):
         return {key: value}
-    return {path: leaf for name, inner in value.items() for path, leaf in _flat(f"{key}.{name}", inner).items()}
+    return {path: leaf for path, leaf in _walk(value, f"{key}.") if not isinstance(leaf, Mapping)}
 
 
 @cache
@@ -749,15 +742,7 @@ def mark_required(config: Any, file: Any, overrides: Sequence[str]) -> Any:
     from omegaconf import OmegaConf
 
     named = {*map(override_key, overrides)}
-    for key in _required(OmegaConf.to_container(file, resolve=False)) if OmegaConf.is_dict(file) else ():
-        if key not in named and OmegaConf.select(config, key) is None:
+    for key, value in _walk(_unresolved(file)) if OmegaConf.is_dict(file) else ():
+        if value == REQUIRED and key not in named and OmegaConf.select(config, key) is None:
             OmegaConf.update(config, key, REQUIRED)
     return config
-
-
-def _required(section: Any, prefix: str = "") -> Iterator[str]:
-    for name, value in section.items():
-        if value == REQUIRED:
-            yield f"{prefix}{name}"
-        elif isinstance(value, Mapping):
-            yield from _required(value, f"{prefix}{name}.")

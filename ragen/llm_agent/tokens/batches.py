@@ -121,7 +121,9 @@ class BatchBuilder:
         learnt: list[TrainingRow] = []
         unknown: list[Row] = []
         for row in (trajectory_rows if whole else turn_rows)(rollouts, self.settings.window):
-            sampled = sampled_rows(row, 0 if whole else row.stop - 1) if self._learns_samples else None
+            sampled = (
+                sampled_rows(row, 0 if whole else row.stop - 1) if self.settings.training_tokens == SAMPLED else None
+            )
             learnt += [self._exchanged_row(*each) for each in sampled or ()]
             unknown += [row] if sampled is None else []
         learnt += self._written_rows(unknown) if unknown else []
@@ -145,7 +147,7 @@ class BatchBuilder:
         return replace(built, encoded=replace(built.encoded, body=body))
 
     def _written_rows(self, rows: list[Row]) -> list[TrainingRow]:
-        whole, as_shown = self.settings.window_mode == FULL, not self._learns_samples
+        whole, as_shown = self.settings.window_mode == FULL, self.settings.training_tokens != SAMPLED
         shown = zip(*self._encode(rows, self._encode_rollouts, self.settings.max_model_len), strict=True)
         return [
             written_row(row, chat, encoded, len(encoded.replies) if whole else 1, as_shown)
@@ -183,12 +185,9 @@ class BatchBuilder:
         objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
         objects["episode_ids"] = self._numbers(each.row.episode for each in rows)
         objects |= self._failures([each.row for each in rows])
-        metrics = {**self._metrics(rollouts), **reply_lengths(rows)}
+        means = mean_metrics(rollouts)
+        metrics = {**means, **overall_metrics(rollouts, means), **reply_lengths(rows)}
         return data_proto(tensors, objects, {"metrics": metrics})
-
-    @property
-    def _learns_samples(self) -> bool:
-        return self.settings.training_tokens == SAMPLED
 
     def _encode(
         self, rows: list[Row], encode: Encode, limit: int | None
@@ -246,10 +245,6 @@ class BatchBuilder:
         """Ids as a column of integers; of objects if one is none."""
         column = object_array(values)
         return column.astype(np.int64) if all(isinstance(value, int | np.integer) for value in column) else column
-
-    def _metrics(self, rollouts: Sequence[dict[str, Any]]) -> dict[str, float]:
-        metrics = mean_metrics(rollouts)
-        return metrics | overall_metrics(rollouts, metrics)
 
     def check_lengths(self, tags: Iterable[str]) -> None:
         """Check that every tag's first prompt leaves room for a state.

@@ -100,19 +100,18 @@ def stretches(exchanges: Sequence[Exchange]) -> list[Span]:
     return runs
 
 
-def exchanged_row(row: Row, exchanges: Sequence[Exchange], reply: Message, body: int = 0) -> TrainingRow:
+def exchanged_row(row: Row, exchanges: Sequence[Exchange], reply: Message) -> TrainingRow:
     """The row of exchanges that each extend the previous one.
 
     Args:
         row: Their turns.
         exchanges: One for each turn.
         reply: The last reply as a message.
-        body: The index of the first token of the first user message's content.
     """
     spans = [(len(prompt), len(prompt) + len(said)) for prompt, said in map(_tokens, exchanges)]
     prompt, said = _tokens(exchanges[-1])
     chat = [*exchanges[-1].messages, reply]
-    return TrainingRow(row, chat, EncodedChat(prompt + said, spans, body=body), _log_probs(exchanges, spans))
+    return TrainingRow(row, chat, EncodedChat(prompt + said, spans), _log_probs(exchanges, spans))
 
 
 def _log_probs(exchanges: Sequence[Exchange], spans: Sequence[Span]) -> list[TokenScore] | None:

@@ -126,8 +126,10 @@ class Placement:
         if mode == "auto":
             self._follow_hints()
             for tag in self._measured & costs.keys():
-                part = BACK if tag in self._workers else 1.0
-                self._decide(tag, self._useful(costs[tag].usual_s, costs[tag].busy, len(self._tags[tag]), part))
+                is_out, (turns, _) = tag in self._workers, costs[tag]
+                if turns.number or not is_out:  # else its turns may take as long as before
+                    part = BACK if is_out else 1.0
+                    self._decide(tag, self._useful(costs[tag].usual_s, costs[tag].busy, len(self._tags[tag]), part))
         self._due.clear()
         return self.homes(mode, bound)
 
@@ -144,7 +146,7 @@ class Placement:
 
     def before_turn(self, costs: Mapping[str, Costs]) -> None:
         """Send tags to workers by what the episode has cost so far."""
-        for tag in self._measured & costs.keys():
+        for tag in self._measured & costs.keys() - self._workers.keys():
             if costs[tag].turns.usual or costs[tag].resets.usual:
                 self._send(tag, costs[tag].usual_s, costs[tag].busy, len(self._tags[tag]))
 
@@ -156,7 +158,8 @@ class Placement:
                 self._send(tag, spent[tag].usual_s, spent[tag].busy, envs)
 
     def _send(self, tag: str, each: float, busy: float, envs: int) -> None:
-        if tag not in self._workers and (workers := self._useful(each, busy, envs)):
+        is_open = tag not in self._workers or tag in self._due  # resets may compute, and turns wait
+        if is_open and (workers := self._useful(each, busy, envs)):
             self._workers[tag] = workers
             self._due.add(tag)
 

@@ -68,7 +68,7 @@ def test_a_hint_decides_beforehand_and_afterwards(hint, workers, later):
         ("they take less than .3 of the threshold", [costs(2 * MS), costs(0.2 * MS)], False),
         ("they take little, and then as long as before", [costs(2 * MS), costs(0.2 * MS), costs(0.4 * MS)], False),
         ("they come to take long", [costs(10 * US), costs(2 * MS)], True),
-        ("nothing was played", [costs(2 * MS), costs()], False),
+        ("only resets were played", [costs(2 * MS), costs(reset=10 * US)], True),
         ("they compute on both processors", [costs(2 * MS, busy=2.0)], False),
     ],
 )
@@ -90,6 +90,14 @@ def test_a_number_of_workers_that_was_measured_stays(before, later, workers):
     placement = Placement(specs(), [], Limits(None, 2))
     for busy in (before, later):
         assert workers_of(placement, "auto", Tag=costs(2 * MS, busy=busy)) == workers
+
+
+def test_turns_that_wait_after_resets_that_compute_have_as_many_workers_as_they_can_use():
+    placement = Placement(specs(), [], Limits(None, 2))
+    for busy, workers in ((1.0, 2), (0.0, ENVS)):
+        placement.within_call(range(ENVS), {"Tag": spent(5 * MS, 4, busy)})
+        assert placement.workers == workers
+    assert workers_of(placement, "auto", Tag=costs(5 * MS)) == ENVS
 
 
 def test_a_number_of_workers_that_was_asked_for_is_followed():

@@ -1,6 +1,6 @@
 """A deadline for environments in the main process, as far as one can be enforced there.
 
-Under ``auto``, cheap environments and a fraction of the others are played in the main process, which cannot be killed.
+Under ``auto``, environments begin in the main process, which cannot be killed, and cheap ones stay there.
 An alarm (SIGALRM) interrupts an overdue environment there: loops in Python, sleeps, waits for locks. It cannot
 interrupt C code that does not return to the interpreter, nor anything outside the main thread. A process that uses this
 signal or the real-time interval timer itself keeps them, and has no deadline here.

@@ -35,7 +35,7 @@ from typing import Any
 from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
+from ragen.errors import ConfigError, DivergenceError, InputError, StateError, in_contrast
 from ragen.extras import check_installed, extra_of
 from ragen.output import printable
 from ragen.parallel import EnvEngine, EnvSpec, Settings, outer_state_kept
@@ -127,7 +127,8 @@ class CheckReport:
 
     def _text(self) -> str:
         if self.difference is not None:
-            story, error = CAUSES, self.difference.failure
+            error: BaseException | None = self.difference.failure
+            story = CAUSES
             while error is not None:  # the innermost is the traceback in the worker
                 story, error = "".join(traceback.format_exception(error, chain=False)), error.__cause__
             declared = "\n\nIt declares replayable = False: a lost episode is not rebuilt." if self.ok else ""
@@ -151,7 +152,7 @@ def check_parallel(
 ) -> CheckReport:
     """Check whether an environment replays in worker processes, and measure it.
 
-    Close other engines and managers first: workers are shared, and theirs have no other hash seed.
+    No other engine or manager may have workers meanwhile: they are shared, and have the hash seed of the first.
 
     Args:
         env: A class, a registered name, a ``"package.module:Class"`` path, or the address of an OpenEnv server.
@@ -316,10 +317,10 @@ class Box:
         """Build it.
 
         Raises:
-            DivergenceError: This is not a worker: the engine would play here what does not work there.
+            StateError: This is not a worker; the engine would play here what does not work there.
         """
         if not program.in_worker:
-            raise DivergenceError("it does not work in a worker.")
+            raise StateError("it does not work in a worker.")
         self.spec, self.env = spec, RAGEN.build(spec)
         self.reset_s: list[float] = []
         self.turn_s: list[float] = []

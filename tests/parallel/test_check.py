@@ -29,7 +29,7 @@ HONEST = [
         cases.RaisesInClose,
     ),
     *(cases.ReturnsNothing, cases.ResetsAsGymnasium, cases.ReturnsOddValues),
-    *(cases.TalksALot, cases.OneTurn, *ANY_TEXT),
+    *(cases.OneTurn, *ANY_TEXT),
     *("bandit", "sokoban", "countdown", "frozen_lake"),
 ]
 
@@ -52,17 +52,13 @@ FAULTS = [
     (cases.TellsEntropy, "observation"),
     (cases.TellsItsProcess, "observation"),
     (cases.SharesItsGenerator, "reward"),
-    (cases.SharesItsList, "observation"),
     (cases.SharesItsLevel, "observation"),
     (cases.RemembersEpisodes, "observation"),
-    (cases.ForgetsToClearItsLog, "observation"),
     (cases.KeepsItsFirstLevel, "observation"),
     (cases.SavesTooLittle, "info['steps']"),
     (cases.SavesWithoutItsLevel, "reward"),
     (cases.SavesALock, "result"),
     (cases.ReturnsALock, "info['guard']"),
-    (cases.ReturnsAGenerator, "info['rest']"),
-    (cases.ReturnsAHandle, "info['handle']"),
     (cases.ShowsALock, "result"),
     (cases.Hangs, "result"),
     (cases.HangsWhenBuilt, "result"),
@@ -90,9 +86,8 @@ def test_what_happens_a_second_later_is_found(monkeypatch):
     assert check_parallel(cases.TellsTheSecond).difference.field == "observation"
 
 
-@pytest.mark.parametrize("config", [cases.WalkConfig(thing=cases.Unpicklable())])
-def test_what_cannot_be_sent_to_a_worker_is_not_played_here(config):
-    found = check_parallel(cases.Walk, config).difference
+def test_what_cannot_be_sent_to_a_worker_is_not_played_here():
+    found = check_parallel(cases.Walk, cases.WalkConfig(thing=cases.Unpicklable())).difference
     assert (found.seed, found.turn, found.field) == (1, 0, "result") and "lock" in found.got
 
 

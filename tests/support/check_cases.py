@@ -250,26 +250,6 @@ class RemembersEpisodes(Walk):
         return f"{super().render()}, episode {self.played}"
 
 
-class ForgetsToClearItsLog(Walk):
-    """The first seed's episode has one turn, and what its turns log stays for the next ones."""
-
-    def __init__(self, config: WalkConfig | None = None) -> None:
-        super().__init__(config)
-        self.log: list[int] = []
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.is_short = seed == 1
-        return super().reset(seed, mode)
-
-    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
-        self.log.append(action)
-        shown, reward, done, info = super().step(action)
-        return shown, reward, done or self.is_short, info
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()}, {len(self.log)} actions logged"
-
-
 class KeepsItsFirstLevel(Walk):
     """The first seed decides for all episodes."""
 
@@ -292,22 +272,6 @@ class SharesItsGenerator(Walk):
     def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
         shown, reward, done, info = super().step(action)
         return shown, reward + self.rng.random(), done, info
-
-
-class SharesItsList(Walk):
-    """All objects append to one list, which every reset clears."""
-
-    seen: ClassVar[list[int]] = []
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.seen.clear()
-        return super().reset(seed, mode)
-
-    def misbehave(self) -> None:
-        self.seen.append(self.place)
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()}, {len(self.seen)} seen"
 
 
 class SharesItsLevel(Walk):
@@ -337,12 +301,6 @@ class DrawsDeclared(Walk):
         import numpy as np
 
         self.place += random.randrange(2) + np.random.randint(2)
-
-
-class ReturnsAGenerator(Walk):
-    def step(self, action: int) -> Any:
-        text, reward, done, info = super().step(action)
-        return text, reward, done, {**info, "rest": (each for each in ())}
 
 
 class HangsWhenBuilt(Walk):
@@ -420,26 +378,10 @@ class ReturnsALock(Walk):
         return text, reward, done, {**info, "guard": threading.Lock()}
 
 
-class Handle:
-    def __reduce__(self) -> Any:
-        raise TypeError(f"{self!r} stays here")
-
-
-class ReturnsAHandle(Walk):
-    def step(self, action: int) -> Any:
-        text, reward, done, info = super().step(action)
-        return text, reward, done, {**info, "handle": Handle()}
-
-
 class EarnsNaN(Walk):
     def step(self, action: int) -> Any:
         text, reward, done, info = super().step(action)
         return text, float("nan") if self.is_time() else reward, done, info
-
-
-class TalksALot(Walk):
-    def render(self, mode: str | None = None) -> str:
-        return super().render() + "." * (3_000_000 if self.steps else 0)
 
 
 class SavesALock(Saves):

@@ -496,7 +496,8 @@ def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
 
 def _run_all(checks: Sequence[Check], size: Size) -> int:
     print(f"{size.groups} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend})")
-    unequal, notes = 0, {}
+    unequal = 0
+    notes: dict[str, str] = {}
     with _quiet_log():
         for check in checks:
             try:

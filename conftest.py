@@ -25,7 +25,6 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/cage2": ("processes",),
     "tests/cage2/test_long_search.py": ("models", "slow"),
     "tests/cage2/test_order_ppo.py": ("models",),
-    "tests/cage2/test_search_command.py": ("processes", "models"),
     "tests/cage2/test_workflow_search.py": ("models",),
     "tests/container": ("processes",),
     "tests/container/test_collector.py": ("processes", "models"),

@@ -52,7 +52,7 @@ EXTRAS = {
     "hf": HF,
     "vllm": ["vllm>=0.11"],
     "sb3": ["stable-baselines3>=2.4"],
-    "cage2": [*TORCH, *PICTURES],
+    "cage2": TORCH,
     "meta": [*TORCH, "gymnasium[mujoco]>=1.2.1"],
     "serve": SERVE,
     "openenv": OPENENV,

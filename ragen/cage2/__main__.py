@@ -1,34 +1,57 @@
-"""``python -m ragen.cage2 search|compare ...``: search for a workflow, or compare the simulators."""
+"""``python -m ragen.cage2 search [key=value ...]``: searches for the workflow whose defender earns most.
+
+To resume an interrupted search, run the same command with the printed ``checkpoint_dir=FOLDER``; the results are the
+same as without the interruption.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from dataclasses import asdict
 
-from ragen.commands import CommandParser
+from ragen.commands import FAILED, STOPPED, CommandParser, refusing
+from ragen.errors import EnvError
 
 PROG = "python -m ragen.cage2"
-COMMANDS = {"search": "ragen.cage2.search_command", "compare": "ragen.cage2.compare"}
-"""Each command's module, which has ``main(argv, prog)``."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Search for the best order of fixing hosts, or compare the embedded simulator with CAGE 2.",
-        examples=(f"{prog} search n_workflows=6", f"{prog} compare --episodes 20", f"{prog} search --help"),
+        description="Search for the order of fixing hosts whose defender earns most.",
+        examples=(f"{prog} search n_workflows=6",),
     )
-    top.add_argument("command", choices=COMMANDS, help="what to do; its own arguments follow")
+    top.add_argument("command", choices=["search"])
+    top.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="such as n_workflows=6, seed=1")
     return top
 
 
+@refusing
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run a command by its name; returns its exit status, 2 for an unknown name."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    name = parser(prog).parse_args(words[:1]).command
-    code: int = import_module(COMMANDS[name]).main(words[1:], f"{prog} {name}")
-    return code
+    """Run the command; returns 0, 1 if an environment failed, 2 for an invalid configuration, 130 if stopped."""
+    options = parser(prog).parse_args(arguments)
+    from ragen.cage2.settings import load_settings
+
+    settings = load_settings(options.overrides)
+    from ragen.cage2.results import table
+    from ragen.cage2.trainer import ParallelWorkflowRLTrainer, WorkflowTraining
+
+    def report(training: WorkflowTraining) -> None:
+        order, cap = " > ".join(training.agent.workflow_order), settings.train_episodes_per_env
+        print(f"#{training.iteration} {order}: {training.played} of {cap} episodes", file=sys.stderr, flush=True)
+
+    trainer = ParallelWorkflowRLTrainer(**asdict(settings))
+    try:
+        trainer.run_workflow_search(report)
+    except KeyboardInterrupt:
+        return STOPPED
+    except EnvError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    finally:
+        print(f"{table(trainer.results)}\nwritten to checkpoint_dir={trainer.folder}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -20,18 +20,9 @@ class ChosenActions(np.ndarray):
     """
 
     agent: Any = None
-    states: np.ndarray | None = None
-    log_probs: np.ndarray | None = None
-    values: np.ndarray | None = None
-
-    @classmethod
-    def of(
-        cls, agent: Any, states: np.ndarray, actions: np.ndarray, log_probs: np.ndarray, values: np.ndarray
-    ) -> ChosenActions:
-        """The actions, with copies of what they were chosen by."""
-        chosen = np.array(actions).view(cls)
-        chosen.agent, chosen.states, chosen.log_probs, chosen.values = agent, np.array(states), log_probs, values
-        return chosen
+    states: Any = None
+    log_probs: Any = None
+    values: Any = None
 
 
 class ParallelTrajectoryBuffer:
@@ -83,20 +74,16 @@ class ParallelTrajectoryBuffer:
         agent = None
         if isinstance(actions, ChosenActions) and actions.agent is not None:
             agent, states, log_probs, values = actions.agent, actions.states, actions.log_probs, actions.values
-        dones = np.zeros(self.n_envs, bool) if dones is None else np.asarray(dones, bool)
-        given = {"states": states, "actions": np.asarray(actions), "rewards": rewards, "dones": dones}
-        if log_probs is not None:
-            given["log_probs"] = log_probs
-        if values is not None:
-            given["values"] = values
-        given["cut_values"] = np.zeros(self.n_envs) if cut_values is None else cut_values
-        given["valid"] = np.ones(self.n_envs, bool)
+        none = np.zeros(self.n_envs)
+        given = {"states": states, "actions": np.asarray(actions), "rewards": rewards}
+        given["dones"] = none.astype(bool) if dones is None else np.asarray(dones, bool)
+        given |= {} if log_probs is None else {"log_probs": log_probs}
+        given |= {} if values is None else {"values": values}
+        given |= {"cut_values": none if cut_values is None else cut_values, "valid": none == 0}
         step = {name: np.array(array) for name, array in given.items()}
         for name, array in step.items():
-            dims = 2 if name == "states" else 1
-            if array.ndim != dims or len(array) != self.n_envs:
-                expected = f"({self.n_envs}, d)" if dims == 2 else f"({self.n_envs},)"
-                raise InputError(f"{name} of shape {array.shape}: expected {expected}.")
+            if array.ndim != 1 + (name == "states") or len(array) != self.n_envs:
+                raise InputError(f"{name} of shape {array.shape}: expected a row for each of {self.n_envs}.")
         if self._steps and self._steps[0].keys() != step.keys():
             raise InputError("log_probs and values: give them in every step of a buffer or in none.")
         self._steps.append(step)
@@ -125,10 +112,10 @@ class ParallelTrajectoryBuffer:
         Raises:
             StateError: The buffer is empty.
         """
-        self._check_filled()
         names = ("states", "actions", "rewards", "dones", "log_probs", "values", "valid")
-        flat = {name: self._flat(name) if name in self._steps[0] else None for name in names}
-        return {**flat, "n_envs": self.n_envs, "n_steps": len(self._steps)}
+        steps = self._filled()
+        flat = {name: np.concatenate([step[name] for step in steps]) if name in steps[0] else None for name in names}
+        return {**flat, "n_envs": self.n_envs, "n_steps": len(steps)}
 
     def compute_returns(self, gamma: float, last_values: np.ndarray | None = None) -> np.ndarray:
         """Discounted returns, environment by environment.
@@ -144,8 +131,7 @@ class ParallelTrajectoryBuffer:
         Raises:
             StateError: The buffer is empty.
         """
-        self._check_filled()
-        returns = np.zeros((len(self._steps), self.n_envs))
+        returns = np.zeros((len(self._filled()), self.n_envs))
         carried = np.zeros(self.n_envs) if last_values is None else np.array(last_values, np.float64)
         for row, step in zip(returns[::-1], reversed(self._steps), strict=True):
             carried = step["rewards"] + gamma * np.where(step["dones"], step["cut_values"], carried)
@@ -156,9 +142,7 @@ class ParallelTrajectoryBuffer:
         """Empty the buffer."""
         self._steps.clear()
 
-    def _flat(self, name: str) -> np.ndarray:
-        return np.concatenate([step[name] for step in self._steps])
-
-    def _check_filled(self) -> None:
+    def _filled(self) -> list[dict[str, np.ndarray]]:
         if not self._steps:
             raise StateError("the buffer is empty: add a step first.")
+        return self._steps

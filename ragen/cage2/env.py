@@ -20,9 +20,6 @@ from ragen.returned import checked_reward
 Observation = NDArray[np.float32]
 
 SIMULATORS = ("auto", "embedded", "cage2")
-BUGS = ("faithful", "fixed")
-RED_AGENTS = ("b_line", "meander", "sleep")
-_NAMES = {name: key for key, name in real.CLASSES.items()} | {name: name for name in RED_AGENTS}
 
 
 @dataclass(frozen=True)
@@ -30,18 +27,16 @@ class Cage2Config:
     """The checked arguments of an environment, which are sent to workers. Created by :meth:`of`.
 
     Attributes:
-        red_agent: One of :data:`RED_AGENTS`, or a user's class, pickled by cloudpickle.
+        red_agent: A key of :data:`ragen.cage2.real.CLASSES`.
         max_steps: Number of steps after which an episode is truncated.
         package: The folder of the user's ``CybORG``; None for the embedded simulator.
         scenario_path: The user's scenario, if it is not the second one.
-        bugs: One of :data:`BUGS`.
     """
 
-    red_agent: str | bytes
+    red_agent: str
     max_steps: int
     package: Path | None
     scenario_path: str | None
-    bugs: str
 
     # attributes that the engine reads from a builder
     uses_global_rng = False
@@ -55,20 +50,20 @@ class Cage2Config:
         simulator: str = "auto",
         cage2_path: str | os.PathLike[str] | None = None,
         scenario_path: str | os.PathLike[str] | None = None,
-        bugs: str = "faithful",
     ) -> Cage2Config:
         """Check arguments, and find the simulator; see :class:`Cage2Env`.
 
         Raises:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
-        for name, value, known in (("simulator", simulator, SIMULATORS), ("bugs", bugs, BUGS)):
-            if value not in known:
-                raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(known)}.")
-        if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps < 1:
+        names = {name: key for key, each in real.CLASSES.items() for name in (key, each)}
+        name = red_agent if isinstance(red_agent, str) else red_agent.__name__
+        if name not in names:
+            raise ConfigError(f"red_agent (red_agent_type) = {name!r}: expected one of {', '.join(names)}.")
+        if simulator not in SIMULATORS:
+            raise ConfigError(f"simulator = {simulator!r}: expected one of {', '.join(SIMULATORS)}.")
+        if max_steps < 1:
             raise ConfigError(f"max_steps = {max_steps!r}: expected a number of steps, at least 1.")
-        if simulator == "embedded" and cage2_path is not None:
-            raise ConfigError("cage2_path is given with simulator = 'embedded': leave one of them out.")
         package = None if simulator == "embedded" else real.find(cage2_path)
         if simulator == "cage2" and package is None:
             raise ConfigError(
@@ -76,10 +71,15 @@ class Cage2Config:
                 f"variable {real.ENV_VAR} to a checkout of cage-challenge/cage-challenge-2, or take "
                 "simulator = 'embedded'."
             )
-        if package is not None and bugs != "faithful":
-            raise ConfigError(f"bugs = {bugs!r} is for simulator = 'embedded'; CAGE 2 in {package} plays as it is.")
-        scenario = _scenario(scenario_path, package)
-        return cls(_red_agent(red_agent, package), int(max_steps), package, scenario, bugs)
+        scenario = None if scenario_path is None else Path(scenario_path).expanduser().resolve()
+        if scenario is not None and package is None and scenario.name != real.SCENARIO.name:
+            raise ConfigError(
+                f"scenario_path = {str(scenario)!r}: the embedded simulator plays {real.SCENARIO.name} alone; other "
+                "scenarios need CAGE 2 itself (simulator = 'cage2', cage2_path)."
+            )
+        if scenario is not None and package is not None and not scenario.is_file():
+            raise ConfigError(f"scenario_path = {str(scenario)!r}: there is no such file.")
+        return cls(names[name], int(max_steps), package, None if scenario is None else str(scenario))
 
     @property
     def simulator(self) -> str:
@@ -89,41 +89,6 @@ class Cage2Config:
     def __call__(self) -> Cage2Env:
         """Build an environment."""
         return Cage2Env(config=self)
-
-    def game(self) -> EmbeddedGame | real.Cage2Game:
-        """Build the game."""
-        if self.package is None:
-            assert isinstance(self.red_agent, str)
-            return EmbeddedGame(self.red_agent, self.bugs)
-        return real.Cage2Game(self.package, self.red_agent, self.scenario_path)
-
-
-def _red_agent(red_agent: Any, package: Path | None) -> str | bytes:
-    name = red_agent if isinstance(red_agent, str) else getattr(red_agent, "__name__", None)
-    if name in _NAMES and (isinstance(red_agent, str) or red_agent.__module__.startswith(("CybORG.", "ragen."))):
-        return _NAMES[name]
-    if isinstance(red_agent, type) and package is not None:
-        import cloudpickle
-
-        return cloudpickle.dumps(red_agent)
-    hint = "; classes of your own play in CAGE 2 itself (simulator = 'cage2')" if isinstance(red_agent, type) else ""
-    raise ConfigError(f"red_agent (red_agent_type) = {red_agent!r}: expected one of {', '.join(_NAMES)}{hint}.")
-
-
-def _scenario(scenario_path: str | os.PathLike[str] | None, package: Path | None) -> str | None:
-    if scenario_path is None:
-        return None
-    path = Path(scenario_path).expanduser()
-    if package is None:
-        if path.name != real.SCENARIO.name:
-            raise ConfigError(
-                f"scenario_path = {str(path)!r}: the embedded simulator plays {real.SCENARIO.name} alone; "
-                "other scenarios need CAGE 2 itself (simulator = 'cage2', cage2_path)."
-            )
-        return None
-    if not path.is_file():
-        raise ConfigError(f"scenario_path = {str(path)!r}: there is no such file.")
-    return str(path.resolve())
 
 
 class Cage2Env(gymnasium.Env[Observation, Any]):
@@ -152,30 +117,28 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
         simulator: str = "auto",
         cage2_path: str | os.PathLike[str] | None = None,
         scenario_path: str | os.PathLike[str] | None = None,
-        bugs: str = "faithful",
         *,
         config: Cage2Config | None = None,
     ) -> None:
         """Build it.
 
         Args:
-            red_agent: ``"b_line"``, ``"meander"``, ``"sleep"``, their classes' names, or a class; a user's own class
-                needs the real CAGE 2.
+            red_agent: Red's strategy: ``"b_line"``, ``"meander"`` or ``"sleep"``, or CAGE 2's class of it, or its name.
             max_steps: Number of steps after which an episode is truncated.
             simulator: ``"embedded"``, ``"cage2"`` (the user's own), or ``"auto"``: the user's own if found.
             cage2_path: Its path; see :func:`ragen.cage2.real.find`.
             scenario_path: A scenario file for it, with the hosts and actions of the second.
-            bugs: ``"faithful"`` or ``"fixed"``: whether the embedded simulator keeps the original's bugs.
             config: The checked arguments, instead of all others.
 
         Raises:
             ConfigError: An argument is invalid.
         """
-        self.config = config or Cage2Config.of(red_agent, max_steps, simulator, cage2_path, scenario_path, bugs)
+        self.config = config or Cage2Config.of(red_agent, max_steps, simulator, cage2_path, scenario_path)
         self.simulator = self.config.simulator
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (N_BITS,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(N_ACTIONS)
-        self.game = self.config.game()
+        package, red = self.config.package, self.config.red_agent
+        self.game: Any = real.Cage2Game(package, red, self.config.scenario_path) if package else EmbeddedGame(red)
         self._compromised: tuple[bool, ...] = ()
         self._steps = -1
 
@@ -209,9 +172,10 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
             raise StateError("Cage2Env was stepped before its first reset: call reset first.")
         if self._steps >= self.config.max_steps:
             raise EpisodeOverError(f"Cage2Env's episode was truncated after {self._steps} steps: call reset first.")
-        number = _action(action)
+        if action not in range(N_ACTIONS):
+            raise InputError(f"action = {action!r}: expected a whole number from 0 to {N_ACTIONS - 1}.")
         before = self._compromised
-        bits, reward = self.game.step(number)
+        bits, reward = self.game.step(int(action))
         checked_reward(self, reward)
         self._steps += 1
         self._compromised = compromised_types(self.game.held())
@@ -221,14 +185,3 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
     def access_levels(self) -> dict[str, str]:
         """Red's access to each host: ``"None"``, ``"User"`` or ``"Privileged"`` by host name."""
         return self.game.access_levels()
-
-
-def _action(action: Any) -> int:
-    try:
-        number = int(action)
-        is_known = number == action and 0 <= number < N_ACTIONS
-    except (TypeError, ValueError):
-        is_known = False
-    if not is_known:
-        raise InputError(f"action = {action!r}: expected a whole number from 0 to {N_ACTIONS - 1}.")
-    return number

@@ -43,8 +43,6 @@ DECOY = REMOVE + N_HOSTS
 RESTORE = DECOY + len(DECOYS) * N_HOSTS
 N_ACTIONS = RESTORE + N_HOSTS
 
-VERBS = ("Analyse", "Remove", *(f"Decoy{name}" for name in DECOYS), "Restore")  # one block of hosts for each
-
 N_BITS = 4 * N_HOSTS
 ACTIVITY = {"none": (0, 0), "scan": (1, 0), "exploit": (1, 1)}
 COMPROMISED = {"no": (0, 0), "unknown": (1, 0), "user": (0, 1), "privileged": (1, 1)}
@@ -73,14 +71,6 @@ def fix_target(action: int) -> int | None:
     if RESTORE <= action < N_ACTIONS:
         return _TYPE_OF[action - RESTORE]
     return None
-
-
-def action_name(action: int) -> str:
-    """An action in words, such as ``"Restore User1"``."""
-    if action < ANALYSE:
-        return ("Sleep", "Monitor")[action]
-    block, host = divmod(action - ANALYSE, N_HOSTS)
-    return f"{VERBS[block]} {HOSTS[host]}"
 
 
 def compromised_types(hosts: set[int] | list[int]) -> tuple[bool, ...]:

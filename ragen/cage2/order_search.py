@@ -5,8 +5,7 @@ The kernel is Mallows', ``signal * exp(-decay * Kendall's distance)``, positive 
 maximize the posterior on a small grid, with weak priors, so that two values alone decide little; the standard error of
 a value over its environments is added to its variance.
 
-The proposed order has the largest mean plus ``beta`` standard deviations (Srinivas et al. 2010). If several are
-proposed at once, each is treated as if its mean had been observed (GP-BUCB, Desautels et al. 2014). An order may be
+The proposed order has the largest mean plus ``beta`` standard deviations (Srinivas et al. 2010). An order may be
 proposed again if a better estimate of it is worth more than a new order.
 """
 
@@ -14,19 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from ragen.cage2.workflow import Order, WorkflowManager
-from ragen.errors import ConfigError, InputError
-
-_JITTER = 1e-9
+from ragen.errors import InputError
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """Hyperparameters, for standardized values.
 
     Attributes:
@@ -41,7 +37,7 @@ class Kernel:
 
     def log_prior(self) -> float:
         """The log-density of a weak log-normal prior: decay 0.3, signal 1, noise 0.1, within factors of 3, 2 and 4."""
-        believed = ((self.decay, 0.3, 3.0), (self.signal, 1.0, 2.0), (self.noise, 0.1, 4.0))
+        believed = zip(self, (0.3, 1.0, 0.1), (3.0, 2.0, 4.0), strict=True)
         return -0.5 * sum((math.log(value / center) / math.log(factor)) ** 2 for value, center, factor in believed)
 
 
@@ -51,34 +47,18 @@ GRID = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Observation:
-    """The result of training with an order.
-
-    Attributes:
-        number: The order's number.
-        value: The mean return.
-        noise: Its standard error over environments.
-    """
-
-    number: int
-    value: float
-    noise: float
-
-
-@dataclass(frozen=True)
-class Belief:
+class Belief(NamedTuple):
     """The posterior over all 120 orders, in the units of the values.
 
     Attributes:
+        evidence: Log-likelihood of the observations.
         mean: ``(120,)``.
         std: Standard deviation of the order's mean return, without the noise of a training: ``(120,)``.
-        kernel: Its hyperparameters.
     """
 
+    evidence: float
     mean: np.ndarray
     std: np.ndarray
-    kernel: Kernel
 
 
 class OrderSearch:
@@ -86,25 +66,18 @@ class OrderSearch:
 
     Attributes:
         manager: The list of orders.
-        observations: The observations in order.
+        observations: Number, value and noise of each trained order.
     """
 
-    def __init__(self, beta: float = 2.0, seed: int = 0, manager: WorkflowManager | None = None) -> None:
+    def __init__(self, beta: float = 2.0, seed: int = 0) -> None:
         """Begin without observations.
 
         Args:
             beta: Standard deviations that are added to the mean.
             seed: Seed of the choice between equally good orders, as all are at first.
-            manager: The list of orders; None for a new one.
-
-        Raises:
-            ConfigError: ``beta`` is negative or not a number.
         """
-        if not (math.isfinite(beta) and beta >= 0):
-            raise ConfigError(f"beta = {beta}: expected a number of at least 0.")
-        self.beta = beta
-        self.manager = manager or WorkflowManager()
-        self.observations: list[Observation] = []
+        self.beta, self.manager = beta, WorkflowManager()
+        self.observations: list[tuple[int, float, float]] = []
         self._preference = np.random.default_rng(seed).permutation(len(self.manager.orders))
 
     def observe(self, order: Sequence[str], value: float, noise: float = 0.0) -> None:
@@ -119,100 +92,33 @@ class OrderSearch:
             WorkflowError: The order is invalid.
             InputError: The value or the noise is not finite, or the noise negative.
         """
-        number = self.manager.number(order)
         if not (math.isfinite(value) and math.isfinite(noise) and noise >= 0):
             raise InputError(f"value {value} with noise {noise}: expected finite numbers, and no negative noise.")
-        self.observations.append(Observation(number, float(value), float(noise)))
+        self.observations.append((self.manager.number(order), value, noise))
 
-    def propose(self, count: int = 1) -> list[Order]:
-        """The orders to try next.
-
-        Args:
-            count: Number of orders, to be tried at once.
-
-        Raises:
-            InputError: ``count`` is less than 1.
-        """
-        if count < 1:
-            raise InputError(f"count = {count}: expected at least 1.")
-        process = _Process.fitted(self.manager.distances, self.observations)
-        mean = process.mean()
-        chosen: list[int] = []
-        for _ in range(count):
-            bounds = mean + self.beta * process.std()
-            best = np.flatnonzero(bounds >= bounds.max() - 1e-9)
-            chosen.append(int(best[self._preference[best].argmin()]))
-            process = process.hallucinated(chosen[-1])
-        return [self.manager.orders[number] for number in chosen]
+    def propose(self) -> Order:
+        """The order to try next."""
+        belief = self.belief()
+        bounds = belief.mean + self.beta * belief.std
+        best = np.flatnonzero(bounds >= bounds.max() - 1e-9 * (1 + np.abs(bounds).max()))
+        return self.manager.orders[int(best[self._preference[best].argmin()])]
 
     def belief(self) -> Belief:
         """The current posterior over all orders."""
-        process = _Process.fitted(self.manager.distances, self.observations)
-        return Belief(process.center + process.scale * process.mean(), process.scale * process.std(), process.kernel)
+        numbers = np.array([number for number, _, _ in self.observations], np.int64)
+        raw, noises = (np.array([each[part] for each in self.observations]) for part in (1, 2))
+        center = raw.mean() if len(raw) else 0.0
+        scale = (raw.std() if len(raw) > 1 else 0.0) or noises.max(initial=0.0) or 1.0
+        seen = numbers, (raw - center) / scale, (noises / scale) ** 2
+        _, best = max((self._given(kernel, *seen).evidence + kernel.log_prior(), kernel) for kernel in GRID)
+        evidence, mean, std = self._given(best, *seen)
+        return Belief(evidence, center + scale * mean, scale * std)
 
-
-@dataclass(frozen=True)
-class _Process:
-    """A Gaussian process conditioned on observations, in standardized values."""
-
-    distances: np.ndarray
-    kernel: Kernel
-    numbers: np.ndarray
-    values: np.ndarray
-    noises: np.ndarray  # variances of single values
-    center: float
-    scale: float
-
-    @classmethod
-    def fitted(cls, distances: np.ndarray, observations: Sequence[Observation]) -> _Process:
-        raw = np.array([each.value for each in observations], np.float64)
-        center = float(raw.mean()) if len(raw) else 0.0
-        scale = float(raw.std()) if len(raw) > 1 and raw.std() > 0 else max((e.noise for e in observations), default=0)
-        scale = scale or 1.0
-        noises = np.array([each.noise / scale for each in observations], np.float64) ** 2
-        numbers = np.array([each.number for each in observations], np.int64)
-        candidates = [cls(distances, kernel, numbers, (raw - center) / scale, noises, center, scale) for kernel in GRID]
-        return max(candidates, key=lambda each: each._log_likelihood() + each.kernel.log_prior())
-
-    def hallucinated(self, number: int) -> _Process:
-        """The process conditioned on its own mean for an order: means are unchanged, variances decrease."""
-        return _Process(
-            self.distances,
-            self.kernel,
-            np.append(self.numbers, number),
-            np.append(self.values, self.mean()[number]),
-            np.append(self.noises, np.median(self.noises) if len(self.noises) else 0.0),
-            self.center,
-            self.scale,
-        )
-
-    def mean(self) -> np.ndarray:
-        """``(120,)``."""
-        if not len(self.numbers):
-            return np.zeros(len(self.distances))
-        factor = self._factor()
-        weights = np.linalg.solve(factor.T, np.linalg.solve(factor, self.values))
-        return self._similarity(self.distances[:, self.numbers]) @ weights
-
-    def std(self) -> np.ndarray:
-        """``(120,)``."""
-        variance = np.full(len(self.distances), self.kernel.signal)
-        if len(self.numbers):
-            halves = np.linalg.solve(self._factor(), self._similarity(self.distances[self.numbers]))
-            variance = variance - (halves**2).sum(0)
-        return np.sqrt(np.maximum(variance, 0.0))
-
-    def _log_likelihood(self) -> float:
-        if not len(self.numbers):
-            return 0.0
-        factor = self._factor()
-        white = np.linalg.solve(factor, self.values)
-        return float(-0.5 * white @ white - np.log(np.diag(factor)).sum())
-
-    def _factor(self) -> np.ndarray:
-        """The Cholesky factor of the covariance of the observations."""
-        covariance = self._similarity(self.distances[np.ix_(self.numbers, self.numbers)])
-        return np.linalg.cholesky(covariance + np.diag(self.noises + self.kernel.noise + _JITTER))
-
-    def _similarity(self, distances: np.ndarray) -> np.ndarray:
-        return self.kernel.signal * np.exp(-self.kernel.decay * distances)
+    def _given(self, kernel: Kernel, numbers: np.ndarray, values: np.ndarray, noises: np.ndarray) -> Belief:
+        """The posterior in standardized values."""
+        similar = kernel.signal * np.exp(-kernel.decay * self.manager.distances[numbers])
+        factor = np.linalg.cholesky(similar[:, numbers] + np.diag(noises + kernel.noise))
+        white, halves = np.linalg.solve(factor, values), np.linalg.solve(factor, similar)
+        evidence = -0.5 * white @ white - np.log(np.diag(factor)).sum()
+        variance = np.maximum(kernel.signal - (halves**2).sum(0), 0.0)
+        return Belief(float(evidence), white @ halves, np.sqrt(variance))

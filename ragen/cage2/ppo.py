@@ -63,7 +63,6 @@ class ParallelOrderConditionedPPO:
         optimizer: Their optimizer.
         buffer: The steps since the last update.
         compliance: Counts fixes in the current episodes.
-        n_updates: Number of updates so far.
         return_mean, return_std: The scale of the critic's output.
     """
 
@@ -122,9 +121,8 @@ class ParallelOrderConditionedPPO:
         self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=lr, betas=betas)
         self.buffer = ParallelTrajectoryBuffer(n_envs)
         self.compliance = Compliance(
-            n_envs, self.workflow_order, compliance_definition, alignment_alpha, alignment_beta, manager
+            n_envs, self.workflow_order, compliance_definition, alignment_alpha, alignment_beta
         )
-        self.n_updates = 0
         self.return_mean, self.return_std = 0.0, 1.0
 
     def get_actions(self, states: np.ndarray) -> ChosenActions:
@@ -149,7 +147,14 @@ class ParallelOrderConditionedPPO:
         drawn = self._rng.random((self.n_envs, 1)) * below[:, -1:]
         actions = np.minimum((below <= drawn).sum(1), below.shape[1] - 1)
         log_probs = logs.numpy()[np.arange(self.n_envs), actions]
-        return ChosenActions.of(self, states, actions, log_probs, self.values_of(states))
+        chosen = actions.view(ChosenActions)
+        chosen.agent, chosen.states, chosen.log_probs, chosen.values = (
+            self,
+            states.copy(),
+            log_probs,
+            self.values_of(states),
+        )
+        return chosen
 
     def values_of(self, states: np.ndarray) -> np.ndarray:
         """The critic's expected discounted returns from states, in units of reward: float64, ``(rows,)``."""
@@ -219,7 +224,6 @@ class ParallelOrderConditionedPPO:
         logs_before = torch.from_numpy(batch["log_probs"][valid])
         passes = [self._pass(inputs, actions, logs_before, targets) for _ in range(self._epochs)]
         self.buffer.reset()
-        self.n_updates += 1
         return {name: float(np.mean([each[name] for each in passes])) for name in passes[0]}
 
     def state_dict(self) -> dict[str, Any]:
@@ -231,7 +235,6 @@ class ParallelOrderConditionedPPO:
             "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "returns": [self.return_mean, self.return_std],
-            "n_updates": self.n_updates,
             "workflow": list(self.workflow_order),
         }
 
@@ -240,7 +243,6 @@ class ParallelOrderConditionedPPO:
         self.policy.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which would keep the tensors it is given
         self.return_mean, self.return_std = state["returns"]
-        self.n_updates = state["n_updates"]
 
     def losses_of(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> ppo.Losses:
         """The parts of the loss for a batch."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ragen import settings
 from ragen.cage2.workflow import DEFINITIONS
 from ragen.errors import ConfigError
 from ragen.settings import key
-from ragen.tracking import check_loggers
 
-FREE = (*("checkpoint_dir", "n_workflows", "workers", "backend", "use_multiprocessing", "cage2_path", "logger"),)
+FREE = ("checkpoint_dir", "n_workflows", "workers", "use_multiprocessing", "cage2_path")
 """Settings that a resumed search may change: its folder, its length, and those that only affect speed."""
 
 
@@ -27,24 +26,20 @@ class SearchSettings:
         train_episodes_per_env: Maximum number of episodes per environment and workflow.
         max_steps: Steps of an episode.
         scenario_path: CAGE 2's scenario; None for Scenario2.
-        red_agent_type: The attacker: the name of a class, or the class.
+        red_agent_type: The attacker.
         alignment_alpha, alignment_beta: The reward for compliance; see :mod:`ragen.cage2.workflow`.
         gp_beta: Standard deviations that are added to an order's posterior mean.
-        checkpoint_dir: The folder to write to and to resume from; None for a new one.
+        checkpoint_dir: The folder to write to and to resume from; a new one by default.
         compliance_threshold: A training ends early if the mean over environments of the last five episodes' compliance
             reaches it.
         min_episodes: Minimum number of episodes of each environment before that.
         update_every_steps: Steps of all environments for an update of the policy.
-        parallel_workflows: Number of workflows trained at once, in one set of environments.
         compliance_definition: Which fixes comply.
         lr, gamma, k_epochs, eps_clip: Hyperparameters of PPO.
         seed: Seed of the whole search.
         simulator: "embedded", "cage2", or "auto": CAGE 2 if found.
         cage2_path: Path of CAGE 2.
-        bugs: Whether the embedded simulator keeps the original's bugs: "faithful" or "fixed".
-        workers, backend, use_multiprocessing: Placement of environments; see ``ParallelEnvWrapper``.
-        logger: Names of :data:`ragen.tracking.PACKAGES`; ``results.json`` is always written.
-        threads: Threads of torch; their number affects rounding.
+        workers, use_multiprocessing: Placement of environments; see ``ParallelEnvWrapper``.
     """
 
     n_envs: int = key(25, low=2)
@@ -60,7 +55,6 @@ class SearchSettings:
     compliance_threshold: float = key(0.95, low=0, high=1)
     min_episodes: int = key(10, low=1)
     update_every_steps: int = key(25, low=1)
-    parallel_workflows: int = key(1, low=1)
     compliance_definition: str = key("first_compromised", allowed=DEFINITIONS)
     lr: float = 0.002
     gamma: float = 0.99
@@ -69,20 +63,15 @@ class SearchSettings:
     seed: int = key(0, low=0)
     simulator: str = "auto"
     cage2_path: str | None = None
-    bugs: str = "faithful"
     workers: int | None = None
-    backend: str = "process"
     use_multiprocessing: bool | str = key("auto", allowed=(True, False, "auto"))
-    threads: int = key(1, low=1)
-    logger: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Check the values.
+        """Refuse a training without an update.
 
         Raises:
-            ConfigError: Values are inconsistent, or there is no such logger.
+            ConfigError: There is none.
         """
-        check_loggers(self.logger, "logger")
         steps = self.train_episodes_per_env * self.max_steps
         if self.update_every_steps > steps:
             raise ConfigError(
@@ -105,15 +94,3 @@ def load_settings(overrides: Sequence[str] = ()) -> SearchSettings:
         ConfigError: There is no such key, or a value is invalid.
     """
     return settings.load_settings(SearchSettings, settings.config_directory() / "cage2" / "search.yaml", overrides)
-
-
-def settings_of(values: Mapping[str, Any]) -> SearchSettings:
-    """Settings from keys and values; ``red_agent_type`` may be a class.
-
-    Raises:
-        ConfigError: There is no such key, or a value is invalid.
-    """
-    red = values.get("red_agent_type")
-    return settings.settings_of(
-        SearchSettings, {**values, "red_agent_type": red.__name__} if isinstance(red, type) else values
-    )

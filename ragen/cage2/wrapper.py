@@ -12,7 +12,7 @@ whether some are killed or not.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -55,7 +55,6 @@ class ParallelEnvWrapper(SubEnvs):
         max_steps: int = 100,
         simulator: str = "auto",
         cage2_path: str | os.PathLike[str] | None = None,
-        bugs: str = "faithful",
         seed: int = 0,
         workers: int | None = None,
         backend: str = "process",
@@ -72,7 +71,6 @@ class ParallelEnvWrapper(SubEnvs):
             max_steps: Number of steps after which an episode ends.
             simulator: ``"embedded"``, ``"cage2"``, or ``"auto"``: the user's own CAGE 2 if found.
             cage2_path: Path of the user's CAGE 2.
-            bugs: Whether the embedded simulator keeps the original's bugs.
             seed: The seed from which all episodes' seeds are derived, at least 0.
             workers: Maximum number of workers; None for ``min(8, usable processors)``, 0 for none.
             backend: Kind of workers, ``"process"`` or ``"executor"``.
@@ -83,13 +81,13 @@ class ParallelEnvWrapper(SubEnvs):
         Raises:
             ConfigError, InputError: An argument is invalid, or the seed is; nothing was started.
         """
-        if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer) or n_envs < 1:
+        if n_envs < 1:
             raise ConfigError(f"n_envs = {n_envs!r}: expected a number of environments, at least 1.")
         self.n_envs, self.seed = int(n_envs), checked_seed(seed, limit=None)
-        self.config = Cage2Config.of(red_agent_type, max_steps, simulator, cage2_path, scenario_path, bugs)
+        self.config = Cage2Config.of(red_agent_type, max_steps, simulator, cage2_path, scenario_path)
         self.simulator = self.config.simulator
         settings = Settings(
-            use_lanes=_mode(use_multiprocessing, workers),
+            use_lanes=use_multiprocessing if workers != 0 else False,
             max_workers=workers or None,
             backend=backend,
             step_timeout=step_timeout,
@@ -157,8 +155,10 @@ class ParallelEnvWrapper(SubEnvs):
         self._check_open()
         if not self._is_begun:
             raise StateError("ParallelEnvWrapper was stepped before a reset that worked: call reset first.")
-        chosen = _actions(actions, self.n_envs)
-        results = self.step_envs(range(self.n_envs), chosen)
+        chosen = np.asarray(actions)
+        if chosen.shape != (self.n_envs,) or not np.isin(chosen, np.arange(N_ACTIONS)).all():
+            raise InputError(f"actions = {actions!r}: expected {self.n_envs} numbers from 0 to {N_ACTIONS - 1}.")
+        results = self.step_envs(range(self.n_envs), chosen.tolist())
         self._refuse_lost([i for i, each in enumerate(results) if each.final is None and not is_valid(each.info)])
         rewards = np.array([float(each.reward) for each in results])
         dones = np.array([each.final is not None for each in results])
@@ -205,30 +205,3 @@ def episode_seed(base: Sequence[int], index: int, episode: int) -> int:
     """The seed of an episode, counted from 1, for the wrapper's seed and the number of resets since that was set."""
     seed, rounds = base
     return int(np.random.SeedSequence(seed, spawn_key=(rounds, index, episode)).generate_state(1)[0])
-
-
-def _mode(use_multiprocessing: Any, workers: Any) -> Mode:
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
-        raise ConfigError(f"workers = {workers!r}: expected a number of workers, 0 for none, or None.")
-    if not any(use_multiprocessing is mode for mode in (True, False)) and use_multiprocessing != "auto":
-        raise ConfigError(f"use_multiprocessing = {use_multiprocessing!r}: expected True, False or 'auto'.")
-    return False if workers == 0 else use_multiprocessing
-
-
-def _actions(actions: Any, count: int) -> list[int]:
-    found = np.asarray(actions.tolist() if hasattr(actions, "tolist") else _listed(actions))
-    if found.shape != (count,) or not np.issubdtype(found.dtype, np.integer):
-        raise InputError(
-            f"actions of shape {found.shape} and type {found.dtype}: expected {count} whole numbers, one for each "
-            "environment. None was stepped."
-        )
-    if ((found < 0) | (found >= N_ACTIONS)).any():
-        wrong = found[(found < 0) | (found >= N_ACTIONS)]
-        raise InputError(f"actions {wrong.tolist()}: expected 0 to {N_ACTIONS - 1}. None was stepped.")
-    return found.tolist()
-
-
-def _listed(actions: Any) -> list[Any]:
-    if not isinstance(actions, Iterable):
-        raise InputError(f"actions = {actions!r}: expected one for each environment. None was stepped.")
-    return list(actions)

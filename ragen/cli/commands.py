@@ -56,7 +56,7 @@ COMMANDS = {
         Command("suite", "prove that rollouts in workers equal sequential ones", "ragen.llm_agent.testing.suite"),
         Command("retrofit", "install the engine into a checkout of RAGEN and test it", "ragen.retrofit.command"),
         Command("meta", "train a meta-RL agent on many tasks", "ragen.meta.command"),
-        Command("cage2", "search for a CAGE 2 workflow, or compare simulators", "ragen.cage2.__main__"),
+        Command("cage2", "search for a CAGE 2 workflow", "ragen.cage2.__main__"),
         Command("doctor", "show what works on this machine and what is missing", "ragen.cli.doctor"),
     )
 }

@@ -7,7 +7,7 @@ import pytest
 
 from ragen.cage2.layout import fix_target
 from ragen.cage2.workflow import Compliance
-from ragen.errors import ConfigError, InputError, WorkflowError
+from ragen.errors import ConfigError, WorkflowError
 
 TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
 RESTORE = {"defender": 132, "enterprise": 133, "op_host": 136, "op_server": 139, "user": 141}
@@ -37,21 +37,6 @@ def complied(order, definition, *steps):
 
 
 ORDER = ("op_server", "enterprise", "user", "defender", "op_host")
-
-
-@pytest.mark.parametrize(
-    ("fixed", "compromised", "complies"),
-    [
-        ("enterprise", ("enterprise", "user"), True),
-        ("user", ("enterprise", "user"), False),
-        ("op_server", ("enterprise", "user"), False),  # it comes first, and has nothing to fix
-        ("op_host", (), True),  # nothing is compromised: nothing to violate
-        ("op_host", ("op_host",), True),
-        ("defender", ("op_host",), False),
-    ],
-)
-def test_a_fix_is_to_be_of_the_first_type_that_is_compromised(fixed, compromised, complies):
-    assert complied(ORDER, "first_compromised", (fixed, compromised)) is complies
 
 
 def test_the_same_for_every_order_and_every_set_of_types():
@@ -108,24 +93,16 @@ def test_payments_are_the_changes_of_the_value_and_add_up_to_it(alpha, beta):
     assert compliance.values() == pytest.approx(values[-1:])
 
 
-def test_a_rate_is_none_before_the_first_fix_and_one_half_where_a_number_is_needed():
-    compliance = Compliance(2, ORDER)
-    compliance.step(np.array([SLEEP, RESTORE["user"]]), np.array([flags(), flags("enterprise")]))
-    assert compliance.rates() == [None, 0.0]
-    assert compliance.of(0).rate is None and compliance.of(0).rate_or_half == 0.5
-    assert compliance.of(1).rate_or_half == 0.0
-
-
 @pytest.mark.parametrize("definition", ["first_compromised", "fixed_before"])
 def test_an_episodes_rate_is_read_before_it_is_cleared_and_others_keep_theirs(definition):
     compliance = Compliance(2, ORDER, definition)
+    assert compliance.of(0).rate == 0.5  # without a fix
     for _ in range(3):
         compliance.step(np.array([RESTORE["op_server"]] * 2), np.array([flags()] * 2))
     ended = compliance.end(0)
-    assert (ended.rate, ended.fixes) == (1.0, 3)
-    assert compliance.rates() == [None, 1.0] and compliance.fixes.tolist() == [0, 3]
+    assert (ended.rate, ended.fixes) == (1.0, 3) and compliance.fixes.tolist() == [0, 3]
     compliance.step(np.array([RESTORE["enterprise"]] * 2), np.array([flags("op_server")] * 2))
-    assert compliance.rates() == ([0.0, 1.0] if definition == "fixed_before" else [0.0, 0.75])
+    assert [compliance.of(i).rate for i in (0, 1)] == [0.0, 1.0 if definition == "fixed_before" else 0.75]
 
 
 def test_environments_are_counted_apart():
@@ -137,27 +114,11 @@ def test_environments_are_counted_apart():
         paid = many.step(actions, compromised)
         alone = [each.step(actions[i : i + 1], compromised[i : i + 1])[0] for i, each in enumerate(single)]
         assert paid.tolist() == alone
-    assert many.rates() == [each.rates()[0] for each in single]
-
-
-@pytest.mark.parametrize(
-    ("actions", "compromised", "said"),
-    [
-        (np.zeros(3, int), np.zeros((2, 5)), r"actions of shape \(3,\)"),
-        (np.zeros(2), np.zeros((2, 5)), "float64"),
-        (np.array([0, 145]), np.zeros((2, 5)), "0 to 145: expected 0 to 144"),
-        (np.array([15, 15]), np.zeros((2, 4)), r"compromised_before of shape \(2, 4\)"),
-    ],
-)
-def test_input_that_does_not_fit_is_refused_and_counts_nothing(actions, compromised, said):
-    compliance = Compliance(2, ORDER)
-    with pytest.raises(InputError, match=said):
-        compliance.step(actions, compromised)
-    assert not compliance.fixes.any()
+    assert [many.of(i) for i in range(6)] == [each.of(0) for each in single]
 
 
 def test_what_is_unknown_is_refused():
-    with pytest.raises(ConfigError, match="definition = 'strict'"):
+    with pytest.raises(ConfigError):
         Compliance(1, ORDER, "strict")
     with pytest.raises(WorkflowError):
         Compliance(1, ORDER[:4])

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def test_the_best_order_beats_the_worst_by_more_than_the_noise(tmp_path):
     settings = ["n_workflows=6", "train_episodes_per_env=20", "simulator=embedded", f"checkpoint_dir={tmp_path}"]
-    assert main(["search", "--quiet", *settings]) == 0
+    assert main(["search", *settings]) == 0
     rows = sorted(json.loads((tmp_path / "results.json").read_text()), key=lambda row: row["train_reward"])
     noise = 1.96 * math.hypot(rows[0]["noise"], rows[-1]["noise"])
     assert rows[-1]["train_reward"] - rows[0]["train_reward"] > noise

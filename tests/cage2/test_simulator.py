@@ -48,11 +48,6 @@ def test_an_exploit_works_where_its_service_listens_and_gives_that_service_s_rig
         assert [each.is_privileged for each in game.sessions[INDEX[host]]] == ([] if given is None else [given]), host
 
 
-def test_a_host_that_was_not_scanned_is_not_exploited():
-    game = network()
-    assert red.play(game, Move(EXPLOIT, INDEX["User1"])).success is False
-
-
 def test_the_weightiest_exploit_is_chosen_three_times_in_four_and_else_any_other():
     game, options = network(), tables.options(frozenset(PORTS["User4"]))
     assert [each.name for each in options] == [
@@ -74,7 +69,7 @@ def test_a_database_is_only_attacked_beside_a_web_server():
 
 
 def test_operational_hosts_are_out_of_reach_without_an_enterprise_server():
-    game = Network(random.Random(0), False)
+    game = Network(random.Random(0))
     server = INDEX["Op_Server0"]
     assert red.play(game, Move(SWEEP, tables.OPERATIONAL)).success is False
     assert red.play(game, Move(SCAN, server)) == red.Outcome(True, found=False)  # told to have worked, as in CAGE 2
@@ -109,12 +104,6 @@ def test_enterprise2_tells_the_address_of_the_operational_server_and_not_its_sub
     assert game.known_subnets == {tables.USER, tables.ENTERPRISE}
 
 
-def test_an_escalation_needs_a_session():
-    game = network()
-    assert red.play(game, Move(ESCALATE, INDEX["User1"])).success is False
-    assert not game.has_malware[INDEX["User1"]]
-
-
 def test_privileged_sessions_cost_by_host_and_user_sessions_nothing():
     tenths = {name: tables.PENALTY[INDEX[name]] for name in HOSTS}
     expected = dict.fromkeys(HOSTS, 1) | {"User0": 0, "Op_Server0": 10}
@@ -130,9 +119,9 @@ def test_privileged_sessions_cost_by_host_and_user_sessions_nothing():
     assert game.step(0)[1] == -(8 * 0.1 + 4 * 1)
 
 
-def impacted(bugs="faithful"):
+def impacted():
     """A game in which the operational service has been stopped."""
-    game = EmbeddedGame("sleep", bugs)
+    game = EmbeddedGame("sleep")
     server = INDEX["Op_Server0"]
     assert red.play(game.network, Move(IMPACT, server)).success is False
     game.network.sessions[server].append(Session(False, False))
@@ -150,19 +139,12 @@ def test_a_stopped_service_costs_ten_until_its_host_is_restored():
     assert [game.step(RESTORE + server)[1], game.step(0)[1]] == [-1.0, 0.0]
 
 
-@pytest.mark.parametrize(("bugs", "cost"), [("faithful", -1.0), ("fixed", -11.0)])
-def test_after_a_restore_an_impact_costs_nothing_more_unless_that_is_fixed(bugs, cost):
-    game, server = impacted(bugs), INDEX["Op_Server0"]
+def test_after_a_restore_an_impact_costs_nothing_more():
+    game, server = impacted(), INDEX["Op_Server0"]
     game.step(RESTORE + server)
     game.network.sessions[server].append(Session(True, False))
     assert red.play(game.network, Move(IMPACT, server)).success
-    assert game.step(0)[1] == cost
-
-
-def test_the_database_of_user3_can_be_attacked_where_that_is_fixed():
-    game = network("fixed")
-    red.play(game, Move(SCAN, INDEX["User3"]))
-    assert tables.SQL in tables.options(game.scanned[INDEX["User3"]])
+    assert game.step(0)[1] == -1.0
 
 
 def test_blue_acts_before_red():

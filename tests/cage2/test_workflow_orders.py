@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ragen.cage2.workflow import WorkflowManager, order_text
+from ragen.cage2.workflow import WorkflowManager
 from ragen.errors import WorkflowError
 
 MANAGER = WorkflowManager()
@@ -18,12 +18,10 @@ def test_there_are_all_orders_and_each_has_its_number():
     assert set(MANAGER.orders) == set(itertools.permutations(TYPES))
 
 
-def test_a_code_is_position_times_type_and_leads_back():
+def test_a_code_is_position_times_type():
     code = MANAGER.order_to_onehot(("user", "defender", "enterprise", "op_server", "op_host"))
     assert code.shape == (25,) and code.dtype == np.float32
     assert np.flatnonzero(code).tolist() == [0 * 5 + 4, 1 * 5 + 0, 2 * 5 + 1, 3 * 5 + 2, 4 * 5 + 3]
-    for order in MANAGER.orders:
-        assert MANAGER.onehot_to_order(MANAGER.order_to_onehot(order)) == order
 
 
 def test_distances_count_pairs_that_stand_the_other_way_round():
@@ -32,25 +30,11 @@ def test_distances_count_pairs_that_stand_the_other_way_round():
         one, other = (MANAGER.orders[number] for number in rng.integers(120, size=2))
         pairs = itertools.combinations(TYPES, 2)
         turned = sum((one.index(a) < one.index(b)) != (other.index(a) < other.index(b)) for a, b in pairs)
-        assert MANAGER.kendall_distance(one, other) == turned
-    assert MANAGER.kendall_distance(TYPES, TYPES[::-1]) == 10
+        assert MANAGER.distances[MANAGER.number(one), MANAGER.number(other)] == turned
     assert (MANAGER.distances == MANAGER.distances.T).all() and not MANAGER.distances.diagonal().any()
-
-
-def test_an_order_is_read_as_people_write_it():
-    order = ("user", "op_host", "op_server", "enterprise", "defender")
-    assert (
-        MANAGER.checked(order_text(order)) == MANAGER.checked(",".join(order)) == MANAGER.checked(list(order)) == order
-    )
 
 
 @pytest.mark.parametrize("wrong", [TYPES[:4], (*TYPES[:4], "users"), (*TYPES[:4], "defender"), "user", ()])
 def test_what_is_no_order_is_refused(wrong):
-    with pytest.raises(WorkflowError, match="expected each of defender, enterprise"):
-        MANAGER.number(wrong)
-
-
-@pytest.mark.parametrize("code", [np.zeros(25), np.ones(25), np.zeros(24), MANAGER.order_to_onehot(TYPES) * 2])
-def test_what_is_no_code_is_refused(code):
     with pytest.raises(WorkflowError):
-        MANAGER.onehot_to_order(code)
+        MANAGER.number(wrong)

@@ -25,9 +25,9 @@ PORTS = {
 LINUX_WITH_ONLY_SSH = ("Defender", "Enterprise0", "Op_Host0", "Op_Host1", "Op_Host2", "Op_Server0")
 
 
-def network(bugs="faithful", seed=0):
+def network(seed=0):
     """A network in which Red can reach everything."""
-    made = Network(random.Random(seed), bugs == "fixed")
+    made = Network(random.Random(seed))
     made.sessions[INDEX["Enterprise0"]].append(Session(False, False))
     return made
 

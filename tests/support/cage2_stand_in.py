@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ragen.cage2.layout import fix_target
-from ragen.parallel import Work
 
 
 class StandInEnvs:
@@ -78,9 +77,6 @@ class StandInEnvs:
         observation[:5] = self.compromised[env_id]
         observation[5:] = self.rngs[env_id].random(47)
         return observation
-
-    def work(self) -> Work:
-        return Work()
 
     def close(self) -> None:
         self.is_closed = True

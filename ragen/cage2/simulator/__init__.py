@@ -2,10 +2,8 @@
 
 Reading order: ``tables`` (services, exploits, and what Red learns on each host), ``network`` (the state, and Blue's
 actions and observations), ``red`` (the effects of Red's actions), ``agents`` (Red's strategies), ``game`` (one step of
-the game). It reimplements the original's behavior, with which ``python -m ragen.cage2 compare`` compares it; episodes
-have the same distribution, not the same numbers.
-
-With ``bugs="faithful"`` the original's bugs are kept; ``"fixed"`` fixes these four:
+the game). It reimplements the original's behavior; episodes have the same distribution, not the same numbers. The
+original's bugs are kept:
 
 - after a Restore of Op_Server0, an Impact no longer stops the service (the backup lacks the service's process);
 - Remove never ends sessions opened by SSH (their events do not contain the process id);

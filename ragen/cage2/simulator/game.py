@@ -20,20 +20,19 @@ class EmbeddedGame:
         last_red: Red's last action, and whether success was reported to it.
     """
 
-    def __init__(self, red_agent: str, bugs: str = "faithful") -> None:
+    def __init__(self, red_agent: str) -> None:
         """Play against an agent.
 
         Args:
             red_agent: A key of :data:`ragen.cage2.simulator.agents.AGENTS`.
-            bugs: ``"faithful"`` or ``"fixed"``.
         """
-        self._agent_class, self._is_fixed = AGENTS[red_agent], bugs == "fixed"
+        self._agent_class = AGENTS[red_agent]
         self.reset(0)
 
     def reset(self, seed: int) -> list[int]:
         """Begin an episode, determined by the seed and Blue's actions; returns 52 bits."""
         rng = random.Random(seed)
-        self.network, self.blue = Network(rng, self._is_fixed), Blue()
+        self.network, self.blue = Network(rng), Blue()
         self._agent = self._agent_class(rng)
         self._outcome = Outcome(None)
         self.last_red = Move(red.SLEEP), False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 from ragen.cage2 import layout
 from ragen.cage2.layout import ACTIVITY, COMPROMISED, FOOTHOLD, HOSTS, N_HOSTS
@@ -10,6 +12,7 @@ from ragen.cage2.simulator import tables
 from ragen.cage2.simulator.tables import Service
 
 
+@dataclass(slots=True)
 class Session:
     """A session of Red on a host.
 
@@ -19,13 +22,12 @@ class Session:
         is_foothold: Whether it is Red's first, which a Restore brings back.
     """
 
-    __slots__ = ("is_foothold", "is_known", "is_privileged")
-
-    def __init__(self, is_privileged: bool, is_known: bool, is_foothold: bool = False) -> None:
-        """Open a session."""
-        self.is_privileged, self.is_known, self.is_foothold = is_privileged, is_known, is_foothold
+    is_privileged: bool
+    is_known: bool
+    is_foothold: bool = False
 
 
+@dataclass(slots=True)
 class Events:
     """The events on a host in a step.
 
@@ -36,12 +38,10 @@ class Events:
         is_after_decoy: Whether Blue placed a decoy there before.
     """
 
-    __slots__ = ("connections", "has_shell", "is_after_decoy", "ports")
-
-    def __init__(self) -> None:
-        """Begin without events."""
-        self.connections, self.has_shell, self.is_after_decoy = 0, False, False
-        self.ports: set[int] = set()
+    connections: int = 0
+    ports: set[int] = field(default_factory=set)
+    has_shell: bool = False
+    is_after_decoy: bool = False
 
     def connect(self, port: int, times: int = 1) -> None:
         """Count connections to a port."""
@@ -54,7 +54,6 @@ class Network:
 
     Attributes:
         rng: The only source of randomness.
-        is_fixed: Whether the original's bugs are fixed.
         sessions: Red's sessions by host.
         services: Listening services by host, in the order in which an exploit finds them.
         has_malware: Whether an analysis of the host finds Red's files.
@@ -66,37 +65,22 @@ class Network:
         events: This step's events by host; only hosts with events.
     """
 
-    def __init__(self, rng: random.Random, is_fixed: bool) -> None:
+    def __init__(self, rng: random.Random) -> None:
         """The network at the start of an episode."""
-        self.rng, self.is_fixed = rng, is_fixed
+        self.rng = rng
         count = len(HOSTS)
-        self.services: list[list[Service]] = [self._original(host) for host in range(count)]
+        self.services: list[list[Service]] = [list(tables.SERVICES[host]) for host in range(count)]
         self.sessions: list[list[Session]] = [[] for _ in range(count)]
         self.sessions[FOOTHOLD].append(Session(is_privileged=True, is_known=False, is_foothold=True))
         self.has_malware = [False] * count
         self.is_service_down, self.can_be_stopped, self.is_service_known = False, True, False
         self.scanned: list[frozenset[int] | None] = [None] * count
         self.known_hosts, self.known_addresses, self.known_subnets = {FOOTHOLD}, {FOOTHOLD}, {tables.USER}
-        self.events: dict[int, Events] = {}
-
-    def _original(self, host: int) -> list[Service]:
-        if self.is_fixed and HOSTS[host] == "User3":
-            return list(tables.FIXED_LINUX_1)
-        return list(tables.SERVICES[host])
-
-    def events_on(self, host: int) -> Events:
-        """This step's events on a host."""
-        found = self.events.get(host)
-        if found is None:
-            found = self.events[host] = Events()
-        return found
+        self.events: defaultdict[int, Events] = defaultdict(Events)
 
     def find(self, host: int, port: int, kind: str) -> Service | None:
         """The first service of a kind on a port; None if there is none."""
-        for service in self.services[host]:
-            if service.port == port and service.kind == kind:
-                return service
-        return None
+        return next((each for each in self.services[host] if each[:2] == (port, kind)), None)
 
     def is_reachable(self, host_or_subnet_of: int) -> bool:
         """Whether Red can act on a host: on operational ones only while it has a session on an enterprise server."""
@@ -107,11 +91,10 @@ class Network:
     def restore(self, host: int) -> None:
         """Restore a host to its initial state."""
         self.sessions[host] = [each for each in self.sessions[host] if each.is_foothold]
-        self.services[host] = self._original(host)
+        self.services[host] = list(tables.SERVICES[host])
         self.has_malware[host] = False
         if host == tables.OP_SERVER:
-            self.is_service_down = False
-            self.can_be_stopped = self.is_fixed
+            self.is_service_down = self.can_be_stopped = False
 
     def held(self) -> list[int]:
         """Hosts on which Red has a session."""
@@ -127,21 +110,18 @@ class Network:
 
 
 _SLEEP, _ANALYSE, _REMOVE, _DECOY, _RESTORE = range(5)
-_VSFTPD = layout.DECOYS.index("Vsftpd")
 _MANY = 3  # number of connections or ports from which they look like more than a scan of one port
 
 
-def taken_apart(action: int) -> tuple[int, int, int]:
+def _taken_apart(action: int) -> tuple[int, int, int]:
     """The verb, decoy and host of an action; -1 for missing parts."""
-    if action < layout.ANALYSE:
-        return _SLEEP, -1, -1
     block, host = divmod(action - layout.ANALYSE, N_HOSTS)
     if 2 <= block < 2 + len(layout.DECOYS):
         return _DECOY, block - 2, host
-    return (_ANALYSE if block == 0 else _REMOVE if block == 1 else _RESTORE), -1, host
+    return {-1: _SLEEP, 0: _ANALYSE, 1: _REMOVE}.get(block, _RESTORE), -1, host
 
 
-_ACTIONS = [taken_apart(action) for action in range(layout.N_ACTIONS)]
+_ACTIONS = [_taken_apart(action) for action in range(layout.N_ACTIONS)]
 
 
 class Blue:
@@ -178,13 +158,12 @@ class Blue:
         return 0
 
     def _deceive(self, network: Network, number: int, host: int) -> None:
-        fixed = network.is_fixed and number == _VSFTPD
-        decoy = tables.FIXED_VSFTPD if fixed else tables.DECOYS[number]
+        decoy = tables.DECOYS[number]
         is_taken = any(service.port == decoy.asks for service in network.services[host])
         if is_taken or decoy.windows not in (None, host in tables.WINDOWS):
             return
         network.services[host].append(decoy.service)
-        network.events_on(host).is_after_decoy = True
+        network.events[host].is_after_decoy = True
 
     def look(self, network: Network) -> None:
         """Monitor: observe this step's events, and clear them."""

@@ -63,7 +63,7 @@ def _sweep(network: Network, subnet: int) -> Outcome:
 def _scan(network: Network, host: int) -> Outcome:
     if not network.is_reachable(host):
         return Outcome(True)  # a scan of an unreachable host is reported as a success without findings
-    events, ports = network.events_on(host), set()
+    events, ports = network.events[host], set()
     for service in network.services[host]:
         events.connect(service.port)
         ports.add(service.port)
@@ -97,16 +97,16 @@ def _chosen(network: Network, options: tuple[tables.Exploit, ...]) -> tables.Exp
 
 
 def _guessed(network: Network, host: int, service: tables.Service) -> Session | None:
-    events = network.events_on(host)
+    events = network.events[host]
     events.connect(service.port, tables.GUESSES)
     if service.is_decoy or not tables.HAS_GUESSABLE_USER[host]:
         return None
     events.connect(service.port)
-    return Session(is_privileged=False, is_known=network.is_fixed)
+    return Session(is_privileged=False, is_known=False)
 
 
 def _broken_into(network: Network, host: int, service: tables.Service) -> Session | None:
-    events = network.events_on(host)
+    events = network.events[host]
     events.connect(service.port)
     if service.is_decoy:
         events.connect(service.port)

@@ -66,8 +66,6 @@ SERVICES: tuple[tuple[Service, ...], ...] = (
 )
 """The initial services of each host, in the order in which an exploit finds them."""
 
-FIXED_LINUX_1 = tuple(each._replace(port=3390) if each.kind == "sql" else each for each in _LINUX_1)
-
 HAS_GUESSABLE_USER = tuple(name != "Defender" for name in HOSTS)  # "pi" on Linux, "vagrant" on Windows
 
 
@@ -140,8 +138,6 @@ DECOYS = (
     _decoy(21, "web", windows=False, opens=80),
 )
 """In the order of :data:`ragen.cage2.layout.DECOYS`."""
-
-FIXED_VSFTPD = _decoy(80, "web", windows=False)
 
 LEADS_TO: dict[int, int] = {
     INDEX["User1"]: ENTERPRISES[1],

@@ -33,7 +33,7 @@ class Bare:
 
     def __init__(self, config: Cage2Config, seed: int) -> None:
         """Build it, and begin an episode."""
-        self._game, self._most, self._steps = config.game(), config.max_steps, 0
+        self._game, self._most, self._steps = config().game, config.max_steps, 0
         self._env: Any = self._game.env if isinstance(self._game, Cage2Game) else self._game
         self._game.reset(seed)
 

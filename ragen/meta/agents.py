@@ -21,6 +21,9 @@ with needs("meta", "an agent of meta-RL"):
     from torch import Tensor, nn
 
 
+State = Any  # a GRU's ``(1, batch, hidden)``, or an LSTM's pair of them
+
+
 class AGENT_ARCHS(enum.StrEnum):
     """Which part has memory: none, the agent, or only its critic."""
 
@@ -123,7 +126,9 @@ class MemoryAgent(_Agent):
 
     arch = AGENT_ARCHS.Memory
 
-    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128, products: bool = False) -> None:
+    def __init__(
+        self, observation_dim: int, action_space: Any, hidden: int = 128, products: bool = False, rnn: str = "gru"
+    ) -> None:
         """Build it.
 
         Args:
@@ -131,20 +136,30 @@ class MemoryAgent(_Agent):
             action_space: A ``Discrete`` space, or a ``Box`` of one axis.
             hidden: Width of the recurrent network.
             products: Whether the previous action times its reward is a further input.
+            rnn: ``"gru"``, whose state is ``(1, batch, hidden)``, or ``"lstm"``, whose state is a pair of them.
         """
         super().__init__(observation_dim, action_space)
         self._products = products
-        self.rnn = nn.GRU(self.action_dim * (1 + products) + 1 + observation_dim, hidden)
+        self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[rnn](
+            self.action_dim * (1 + products) + 1 + observation_dim, hidden
+        )
         self.policy = Policy(hidden, action_space)
         self.value = nn.Linear(hidden, 1)
 
-    def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, State]:
         """The initial previous action ``(batch, A)``, reward ``(batch, 1)`` and state: zeros."""
-        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), torch.zeros(1, batch, self.rnn.hidden_size)
+        state = torch.zeros(1, batch, self.rnn.hidden_size)
+        pair = (state, state.clone())
+        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), pair if self.is_pair else state
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the state is an LSTM's pair."""
+        return isinstance(self.rnn, nn.LSTM)
 
     def act(
         self,
-        prev_internal_state: Tensor | list[Tensor],
+        prev_internal_state: State | list[State],
         prev_action: Tensor,
         reward: Tensor,
         obs: Tensor,
@@ -154,7 +169,7 @@ class MemoryAgent(_Agent):
         """Actions ``(batch, A)`` in a tuple of one, and the new state.
 
         Args:
-            prev_internal_state: ``(1, batch, hidden)``, or a list of states of one row each.
+            prev_internal_state: The state of the batch, or a list of states of one row each.
             prev_action: ``(batch, A)``.
             reward: ``(batch, 1)``.
             obs: ``(batch, d)``.
@@ -165,10 +180,16 @@ class MemoryAgent(_Agent):
             The actions and the new state, which is a list if ``prev_internal_state`` was.
         """
         is_list = isinstance(prev_internal_state, list)
-        state = torch.cat(prev_internal_state, 1) if is_list else prev_internal_state  # type: ignore[arg-type]
+        state = prev_internal_state
+        if is_list and self.is_pair:
+            state = tuple(torch.cat(parts, 1) for parts in zip(*state, strict=True))
+        elif is_list:
+            state = torch.cat(state, 1)
         inputs = self._shown(torch.cat((prev_action, reward, obs), -1))
         features, state = self.rnn(inputs.unsqueeze(0), state)
         actions = self.policy.act(features.squeeze(0), deterministic, noise)
+        if is_list and self.is_pair:
+            return (actions,), list(zip(*(part.split(1, 1) for part in state), strict=True))
         return (actions,), list(state.split(1, 1)) if is_list else state
 
     def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -245,7 +245,9 @@ class _Batch:
             if rollout.rewards:
                 reward[row] = rollout.rewards[-1]
             else:
-                action[row], reward[row], state[:, row] = 0.0, 0.0, 0.0
+                action[row] = reward[row] = 0.0
+                for part in state if isinstance(state, tuple) else (state,):
+                    part[:, row] = 0.0
 
     @torch.no_grad()
     def forward(self) -> np.ndarray:

@@ -1,5 +1,6 @@
 """One environment: what gymnasium asks of it, what it is built with, and what is refused."""
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -16,6 +17,12 @@ from support.import_lines import imported_needlessly
 
 def test_gymnasium_finds_nothing_wrong_with_it():
     check_env(Cage2Env("b_line", simulator="embedded"), skip_render_check=True)
+
+
+def test_spaces_are_those_of_the_challenge():
+    env = Cage2Env(simulator="embedded")
+    assert env.observation_space == gymnasium.spaces.Box(-1.0, 1.0, (52,), np.float32)
+    assert env.action_space == gymnasium.spaces.Discrete(145)
 
 
 def test_an_episode_follows_from_its_seed_on_a_fresh_and_on_a_used_environment():

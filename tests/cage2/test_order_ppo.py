@@ -87,6 +87,40 @@ def test_the_gradient_of_the_first_pass_is_the_policy_gradient():
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-7)
 
 
+def test_a_loss_is_of_its_three_parts_and_ratios_are_clipped():
+    agent, envs = agent_and_envs()
+    play(agent, envs, 12)
+    batch = agent.buffer.get_trajectories()
+    inputs, actions = agent._inputs(batch["states"]), torch.from_numpy(batch["actions"])
+    logs, entropies, values = (each.detach() for each in agent.policy.evaluate(inputs, actions))
+    shift = torch.linspace(-1, 1, len(actions))
+    targets = torch.flip(shift, (0,))
+    parts = agent.losses_of(inputs, actions, logs - shift, targets)
+    ratio, advantages = shift.exp().numpy(), (targets - values).numpy()
+    gain = np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
+    assert parts.policy.item() == pytest.approx(-gain.mean(), rel=1e-4)
+    assert parts.value.item() == pytest.approx(((values - targets) ** 2).mean().item(), rel=1e-4)
+    assert parts.entropy.item() == pytest.approx(entropies.mean().item(), rel=1e-4)
+    whole = parts.policy + 0.5 * parts.value - 0.01 * parts.entropy
+    assert parts.total(0.5, 0.01).item() == pytest.approx(whole.item())
+
+
+def test_an_update_is_some_passes_over_the_whole_batch_with_standardised_returns(monkeypatch):
+    agent, envs = agent_and_envs(K_epochs=3)
+    _, states = play(agent, envs, 12)
+    returns = agent.buffer.compute_returns(0.99, agent.values_of(states))
+    passes, clipped = [], []
+    losses_of, clip = agent.losses_of, torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(agent, "losses_of", lambda *batch: passes.append(batch) or losses_of(*batch))
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda p, most: clipped.append(most) or clip(p, most))
+    agent.update(states)
+    assert [len(targets) for *_, targets in passes] == [48] * 3 and clipped == [0.5] * 3
+    expected = (returns - returns.mean()) / returns.std()
+    assert passes[0][3].numpy() == pytest.approx(expected, abs=1e-4)
+    assert len(agent.buffer) == 0
+    assert (agent.return_mean, agent.return_std) == pytest.approx((returns.mean(), returns.std()), abs=1e-5)
+
+
 @pytest.mark.parametrize("truncated", [True, False])
 def test_an_episode_that_is_cut_is_worth_what_the_critic_says_and_one_that_ends_is_not(truncated):
     agent, envs = agent_and_envs(max_steps=5, truncated=truncated, alignment_alpha=0, alignment_beta=0)

@@ -187,8 +187,14 @@ def test_defaults_are_those_with_which_trainings_comply():
 
 WRONG = [
     *("n_workflow=3", "n_envs=1", "n_envs=2.5", "max_steps=0", "seed=-1", "compliance_threshold=95", "gp_beta=-1"),
-    *("compliance_definition=strict", "update_every_steps=9999", "use_multiprocessing=perhaps", "n_envs=many", "n_envs"),
-    *("simulator=real", "red_agent_type=Nobody"),
+    *(
+        "compliance_definition=strict",
+        "update_every_steps=9999",
+        "use_multiprocessing=perhaps",
+        "n_envs=many",
+        "n_envs",
+    ),
+    *("n_envs", "simulator=real", "red_agent_type=Nobody"),
 ]
 
 

@@ -109,6 +109,17 @@ def test_resets_go_on_to_other_episodes_and_a_seed_begins_again():
         assert envs.seed == 9
 
 
+def test_true_states_name_every_host_s_access_level():
+    with ParallelEnvWrapper(2, workers=0, simulator="embedded", red_agent_type="b_line") as envs:
+        envs.reset()
+        before = envs.get_true_states()
+        assert [state["User0"] for state in before] == ["Privileged"] * 2
+        assert all(len(state) == 13 and list(state.values()).count("None") == 12 for state in before)
+        for _ in range(40):
+            envs.step([0, 0])
+        assert all(state["Op_Server0"] == "Privileged" for state in envs.get_true_states())
+
+
 WRONG = [
     {"n_envs": 0},
     {"seed": -1},
@@ -183,11 +194,18 @@ class FailsConfig(Cage2Config):
         return env
 
 
+class HangsConfig(FailsConfig):
+    how = "hang"
+
+
+class ExitsConfig(FailsConfig):
+    how = "exit"
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize("how", ["raise", "hang", "exit"])
-def test_an_environment_that_keeps_failing_is_truncated_and_the_others_go_on(monkeypatch, how):
-    monkeypatch.setattr(FailsConfig, "how", how)
-    monkeypatch.setattr(wrapper, "Cage2Config", FailsConfig)
+@pytest.mark.parametrize("config", [FailsConfig, HangsConfig, ExitsConfig])  # classes, since attributes do not travel
+def test_an_environment_that_keeps_failing_is_truncated_and_the_others_go_on(monkeypatch, config):
+    monkeypatch.setattr(wrapper, "Cage2Config", config)
     given = {"simulator": "embedded", "max_steps": 4, "red_agent_type": "b_line"}
     with (
         ParallelEnvWrapper(3, workers=2, use_multiprocessing=True, step_timeout=0.5, **given) as envs,

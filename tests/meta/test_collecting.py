@@ -19,11 +19,11 @@ CORRIDOR = ("ragen-tests/Corridor-v0", {})  # rollouts of different lengths, dis
 GLOBAL = ("ragen-tests/GlobalTasks-v0", {})
 
 
-def collect(agent_class, place, copies, settings=None, rollouts=7, *, random_actions=False, meanwhile=None):
+def collect(agent_class, place, copies, settings=None, rollouts=7, *, random_actions=False, meanwhile=None, **agent):
     env_id, kwargs = place
     torch.manual_seed(0)
     env = make_env(env_id, 2, seed=1, **kwargs)
-    learner = meta.Learner(getattr(meta, agent_class).of(env, hidden=16), env, seed=5, forward_batch=4)
+    learner = meta.Learner(getattr(meta, agent_class).of(env, hidden=16, **agent), env, seed=5, forward_batch=4)
     if copies is None:
         learner.collect_rollouts_parallel(rollouts, random_actions)
         return learner
@@ -158,12 +158,20 @@ def test_an_environment_that_cannot_be_reset_is_told_and_nothing_is_kept():
     assert (learner._n_rollouts_total, learner.policy_storage.size) == (0, 0)
 
 
-def test_a_batch_of_states_may_be_a_list():
+def test_an_lstm_s_state_is_carried():
+    expected = content(collect("MemoryAgent", ROBOT, None, rnn="lstm"))
+    assert content(collect("MemoryAgent", ROBOT, 3, {"use_lanes": False}, rnn="lstm")) == expected
+
+
+@pytest.mark.parametrize("rnn", ["gru", "lstm"])
+def test_a_batch_of_states_may_be_a_list(rnn):
     env = make_env("ragen/PointRobot-v0", 2)
-    agent = meta.MemoryAgent.of(env, hidden=8)
+    agent = meta.MemoryAgent.of(env, hidden=8, rnn=rnn)
     action, reward, state = agent.get_initial_info(2)
     states = [agent.get_initial_info()[2] for _ in range(2)]
     obs = torch.randn(2, 3)
     (one, *_), after = agent.act(state, action, reward, obs, deterministic=True)
     (other, *_), afters = agent.act(states, action, reward, obs, deterministic=True)
-    assert torch.equal(one, other) and torch.equal(torch.cat(afters, 1), after)
+    assert torch.equal(one, other) and len(afters) == 2
+    last, whole = (afters[1][0], after[0]) if rnn == "lstm" else (afters[1], after)
+    assert torch.equal(last, whole[:, 1:])

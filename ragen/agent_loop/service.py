@@ -199,7 +199,6 @@ class _ServedEnvs(EnvSet):
     def play(self, items: Sequence[tuple[int, Turn]]) -> list[TurnResult]:
         """Play turns of environments, given by number."""
         found = self._engine.play(dict(items))
-        self._engine.readmit(number for number, value in found.items() if not isinstance(value, EnvFailed))
         shown = {number: self._engine.records[number].observation for number in found}
         return [
             failed_turn(found[number].text, shown[number]) if isinstance(found[number], EnvFailed) else found[number]

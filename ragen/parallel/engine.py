@@ -226,6 +226,7 @@ class EnvEngine(Closing):
                 for record in self.environments.of(orders):
                     self.failures.came_through(record)
                     record.forget_failures()
+                self.homes.readmit(self.environments.of(orders), [each for each in seeds if seeds[each] is not None])
                 if is_whole:
                     self.messages.forget()
                     self._rebalance({env_id for env_id, seed in seeds.items() if seed is not None})
@@ -279,6 +280,7 @@ class EnvEngine(Closing):
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
                         self.records[env_id].commit_turn(actions[env_id], value, asked.saved.get(env_id))
+                self.failures.forgive_kills(record for record in self.environments.of(actions) if record.in_sync)
             return values
 
     def _before_turns(self, env_ids: Collection[int]) -> bool:
@@ -371,16 +373,6 @@ class EnvEngine(Closing):
         self.failures.begin_episode()
         self.homes.begin_episode()
         self.homes.decide(self._use_lanes, self.stats_book.take_episode(), reseeded)
-
-    @holds_interrupts
-    def readmit(self, env_ids: Iterable[int]) -> None:
-        """Let environments that have just played a turn back into shared workers, and forgive these their kills.
-
-        For engines whose environments do not share episodes; otherwise the start of an episode does this. It concerns
-        kills that may come from outside; an environment that failed in another way stays in its own worker.
-        """
-        with self.environments.lock:
-            self.failures.readmit(self.environments.of(list(env_ids)))
 
     def home(self, env_id: int) -> str:
         """The process that hosts the environment: ``"main"``, or the name of a worker."""

@@ -117,8 +117,11 @@ class Failures:
         if record.home is not None and record.failed is None and self._restarts[record.home]:
             self._restarts[record.home] -= 1
 
-    def readmit(self, records: Iterable[EnvRecord]) -> None:
-        """Clear the kills that may come from outside of environments that have played a turn, and of their lanes."""
+    def forgive_kills(self, records: Iterable[EnvRecord]) -> None:
+        """Forget kills that may come from outside, of environments that have played a turn since and of their lanes.
+
+        Such environments return from quarantine; those that failed in another way do so at their next reset.
+        """
         if not self._kills and not self._killed:
             return
         for record in records:
@@ -126,7 +129,7 @@ class Failures:
                 self._restarts[record.home] = max(0, self._restarts[record.home] - kills)
             if record.env_id in self._killed:
                 self._killed.discard(record.env_id)
-                self._homes.place({record.env_id: record.home})
+                self._homes.readmit([record])
 
     def admit(self, suspect: EnvRecord, asked: Collection[int], todo: Collection[int]) -> bool:
         """Give a suspect a lane of its own; returns whether there was room."""
@@ -365,9 +368,11 @@ class Failures:
         if then is LaneThen.QUARANTINE:
             text = f"{failure.describe()}; its {len(records)} environments now take turns in separate processes."
             self._messages.say(text)
+            is_outside = self._kills[lane] == self._restarts[lane]
             for record in records:
                 if not record.is_suspect:
                     record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
+                    self._killed.update({record.env_id} if is_outside else ())
             return
         episodes = self._homes.leave_alone(lane)
         text = f"{failure.describe()}; its {len(records)} environments stay in the main process."

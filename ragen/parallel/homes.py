@@ -317,6 +317,10 @@ class Homes:
             record.home = record.lane = homes[record.env_id]
             record.is_suspect = False
 
+    def readmit(self, records: Iterable[EnvRecord], reseeded: Collection[int] = ()) -> None:
+        """Return those of these environments that are in quarantine to their homes."""
+        self.place({record.env_id: record.home for record in records if record.is_suspect}, reseeded)
+
     def take_back(self, record: EnvRecord) -> None:
         """Return an environment to the replica that it was to move from; the new one is closed."""
         assert record.before is not None

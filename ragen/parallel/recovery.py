@@ -30,6 +30,9 @@ A lane whose worker is gone while no environment was at its turn (:func:`decide_
     | it did not come up       | a new worker                            | to main; the lane rests for a while  |
     | it timed out starting    | to main at once; the lane rests         |                                      |
 
+An environment in quarantine returns to its shared lane at its next reset; where all that was held against it, or its
+lane, are kills that may come from outside, as soon as it has played a turn, which also forgives the lane these kills.
+
 Every row either finishes an environment or counts something that is bounded, so that every call ends.
 """
 

@@ -139,7 +139,8 @@ class Settings:
         startup_timeout: For one worker to start, and for loading the classes of a tag there.
         on_env_failure: What happens when an environment fails: ``"fallback"`` (retry once on a rebuilt environment,
             then it has failed), ``"truncate"`` and ``"raise"`` (it has failed at once).
-        max_restarts: How often an idle worker may die per episode before its environments take turns in quarantine;
+        max_restarts: How often an idle worker may die per episode before its environments take turns in quarantine
+            (kills that may come from outside count until a turn was played);
             also how often an environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
         ray: Which nodes of a cluster are used and what workers claim there; options or a mapping of them.

@@ -100,12 +100,12 @@ def alone(env_id: int, count: int, env_class: type[Walk] = Walk) -> list[Any]:
     return shown + [env.step("a")[0] for _ in range(count)]
 
 
-def kill(engine: EnvEngine) -> None:
+def kill(engine: EnvEngine, end: signal.Signals = signal.SIGKILL) -> None:
     """Kill all workers, and wait until they have ended; nothing where there is none."""
     pids = [lane.pid for lane in engine.stats() if lane.lane != "main" and lane.pid is not None]
     for pid in pids:
         with suppress(ProcessLookupError):  # it has ended meanwhile
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, end)
     assert until(lambda: all(map(is_over, pids)))
 
 
@@ -283,44 +283,34 @@ def test_an_episode_that_came_through_pays_a_restart_back(make: Make) -> None:
     assert engine.play(turns([1]))[1].info
 
 
-def killed_before_each_turn(make: Make, count: int, then: Callable[[EnvEngine], None] = lambda _: None) -> EnvEngine:
-    """An engine with environment 1 in a worker that was killed before each of so many turns, all played as alone."""
+@in_lanes
+@pytest.mark.parametrize(("end", "home"), [(signal.SIGKILL, "worker 0"), (signal.SIGABRT, "quarantine of env 1")])
+def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(
+    make: Make, end: signal.Signals, home: str
+) -> None:
     engine = make(max_workers=1, max_restarts=2)
-    engine.add(specs(ids=[1])[0], lane=0)
-    engine.reset({1: 107})
-    for turn in range(1, count + 1):
-        kill(engine)
+    for env_id in (1, 2):
+        engine.add(specs(ids=[env_id])[0], lane=0)
+    engine.reset({1: 107, 2: 107})
+    for turn in range(1, 4):
+        kill(engine, end)
         assert engine.play(turns([1]))[1].observation == alone(7, turn)[turn]
-        then(engine)
-    return engine
-
-
-@in_lanes
-def test_after_too_many_deaths_those_of_a_lane_are_played_in_quarantine(make: Make) -> None:
-    engine = killed_before_each_turn(make, 3)
-    assert homes(engine) == {"quarantine of env 1": 1}
-    engine.reset({1: 107})
-    engine.play(turns([1]))
-
-
-@in_lanes
-def test_turns_that_are_played_forgive_a_lane_its_kills_where_the_engine_is_told_so(make: Make) -> None:
-    engine = killed_before_each_turn(make, 5, then=lambda engine: engine.readmit([1]))
-    assert homes(engine) == {"worker 0": 1}
+    assert home in homes(engine)
+    engine.reset({1: 107})  # one by one
+    assert engine.home(1) == "worker 0"
+    assert engine.play(turns([1]))[1].observation == alone(7, 1)[1]
 
 
 @in_lanes
 @pytest.mark.parametrize(("fault", "home"), [("is killed", "worker 0"), ("exits", "quarantine of env 1")])
-def test_a_suspect_comes_back_from_quarantine_if_it_was_only_killed(
+def test_a_suspect_comes_back_from_quarantine_after_a_turn_if_it_was_only_killed(
     make: Make, tmp_path: Any, fault: str, home: str
 ) -> None:
     once = FaultConfig(fault, "turn 0", once=str(tmp_path / "once"))
     engine = make(max_workers=1)
     engine.add(EnvSpec.of(Faulty, once, 1), lane=0)
     engine.reset({1: 7})
-    engine.play(turns([1]))
-    assert homes(engine) == {"quarantine of env 1": 1}
-    engine.readmit([1])
+    assert engine.play(turns([1]))[1].info
     assert homes(engine) == {home: 1}
     assert engine.play(turns([1]))[1].info
 

@@ -408,7 +408,7 @@ def test_a_worker_that_dies_between_turns_again_and_again_harms_no_other_environ
     assert [rollouts[i] for i in (0, 1, 3, 4)] == [honest[i] for i in (0, 1, 3, 4)]
 
 
-def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_quarantine(
+def test_after_too_many_deaths_of_an_idle_worker_its_environments_play_a_turn_in_quarantine(
     kill_lanes: Callable[[EnvStateManager], None],
 ) -> None:
     homes: list[list[str]] = []
@@ -422,10 +422,9 @@ def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_
                 kill_lanes(manager)
 
         assert freeze(play(manager, 5, look)) == sequential(settings, 5)[0]
-        play(manager, 1, look)
-    assert all(home == ["worker"] * 5 for home in (*homes[:3], homes[-1]))  # the next episode begins at home
-    assert all(home.count("quarantine") == 1 for home in homes[3:5])  # room for one at a time, and the last one stays
-    assert not any("main" in home for home in homes)
+        seen = {lane.lane.partition(" ")[0] for lane in manager.lane_stats()}
+    assert homes == [["worker"] * 5] * 5
+    assert seen == {"main", "worker", "quarantine"}
 
 
 # What workers leave running

@@ -7,7 +7,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from time import perf_counter
 from typing import NamedTuple
@@ -222,34 +222,28 @@ class Stats:
 
 
 def gathered(lanes: Sequence[LaneStats]) -> list[LaneStats]:
-    """The same, with what was done in quarantine as one: it has a lane for each environment, for a moment."""
-    apart = [lane for lane in lanes if lane.lane.startswith(QUARANTINE)]
-    if len(apart) < 2:
-        return list(lanes)
-    return [*(lane for lane in lanes if lane not in apart), _added(f"{QUARANTINE}, {len(apart)} in turn", apart)]
+    """The same for tables: quarantine workers as one, and likewise many workers in a row that host the same types.
 
-
-def alike_together(lanes: Sequence[LaneStats]) -> list[LaneStats]:
-    """The same, with many workers in a row that host the same types and were never replaced as one: with their sums."""
-    together: list[LaneStats] = []
-    for (is_worker, *_), run in groupby(
-        lanes, lambda lane: (lane.lane.startswith("worker"), lane.env_types, lane.node)
-    ):
+    A worker that was replaced has a row of its own.
+    """
+    rows: list[LaneStats] = []
+    for (kind, *_), run in groupby(lanes, _kind):
         alike = list(run)
-        if len(alike) <= MANY or not is_worker or any(lane.restarts for lane in alike):
-            together += alike
+        if len(alike) <= (1 if kind == QUARANTINE else MANY):
+            rows += alike
             continue
         first, last = (lane.lane.rpartition(" ")[2] for lane in (alike[0], alike[-1]))
-        together.append(replace(_added(f"workers {first} to {last}", alike), node=alike[0].node))
-    return together
+        name = f"{QUARANTINE}, {len(alike)} in turn" if kind == QUARANTINE else f"workers {first} to {last}"
+        types = tuple(sorted({env_type for lane in alike for env_type in lane.env_types}))
+        sums = {each: sum(getattr(lane, each) for lane in alike) for each in ("envs", "turns", "busy_s", "restarts")}
+        node = "" if kind == QUARANTINE else alike[0].node
+        rows.append(LaneStats(name, None, types, node=node, **sums))
+    return rows
 
 
-def _added(name: str, lanes: Sequence[LaneStats]) -> LaneStats:
-    """Several as one of this name, with their sums."""
-    types = tuple(sorted({env_type for lane in lanes for env_type in lane.env_types}))
-    turns, busy_s = sum(lane.turns for lane in lanes), sum(lane.busy_s for lane in lanes)
-    envs, restarts = sum(lane.envs for lane in lanes), sum(lane.restarts for lane in lanes)
-    return LaneStats(name, None, types, envs, turns, busy_s, restarts)
+def _kind(lane: LaneStats) -> tuple[object, ...]:
+    kind = lane.lane.partition(" ")[0]
+    return (kind,) if kind == QUARANTINE else (kind, lane.env_types, lane.node, lane.lane if lane.restarts else "")
 
 
 def _in_order(name: str) -> tuple[str, int]:

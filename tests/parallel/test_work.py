@@ -5,7 +5,7 @@ import pytest
 from ragen.parallel import EnvEngine, EnvSpec, Settings, Work
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.stats import Costs, duration
+from ragen.parallel.stats import Costs, LaneStats, duration, gathered
 from support.faulty_envs import Walk
 
 ENVS = 4
@@ -42,3 +42,28 @@ def test_an_engine_counts_what_it_plays(mode, workers):
 @pytest.mark.parametrize(("seconds", "text"), [(2e-6, "2.0 us"), (0.0123, "12 ms"), (1.5, "1.5 s"), (120.0, "120 s")])
 def test_durations_have_two_or_three_digits(seconds, text):
     assert duration(seconds) == text
+
+
+def row(name, types=("A",), restarts=0):
+    return LaneStats(name, 1, types, 2, 3, 0.5, restarts)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([], []),
+        ([f"worker {n}" for n in range(8)], [f"worker {n}" for n in range(8)]),
+        ([f"worker {n}" for n in range(12)], ["workers 0 to 11"]),
+        (["quarantine of env 1"], ["quarantine of env 1"]),
+        (["quarantine of env 1", "quarantine of env 2"], ["quarantine, 2 in turn"]),
+    ],
+)
+def test_a_table_has_one_row_for_many_workers_alike(names, shown):
+    rows = gathered([row("main"), *map(row, names)])
+    assert [each.lane for each in rows] == ["main", *shown]
+    assert sum(each.envs for each in rows) == 2 * sum(each.turns for each in rows) / 3 == 2 * (1 + len(names))
+
+
+def test_a_worker_that_was_replaced_or_hosts_other_types_has_a_row_of_its_own():
+    workers = [row(f"worker {n}", ("A", "B") if n == 20 else ("A",), int(n == 9)) for n in range(21)]
+    assert [each.lane for each in gathered(workers)] == ["workers 0 to 8", "worker 9", "workers 10 to 19", "worker 20"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.output import print_table
-from ragen.parallel.stats import alike_together, gathered
+from ragen.parallel.stats import gathered
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,7 @@ def lane_table(lanes: Sequence[Any]) -> Table:
     """What each process that hosts environments did, a row per lane, or per many that are alike."""
     table = plain_table("Workers", "worker", "pid", "envs", "turns", "busy s", "restarts")
     table.add_column("environment types", overflow="fold")
-    for lane in alike_together(gathered(lanes)):
+    for lane in gathered(lanes):
         counts = (
             "" if lane.pid is None else str(lane.pid),
             str(lane.envs),

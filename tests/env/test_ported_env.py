@@ -7,7 +7,6 @@ import copy
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.tools.check import NOTHING_TO_FIX, main
 
 PATH = "support.ported_env:"
 TURNS = [["Lamp 1", "Lamp 3"], ["lamp 2"], ["fly"], ["Lamp 5"]]
@@ -40,9 +39,3 @@ def test_it_plays_in_workers_as_in_the_main_process(name):
 
 def test_porting_changes_no_rollout():
     assert rollouts("LightsOut", parallel=False) == rollouts("LightsOutAsWritten", parallel=False)
-
-
-@pytest.mark.processes
-def test_the_check_finds_nothing_to_fix(capsys):
-    assert main([PATH + "LightsOut"]) == NOTHING_TO_FIX
-    capsys.readouterr()

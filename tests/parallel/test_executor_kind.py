@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import select
 import signal
@@ -12,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +22,19 @@ import numpy as np
 import pytest
 
 from ragen.errors import LaneStartError
+from ragen.parallel.episode.host import EnvHost, ResetOrder
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import Turn
 from ragen.parallel.kinds import executor
 from ragen.parallel.kinds.executor import ExecutorKind
 from ragen.parallel.kinds.futures import FutureHandle
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.orders import Call, Rebuild
+from ragen.parallel.lanes.orders import Call, Play, Rebuild, Reset
+from ragen.parallel.lanes.worker import _worker_init, _worker_step_single_env
 from support import scripts
+from support.faulty_envs import FaultConfig, Faulty
 from support.leftovers import is_over, processes, until
 from support.worker_handles import PATIENCE, asked, wait
 
@@ -629,3 +635,27 @@ def parent_of(pid: int) -> int:
 
 def command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+# The initializer and the call by themselves, in a pool that is not ours
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("fault", ["nothing", "raises"])
+def test_an_initializer_builds_the_environments_that_it_is_given(method: str, fault: str) -> None:
+    specs = [EnvSpec.of(Faulty, FaultConfig(fault, "init"), env_id, tag="Walk") for env_id in range(2)]
+    orders = [Rebuild.of(specs, []), Reset([ResetOrder(env_id, 7 + env_id) for env_id in range(2)])]
+    requests = [codec.portable(codec.pack_request(next(numbers), 1, order)) for order in orders]
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, context, initializer=_worker_init, initargs=(requests,)) as pool:
+        turns = Play([(env_id, Turn(("Right",), 9)) for env_id in range(2)])
+        reply = pool.submit(_worker_step_single_env, codec.portable(codec.pack_request(next(numbers), 1, turns)))
+        if fault == "raises":
+            with pytest.raises(BrokenProcessPool):
+                reply.result(PATIENCE)
+            return
+        shown = [outcome.value.observation for outcome in codec.unpack_reply(reply.result(PATIENCE) or []).outcomes]
+    host = EnvHost()
+    host.load(specs)
+    host.reset([ResetOrder(env_id, 7 + env_id) for env_id in range(2)])
+    assert shown == [outcome.value.observation for outcome in host.play(turns.items)]

@@ -152,7 +152,7 @@ class _ExecutorHandle(FutureHandle):
         context: Any = self._context  # which has what the executor needs of one
         if context.method == "forkserver":
             start_fork_server()
-        arguments = lane, memory, self._folder
+        arguments = (), lane, memory, self._folder
         self._executor = ProcessPoolExecutor(1, context, initializer=_worker_init, initargs=arguments)
         if context.method == "spawn" and hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C would come before it ignores it

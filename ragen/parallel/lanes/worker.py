@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 from ragen.parallel.episode import global_rng, program
 from ragen.parallel.episode.host import EnvHost
+from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.lanes import codec, logs
 from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.orders import CloseAll, Rebuild
@@ -60,21 +62,33 @@ class Worker:
         return codec.pack_reply(number, *batch)
 
 
-def _worker_init(lane: str, memory: Any, folder: str = "") -> None:
-    """Initialize the worker of a lane; its environments are rebuilt by the first requests.
+def _worker_init(
+    configuration: Sequence[Message], lane: str = "worker 0", memory: Any = None, folder: str = ""
+) -> None:
+    """Initialize the worker of a lane, and build the environments that it is given.
 
-    The initializer of executors (:mod:`ragen.parallel.kinds.executor`).
+    The initializer of executors. That of :mod:`ragen.parallel.kinds.executor` is given none, since what is built here
+    has no deadline of its own: it builds them by the same requests, made afterwards.
 
     Args:
+        configuration: The requests that build and reset its environments: specs and seeds.
         lane: Name of the lane.
-        memory: Memory for :class:`Progress` that the main process shares.
+        memory: Memory for :class:`Progress` that the main process shares, if it looks at it.
         folder: For temporary files; the main process removes it. "" leaves them where the system has them.
+
+    Raises:
+        BaseException: An environment could not be built, or reset.
     """
     global _worker
     if folder:
         use_temporary_folder(folder)
     enter_worker_process(lane)
-    _worker = Worker(lane, Progress(memory))
+    _worker = Worker(lane, Progress(bytearray(Progress.SIZE) if memory is None else memory))
+    for request in configuration:
+        reply = _worker.handle(request)
+        for outcome in codec.unpack_reply(reply).outcomes if reply is not None else ():
+            if isinstance(outcome.value, Raised):
+                raise outcome.value.exception()
 
 
 def _worker_step_single_env(request: Message) -> Message | None:

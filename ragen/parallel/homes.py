@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Container, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
-from threading import current_thread
 from time import perf_counter
-from typing import Any
+from weakref import WeakSet
 
 from ragen.env.registry import why_in_main
 from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
+from ragen.parallel.episode.main_leftovers import EnvironmentCode, end_processes
 from ragen.parallel.episode.outcome import Batch
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.kinds import open_pool
@@ -32,6 +32,7 @@ from ragen.parallel.stats import QUARANTINE, Costs
 
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _LEAST = 0.001  # seconds that each may take to close, since a timer of 0 never rings
+_main_homes: WeakSet[MainHome] = WeakSet()  # whose environments may share processes that one of them has started
 _NO_DEADLINE: AbstractContextManager[None] = nullcontext()
 
 
@@ -46,42 +47,33 @@ class MainHome:
     def __init__(self, has_deadlines: bool, messages: RepeatedMessageFilter) -> None:
         self.has_deadlines = has_deadlines
         self._host = EnvHost(on_late=partial(_say_late, messages))
+        _main_homes.add(self)
 
     def run(self, order: Order, timeout: float, until: float = inf, counts_children: bool = False) -> Batch:
         """Carry out an order here; each item may take ``timeout`` seconds; see :class:`.EnvHost` for the others."""
-        with _one_at_a_time, _threads_end_with_the_program(), self._deadline(timeout):
+        with _one_at_a_time, EnvironmentCode(), self._deadline(timeout):
             self._host.until, self._host.counts_children = until, counts_children
             return order.carry_out(self._host)
 
     def unload(self, env_ids: Iterable[int], timeout: float) -> None:
         """Close environments and forget them."""
-        with _one_at_a_time, _threads_end_with_the_program(), self._deadline(timeout):
+        with _one_at_a_time, EnvironmentCode(), self._deadline(timeout):
             self._host.unload(env_ids)
 
     def close(self, timeout: float) -> None:
         """Close all of them, in ``timeout`` seconds together: each has an equal part of what the others have left."""
         until, env_ids = perf_counter() + timeout, self._host.env_ids
-        with _one_at_a_time, _threads_end_with_the_program():
+        with _one_at_a_time, EnvironmentCode():
             for waiting, env_id in zip(range(len(env_ids), 0, -1), env_ids, strict=True):
                 part = max(_LEAST, round((until - perf_counter()) / waiting, 3))
                 with Deadline(self._host, part):
                     self._host.unload([env_id])
             self._host.close()
+        if not any(home._host.env_ids for home in _main_homes):
+            end_processes()
 
     def _deadline(self, timeout: float) -> AbstractContextManager[bool | None]:
         return Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE
-
-
-@contextmanager
-def _threads_end_with_the_program() -> Iterator[None]:
-    """Have threads that environments start, which take this from the thread that starts them, be daemons."""
-    thread: Any = current_thread()
-    before = thread._daemonic  # which has no public setter once a thread runs
-    thread._daemonic = True
-    try:
-        yield
-    finally:
-        thread._daemonic = before
 
 
 def _say_late(messages: RepeatedMessageFilter, spec: EnvSpec, text: str) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -45,6 +46,40 @@ def children() -> list[int]:
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
     except OSError:
         return []
+
+
+def children_of_thread(thread: int) -> bytes:
+    """Process ids of the children that a thread of this process has started; empty where there is no such list."""
+    try:
+        return Path(f"/proc/self/task/{thread}/children").read_bytes()
+    except OSError:
+        return b""
+
+
+class ThreadChildren:
+    """Reads the process ids of the current thread's children, with the list of the last thread kept open."""
+
+    def __init__(self) -> None:
+        self._thread, self._list = 0, -1
+
+    def read(self) -> bytes:
+        """The ids; empty where the system has no such list."""
+        thread = threading.get_native_id()
+        if thread != self._thread:  # in a fork of this process as well
+            self.close()
+            with contextlib.suppress(OSError):
+                self._list = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY)
+            self._thread = thread
+        try:
+            return os.pread(self._list, 1 << 16, 0) if self._list >= 0 else b""
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Close the list; the next read opens one again."""
+        if self._list >= 0:
+            os.close(self._list)
+        self._thread, self._list = 0, -1
 
 
 def descendants(pid: int) -> set[int]:

@@ -35,7 +35,7 @@ def environment() -> dict[str, str]:
 def start(script: Path, *options: str, **popen: object) -> subprocess.Popen[str]:
     """Start a script; its output is piped."""
     return subprocess.Popen(
-        [sys.executable, *options, str(script)],
+        [sys.executable, str(script), *options],
         env=environment(),
         cwd=script.parent,
         stdout=subprocess.PIPE,

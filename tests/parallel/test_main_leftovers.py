@@ -1,0 +1,135 @@
+"""Processes, threads and exit functions of environments in the main process end with the engine or the program."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from support import scripts
+
+PROGRAM = """
+import atexit, multiprocessing, os, signal, subprocess, sys, threading, time
+from ragen.parallel.engine import EnvEngine
+
+WAITS = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+def stubborn():
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    os.setsid()
+    say(os.getpid())
+    time.sleep(600)
+
+def say(pid):
+    os.write(1, b"%d\\n" % pid)
+
+def fork(then):
+    pid = os.fork()
+    if not pid:
+        try:
+            then()
+        finally:
+            os._exit(0)
+    return pid
+
+def from_a_thread():
+    thread = threading.Thread(target=lambda: say(subprocess.Popen(WAITS).pid))
+    thread.start()
+    thread.join()
+
+def from_a_thread_that_lives():
+    done = threading.Event()
+    threading.Thread(target=lambda: (say(subprocess.Popen(WAITS).pid), done.set(), time.sleep(600))).start()
+    done.wait()
+
+def grandchild():
+    read, write = os.pipe()
+    fork(lambda: (fork(stubborn), os.write(write, b"."), time.sleep(600)))
+    os.read(read, 1)
+
+starts = {
+    "a fork": lambda: fork(stubborn),
+    "a program": lambda: say(subprocess.Popen(WAITS).pid),
+    "from a thread": from_a_thread,
+    "from a thread that lives": from_a_thread_that_lives,
+    "a grandchild": grandchild,
+    "multiprocessing": lambda: multiprocessing.get_context("fork").Process(target=stubborn).start(),
+}[sys.argv[1]]
+
+class Env(BaseEnv):
+    uses_global_rng = False
+    def __init__(self, config=None): pass
+    def reset(self, seed=None, mode=None): return "start"
+    def step(self, action):
+        starts()
+        return "next", 0.0, False, {}
+    def render(self, mode=None): return "next"
+    def close(self): pass
+
+register_env("Env", Env)
+
+def begin():
+    manager = EnvStateManager(config({"Env": {"env_type": "Env"}}, [("Env", 1)], use_multiprocessing=False))
+    play(manager, 1)
+    return manager
+
+own = subprocess.Popen(WAITS)
+manager = begin()
+{ending}
+"""
+ENDINGS = {
+    "close": "manager.close(); say(0); sys.stdin.read(); assert own.poll() is None; own.kill()",
+    "exception": "own.kill(); say(0); raise RuntimeError",
+    "end": "own.kill(); say(0)",
+}
+CASES = [
+    *[("a fork", ending) for ending in ENDINGS],
+    *[(start, "close") for start in ("a program", "from a thread", "a grandchild")],
+    ("from a thread that lives", "close"),
+    ("multiprocessing", "end"),
+]
+
+
+@pytest.mark.parametrize(("start", "ending"), CASES)
+def test_a_process_of_an_environment_ends_with_the_engine_and_the_program_s_own_stays(tmp_path, start, ending):
+    script = scripts.write(tmp_path, PROGRAM.replace("{ending}", ENDINGS[ending]))
+    program = scripts.start(script, start, stdin=scripts.subprocess.PIPE)
+    assert program.stdout is not None and program.stdin is not None
+    pids = [int(line) for line in iter(program.stdout.readline, "0\n") if line.strip()]
+    assert len(pids) == 1, program.communicate()
+    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    if ending == "close":
+        assert not left
+    _, errors = program.communicate("", timeout=60)
+    assert program.returncode == (ending == "exception"), errors
+    assert not psutil.wait_procs(left, timeout=30)[1]
+
+
+AT_EXIT = """
+import atexit
+class Env(BaseEnv):
+    uses_global_rng = False
+    def __init__(self, config=None):
+        atexit.register(print, "theirs")
+        atexit.register(time.sleep, 10**6)
+        def flush():
+            time.sleep(0.01)
+            print("flushed")
+        self.thread = threading.Thread(target=lambda: (time.sleep(10**6), print("never")))
+        self.thread.start()
+        atexit.register(flush)
+    def reset(self, seed=None, mode=None): return "start"
+    def step(self, action): return "next", 0.0, False, {}
+    def render(self, mode=None): return "next"
+
+register_env("Env", Env)
+atexit.register(print, "before")
+manager = EnvStateManager(config({"Env": {"env_type": "Env"}}, [("Env", 1)], use_multiprocessing=False))
+play(manager, 1)
+atexit.register(print, "after")
+"""
+
+
+def test_an_exit_function_of_an_environment_that_hangs_is_interrupted_and_the_others_run(tmp_path):
+    printed = scripts.run(scripts.write(tmp_path, AT_EXIT)).split()
+    assert printed == ["after", "flushed", "theirs", "before"], "a thread of an environment is cut off at the end"

@@ -6,8 +6,8 @@ from ragen.extras import missing
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Request, Sampling, create_backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
+from ragen.llm_agent.tokenizer import LightTokenizer
 from support.configurations import composed
-from support.later import shipped
 
 THOUGHTFUL = ["actor.scripted.malformed=0", "actor.scripted.random=0"]
 
@@ -46,7 +46,7 @@ class Recorder(Backend):
 def played(config):
     """The final states of a validation rollout and the requests that led there."""
     backend = Recorder(config)
-    with LLMAgentProxy(config, backend, shipped()) as proxy:
+    with LLMAgentProxy(config, backend, LightTokenizer()) as proxy:
         return proxy.play({}, val=True), backend.requests
 
 

@@ -73,7 +73,7 @@ def check_container() -> str:
         shown, rewards, dones, infos = envs.step([1, 2, None, 4])
         expect([len(each) for each in (shown, rewards, dones, infos)] == [4] * 4, "four of each")
         expect(rewards[2] == 0 and infos[2] == {}, "an environment that gets None is left alone")
-        return f"{len(envs)} environments in {len(envs.lane_stats()) - 1} workers"
+        return f"{len(envs)} environments in {len(envs.stats()) - 1} workers"
 
 
 def check_workers_equal() -> str:
@@ -175,7 +175,7 @@ def played(env_type: str, settings: dict[str, Any], kills: bool = False) -> list
 
 def kill_workers(envs: Any) -> None:
     """Kill all workers of a container, as the system does when memory is short."""
-    for lane in envs.lane_stats():
+    for lane in envs.stats():
         if lane.lane != "main" and lane.pid:
             with suppress(ProcessLookupError):
                 os.kill(lane.pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ process each; there are no pipes to access. Results do not depend on where envir
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,8 @@ from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.settings import Settings
-from ragen.parallel.stats import LaneStats
 from ragen.seeds import checked_seed, group_seeds
+from ragen.settings import refuse_unknown
 from ragen.validity import is_valid
 
 
@@ -58,29 +58,19 @@ def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str
     """
     env_class, config_class = resolve_env(env_type)
     fields = dict(env_kwargs or {})
-    configs = _configs(env_type, config_class, fields)
-    specs = [
-        EnvSpec(i, i // group_n, env_type, env_type, env_class, config, ACTIONS)
-        for i, config in zip(range(env_num * group_n), configs, strict=False)
-    ]
-    for spec in specs[:1]:  # all others have the same
-        check_kinds("env_kwargs.", env_type, spec.config, fields)
-    return specs
-
-
-def _configs(env_type: str, config_class: Any, fields: dict[str, Any]) -> Iterator[Any]:
     if config_class is None and fields:
         raise ConfigError(f"env_kwargs = {fields!r}: {env_type!r} has no configuration class, so it takes none.")
     if dataclasses.is_dataclass(config_class):
         known = sorted(each.name for each in dataclasses.fields(config_class) if each.init)
-        for name in fields:
-            if name not in known:
-                raise ConfigError(f"env_kwargs.{name}: {env_type!r} has no such field; it has {', '.join(known)}.")
-    while True:
-        try:
-            yield None if config_class is None else config_class(**copied(fields))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"env_kwargs = {fields!r}: {error}") from error
+        refuse_unknown(fields, known, "env_kwargs.")
+    try:
+        configs = [config_class and config_class(**copied(fields)) for _ in range(env_num * group_n)]
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"env_kwargs = {fields!r}: {error}") from error
+    check_kinds("env_kwargs.", env_type, configs[0], fields)
+    return [
+        EnvSpec(i, i // group_n, env_type, env_type, env_class, config, ACTIONS) for i, config in enumerate(configs)
+    ]
 
 
 Answer = tuple[Any, float, bool, dict[str, Any]]
@@ -213,7 +203,9 @@ class EnvironmentContainer(EnvSet):
         each = self._options(options)
         chosen = [checked_seed(given.get("seed", seed)) for given, seed in zip(each, chosen, strict=True)]
         self._states = []
-        shown = self._reset(chosen, [{key: given[key] for key in given if key != "seed"} for given in each])
+        mode = {"mode": "train" if self.is_train else "val"}
+        own = {i: {**mode, **{key: given[key] for key in given if key != "seed"}} for i, given in enumerate(each)}
+        shown = self._engine.reset(dict(enumerate(chosen)), own_options=own)
         self._raise_failures(shown, at_build=True)
         states = [EnvState() for _ in self._specs]
         for i, state in enumerate(states):
@@ -225,18 +217,6 @@ class EnvironmentContainer(EnvSet):
         if seeds is None and self.is_train:
             self.seed_counter += self.env_num
         return [copied(state.raw) for state in states], [dict(state.info) for state in states]
-
-    def _reset(self, seeds: Sequence[int], options: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
-        """One call for all environments, since placement is decided then, and one for each further set of options."""
-        mode = {"mode": "train" if self.is_train else "val"}
-        shared = {**mode, **options[0]} if all(given == options[0] for given in options) else mode
-        shown = self._engine.reset(dict(enumerate(seeds)), shared)
-        left = [i for i, given in enumerate(options) if {**mode, **given} != shared]
-        while left:
-            mine = [i for i in left if options[i] == options[left[0]]]
-            left = [i for i in left if options[i] != options[left[0]]]
-            shown |= self._engine.reset({i: seeds[i] for i in mine}, {**mode, **options[mine[0]]})
-        return shown
 
     @holds_interrupts
     def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
@@ -309,15 +289,6 @@ class EnvironmentContainer(EnvSet):
         self._check_reset()
         return [dict(state.names) for state in self._states]
 
-    def over(self) -> list[bool]:
-        """Whether the episode is over, for each environment."""
-        self._check_reset()
-        return [state.done for state in self._states]
-
-    def lane_stats(self) -> list[LaneStats]:
-        """Statistics of the main process, then of each worker."""
-        return self.stats()
-
     def __len__(self) -> int:
         return self.num_processes
 
@@ -340,10 +311,9 @@ class EnvironmentContainer(EnvSet):
         self._check_count("options", options)
         return [given or {} for given in options]
 
-    def _check_count(self, what: str, values: Sequence[Any]) -> None:
+    def _check_count(self, what: str, values: Any) -> None:
         if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != self.num_processes:
-            count = len(values) if hasattr(values, "__len__") else repr(values)
-            raise InputError(f"{count} {what} were given for {self.num_processes} environments; expected one for each.")
+            raise InputError(f"{what} = {values!r}: expected one for each of {self.num_processes} environments.")
 
     def _asked(self, actions: Sequence[Any]) -> dict[int, Any]:
         """The actions to execute, each as its environment's key or text."""
@@ -359,13 +329,17 @@ class EnvironmentContainer(EnvSet):
         if isinstance(action, np.generic):
             action = action.item()
         spec, names = self._specs[i], self._states[i].names
-        if names and action is not None:
-            known = isinstance(action, Hashable) and not isinstance(action, bool) and action in names
-            if not known and not (isinstance(action, int) and action == NO_MOVE and not isinstance(action, bool)):
+        if action is None:
+            return None
+        if names:
+            is_number = isinstance(action, int) and not isinstance(action, bool)
+            if isinstance(action, Hashable) and not isinstance(action, bool) and action in names:
+                return action
+            if not is_number or action != NO_MOVE:
                 raise InputError(f"{spec.describe()} has no action {action!r}; it has {names}. Nothing was stepped.")
-            return action if known else None
+            return None
         speaks = isinstance(spec.env_class, type) and issubclass(spec.env_class, BaseLanguageBasedEnv)
-        if speaks and action is not None and not isinstance(action, str):
+        if speaks and not isinstance(action, str):
             raise InputError(f"{spec.describe()} was given action {action!r}; expected text. Nothing was stepped.")
         return action
 
@@ -405,7 +379,7 @@ class MultiProcessEnvironmentContainer(EnvironmentContainer):
             ConfigError: A number or field is invalid; the message names it.
         """
         for name, number in (("env_num", env_num), ("group_n", group_n)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            if number < 1:
                 raise ConfigError(f"{name} = {number!r}: expected an integer of at least 1.")
         self.env_type = env_type
         given = settings if isinstance(settings, Settings) else Settings.of(**(settings or {}))

@@ -32,7 +32,7 @@ def kill_lanes() -> Callable[[Any], int]:
     """Kills all workers of a container, as an outsider does, and waits until they are gone; how many they were."""
 
     def kill(envs: Any) -> int:
-        pids = [lane.pid for lane in envs.lane_stats() if lane.lane != "main" and lane.pid]
+        pids = [lane.pid for lane in envs.stats() if lane.lane != "main" and lane.pid]
         for pid in pids:
             with suppress(ProcessLookupError):  # killed before, and not needed since
                 os.kill(pid, signal.SIGKILL)

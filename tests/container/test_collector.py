@@ -36,8 +36,8 @@ def managed(max_steps: int = 3, group_n: int = 2, env_num: int = 2, **more: Any)
     return SokobanEnvironmentManager(envs, create_projection_function("sokoban"), "sokoban")
 
 
-def collector_of(settings: Any, tokenizer: Any = None, *more: Any, **keywords: Any) -> Any:
-    return collecting.TrajectoryCollector(settings, tokenizer or shipped(), *more, **keywords)
+def collector_of(settings: Any, tokenizer: Any = None, *more: Any) -> Any:
+    return collecting.TrajectoryCollector(settings, tokenizer or shipped(), *more)
 
 
 def prompts(rows: int = 0, **meta_info: Any) -> Any:
@@ -218,41 +218,47 @@ def test_groups_whose_rewards_are_all_equal_are_left_out():
     assert kept.success["success_rate"].tolist() == [2, 3] and list(kept.traj_uid) == ["t2", "t3"]
 
 
-def test_the_last_try_is_kept_whole_and_the_rule_can_be_ones_own():
+def test_the_last_try_is_kept_whole():
     assert len(collecting.filter_group_data(*some_rewards(1, 1, 0, 2), last_try=True).batch_list) == 4
-    kept = collecting.filter_group_data(*some_rewards(1, 1, 0, 2), group_n=2, keeps=lambda rewards: rewards.max() < 2)
-    assert [rows[0]["row"] for rows in kept.batch_list] == [0, 1]
-    with pytest.raises(InputError, match="whole groups"):
-        collecting.filter_group_data(*some_rewards(1, 1, 1), group_n=2)
-    with pytest.raises(InputError, match="group_n"):
-        collecting.filter_group_data(*some_rewards(1, 1))
+    for rewards, more in ((some_rewards(1, 1, 1), {"group_n": 2}), (some_rewards(1, 1), {})):
+        with pytest.raises(InputError):
+            collecting.filter_group_data(*rewards, **more)
 
 
-def dynamic(tries: int, on_exhausted: str = "keep", **more: Any) -> Any:
+def dynamic(tries: int, on_exhausted: str = "keep") -> Any:
     groups = {"enable": True, "max_num_gen_batches": tries, "on_exhausted": on_exhausted}
-    return collector_of(config(algorithm={"filter_groups": groups}), **more)
+    return collector_of(config(algorithm={"filter_groups": groups}))
 
 
 def test_rollouts_are_repeated_until_enough_groups_differ():
-    tries: list[int] = []
-
-    def keeps(rewards: np.ndarray) -> bool:
-        tries.append(len(rewards))
-        return len(tries) in (2, 5)
-
     with managed() as envs:
-        batch = dynamic(10, keeps=keeps).multi_turn_loop(prompts(), StandInActor(), envs)
-    assert tries == [2] * 6 and len(set(batch.non_tensor_batch["uid"])) == 2 and len(batch) == 12
+        play = envs.envs.step
+
+        def step(actions: Any) -> Any:
+            shown, _, dones, infos = play(actions)
+            steps.append(0)
+            return shown, [float(len(steps) > 6) * row for row in range(4)], dones, infos  # equal in two rollouts
+
+        steps: list[int] = []
+        envs.envs.step = step  # type: ignore[method-assign]
+        batch = dynamic(10).multi_turn_loop(prompts(), StandInActor(), envs)
+    assert len(steps) == 9 and len(set(batch.non_tensor_batch["uid"])) == 2 and len(batch) == 12
 
 
 def test_after_the_last_try_all_is_kept_or_an_error_says_so():
     with managed() as envs:
-        batch = dynamic(2, keeps=lambda rewards: False).multi_turn_loop(prompts(), StandInActor(), envs)
+        play = envs.envs.step
+
+        def step(actions: Any) -> Any:
+            shown, _, dones, infos = play(actions)
+            return shown, [0.0] * 4, dones, infos
+
+        envs.envs.step = step  # type: ignore[method-assign]
+        batch = dynamic(2).multi_turn_loop(prompts(), StandInActor(), envs)
         assert len(set(batch.non_tensor_batch["uid"])) == 2
         with pytest.raises(CollectError, match="max_num_gen_batches"):
-            dynamic(2, "raise", keeps=lambda rewards: False).multi_turn_loop(prompts(), StandInActor(), envs)
-        once = dynamic(2, "raise", keeps=lambda rewards: False).multi_turn_loop(prompts(), StandInActor(), envs, False)
-        assert len(once) == 12
+            dynamic(2, "raise").multi_turn_loop(prompts(), StandInActor(), envs)
+        assert len(dynamic(2, "raise").multi_turn_loop(prompts(), StandInActor(), envs, False)) == 12
 
 
 def test_rows_of_a_batch_are_dicts():

@@ -12,7 +12,7 @@ it, since a trainer makes its own masks and means of what the batch has.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from verl import DataProto
 
 Rows = list[list[dict[str, Any]]]
-Keeps = Callable[[np.ndarray], bool]
 
 
 class Collected(NamedTuple):
@@ -53,14 +52,10 @@ class Collected(NamedTuple):
     def some(self, rows: Sequence[int]) -> Collected:
         """A selection of the trajectories."""
         index = np.array(rows, dtype=int)
-        return Collected(
-            [self.batch_list[row] for row in rows],
-            self.episode_rewards[index],
-            self.episode_lengths[index],
-            {name: values[index] for name, values in self.success.items()},
-            self.traj_uid[index],
-            self.tool_callings[index],
-        )
+        success = {name: values[index] for name, values in self.success.items()}
+        arrays = (self.episode_rewards, self.episode_lengths, self.traj_uid, self.tool_callings)
+        rewards, lengths, names, tools = (each[index] for each in arrays)
+        return Collected([self.batch_list[row] for row in rows], rewards, lengths, success, names, tools)
 
     def __add__(self, other: Collected) -> Collected:  # type: ignore[override]  # trajectories, not fields
         """These trajectories and others."""
@@ -97,7 +92,6 @@ def filter_group_data(
     last_try: bool = False,
     *,
     group_n: int | None = None,
-    keeps: Keeps = rewards_differ,
 ) -> Collected:
     """Drop the groups that give no learning signal: the rewards of trajectories that failed do not count.
 
@@ -111,7 +105,6 @@ def filter_group_data(
         config: The whole configuration, which has the group size if ``group_n`` is omitted.
         last_try: Keep everything, since there is no further try.
         group_n: Members per group.
-        keeps: Whether to keep a group with these rewards.
 
     Raises:
         InputError: The trajectories are not whole groups, or the size of groups is unknown.
@@ -119,27 +112,20 @@ def filter_group_data(
     given = Collected(batch_list, episode_rewards, episode_lengths, success, traj_uid, tool_callings)
     if last_try:
         return given
-    size = group_n if group_n is not None else _group_n(config)
-    if len(batch_list) % size:
-        raise InputError(f"{len(batch_list)} trajectories are not whole groups of {size}.")
+    size = group_n or CollectorSettings.read(config or {}).group_n
+    if size is None or len(batch_list) % size:
+        raise InputError(f"{len(batch_list)} trajectories are no whole groups of {size} (group_n, or env.rollout.n).")
     groups = [range(start, start + size) for start in range(0, len(batch_list), size)]
     learned = [[place for place in group if _has_signal(batch_list[place])] for group in groups]
-    kept = [group for group, some in zip(groups, learned, strict=True) if some and keeps(episode_rewards[some])]
+    kept = [
+        group for group, some in zip(groups, learned, strict=True) if some and rewards_differ(episode_rewards[some])
+    ]
     return given.some([place for group in kept for place in group])
 
 
 def _has_signal(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a trajectory is learned from; one that failed at its reset has no rows."""
     return bool(rows) and all(row.get("has_signal", True) for row in rows)
-
-
-def _group_n(config: Any) -> int:
-    from ragen.llm_agent.collecting.batches import CollectorSettings
-
-    size = None if config is None else CollectorSettings.read(config).group_n
-    if size is None:
-        raise InputError("filter_group_data needs group_n, or a configuration with env.rollout.n.")
-    return size
 
 
 def _judged(found: Collected, place: int, tag: str, error: str | None) -> dict[str, Any]:
@@ -155,8 +141,6 @@ TENSORS = ("prompts", "responses", "input_ids", "attention_mask", "position_ids"
 OPTIONAL_TENSORS = ("rollout_log_probs", "old_log_probs", "ref_log_prob")
 COLUMNS = ("uid", "traj_uid", "anchor_obs", "index", "data_source", "is_action_valid", "rewards", "active_masks")
 
-OnTurn = Callable[[int, int], None]
-
 
 class TrajectoryCollector:
     """Collects rollouts.
@@ -165,20 +149,18 @@ class TrajectoryCollector:
         config: The whole configuration.
         settings: Its settings for collectors.
         tokenizer: The actor's tokenizer.
-        keeps: Which groups the dynamic loop keeps, by their rewards.
         failures: Why an environment got no reply or could not continue in the last rollout, by index.
         played: All trajectories of the last call of :meth:`multi_turn_loop`, also those that are not in its batch:
             mappings with ``tag``, ``env_error`` and ``metrics``, see :mod:`ragen.llm_agent.rollout.metrics`.
     """
 
-    def __init__(self, config: Any, tokenizer: Any, processor: Any = None, *, keeps: Keeps = rewards_differ) -> None:
+    def __init__(self, config: Any, tokenizer: Any, processor: Any = None) -> None:
         """Read the configuration and test the chat template.
 
         Args:
             config: See :class:`~ragen.llm_agent.collecting.batches.CollectorSettings`.
             tokenizer: A fast tokenizer with a chat template.
             processor: Processes images; None leaves placeholders in their places.
-            keeps: Which groups the dynamic loop keeps, by their rewards.
 
         Raises:
             ConfigError: A key is missing or has an invalid value, or there is no chat template.
@@ -187,7 +169,6 @@ class TrajectoryCollector:
         self.settings = CollectorSettings.read(config)
         if self.settings.max_steps is None:
             raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
-        self.keeps = keeps
         self.failures: dict[int, str] = {}
         self.played: list[dict[str, Any]] = []
         self._encoder = PromptEncoder(self.settings, tokenizer, processor)
@@ -240,16 +221,13 @@ class TrajectoryCollector:
                 row["has_signal"] = is_valid(row)
         return self.gather_rollout_data(*found, meta_info=gen_batch.meta_info)
 
-    def vanilla_multi_turn_loop(
-        self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any, on_turn: OnTurn | None = None
-    ) -> Collected:
+    def vanilla_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> Collected:
         """Play one episode in every environment.
 
         Args:
             gen_batch: See :meth:`multi_turn_loop`.
             actor_rollout_wg: See :meth:`multi_turn_loop`.
             envs: See :meth:`multi_turn_loop`.
-            on_turn: Called before every turn with its index, from 0, and the number of active environments.
         """
         obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
         play = _Play.begun(infos, self._group_n(envs))
@@ -258,8 +236,6 @@ class TrajectoryCollector:
             active = play.active()
             if not active:
                 break
-            if on_turn is not None:
-                on_turn(turn, len(active))
             asked = active if getattr(envs, "skips_none", False) else list(range(len(play.done)))
             answers, batch = self._answered(gen_batch, actor_rollout_wg, envs, obs, asked, turn)
             texts, rows = self._texts(play, asked, answers)
@@ -287,7 +263,7 @@ class TrajectoryCollector:
             played = self.vanilla_multi_turn_loop(gen_batch, actor_rollout_wg, envs)
             if not any(map(_has_signal, played.batch_list)):  # with a service that is down, this would never end
                 check_share([env_error(each) for each in self.played])
-            kept = filter_group_data(*played, last_try=last, group_n=size, keeps=self.keeps)
+            kept = filter_group_data(*played, last_try=last, group_n=size)
             found = kept if found is None else found + kept
             if len(found.batch_list) >= wanted or last:
                 return found

@@ -34,7 +34,6 @@ from ragen.parallel.lanes.handle import Ending, Message, WorkerGone, WorkerHandl
 from ragen.parallel.lanes.orders import Call, Play, Rebuild, Reset
 from ragen.parallel.lanes.worker import _worker_init, _worker_step_single_env
 from support import scripts
-from support.faulty_envs import FaultConfig, Faulty
 from support.leftovers import is_over, processes, until
 from support.worker_handles import PATIENCE, asked, wait
 
@@ -643,6 +642,8 @@ def command(pid: int) -> bytes:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("fault", ["nothing", "raises"])
 def test_an_initializer_builds_the_environments_that_it_is_given(method: str, fault: str) -> None:
+    from support.faulty_envs import FaultConfig, Faulty  # which not every system can import
+
     specs = [EnvSpec.of(Faulty, FaultConfig(fault, "init"), env_id, tag="Walk") for env_id in range(2)]
     orders = [Rebuild.of(specs, []), Reset([ResetOrder(env_id, 7 + env_id) for env_id in range(2)])]
     requests = [codec.portable(codec.pack_request(next(numbers), 1, order)) for order in orders]

@@ -35,7 +35,7 @@ from typing import Any
 from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, DivergenceError, InputError, StateError, in_contrast
+from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
 from ragen.extras import check_installed, extra_of
 from ragen.output import printable
 from ragen.parallel import EnvEngine, EnvSpec, Settings, outer_state_kept
@@ -269,6 +269,8 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
         with EnvEngine(
             specs, Settings.of(use_lanes=True, max_workers=1, on_env_failure="truncate", **limits)
         ) as engine:
+            for i, built in engine.build(range(len(specs))).items():
+                _returned(engine, i, built, (SEEDS[0], 0, (), "as it was built"))
             yield engine
     finally:
         log.disabled = False
@@ -314,14 +316,8 @@ class Box:
     """
 
     def __init__(self, spec: EnvSpec) -> None:
-        """Build it.
-
-        Raises:
-            StateError: This is not a worker; the engine would play here what does not work there.
-        """
-        if not program.in_worker:
-            raise StateError("it does not work in a worker.")
-        self.spec, self.env = spec, RAGEN.build(spec)
+        """Build it; in the main process, which gets what does not work in a worker, nothing is built."""
+        self.spec, self.env = spec, RAGEN.build(spec) if program.in_worker else None
         self.reset_s: list[float] = []
         self.turn_s: list[float] = []
 

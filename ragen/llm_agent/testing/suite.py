@@ -197,13 +197,9 @@ def run(check: Check, size: Size) -> Report:
     if check.waits or check.disturb is not None:
         settings["crash_report_dir"] = None  # what fails then is meant to
     got, finding = _played(check, size, settings, examples, check.disturb, check.finding)
-    differs = expected.first_difference(got)
-    difference = str(differs or finding)
+    difference = str(expected.first_difference(got) or finding)
     if difference and (own := expected.first_difference(_played(check, size, in_main, examples)[0])):
         difference = f"not reproducible: the main process played it twice, and {own}"
-        differs = own
-    if differs:
-        difference += "; `ragen check` looks for the cause"
     unproved = {tag: each.advice for tag, each in examples.items() if each.advice}
     return Report(difference, expected.seconds, got.seconds, unproved, raised)
 
@@ -305,8 +301,8 @@ class Loses:
 
 def _played_in_main(manager: EnvStateManager) -> str:
     main, *lanes = manager.lane_stats()
-    if main.envs or main.turns:
-        return f"{main.envs} environments live in the main process, and it played {main.turns} turns"
+    if main.turns:
+        return f"the main process played {main.turns} turns"
     return "" if any(lane.turns for lane in lanes) else "no worker played a turn"
 
 

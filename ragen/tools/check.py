@@ -269,7 +269,8 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
         with EnvEngine(
             specs, Settings.of(use_lanes=True, max_workers=1, on_env_failure="truncate", **limits)
         ) as engine:
-            for i, built in engine.build(range(len(specs))).items():
+            engine.settle()  # else they live in the main process until the first reset
+            for i, built in engine.read(range(len(specs)), "reset_s").items():
                 _returned(engine, i, built, (SEEDS[0], 0, (), "as it was built"))
             yield engine
     finally:

@@ -321,9 +321,10 @@ class Failures:
         self._messages.warn(first.spec, f"its worker {failure.what}", then, story)
         for env_id in blamed:
             self._worker_lost(self._environments.records[env_id], failure, order, asked, is_shared)
-        if order.plays and not failure.may_come_from_outside:
+        if not failure.may_come_from_outside:
             # What ends its process at a turn must not do so in main; but others of its type have played there so far.
-            for record in self._environments.of([env_id for env_id, _ in order.items if env_id not in blamed]):
+            env_ids = {env_id for index in range(len(order)) for env_id in order.envs_at(index)}
+            for record in self._environments.of(sorted(env_ids.difference(blamed))):
                 if record.spec.env_type == first.spec.env_type:
                     self._goes_back(record, f"failed: its worker {failure.what} at env {first.env_id}")
 

@@ -230,6 +230,9 @@ class Homes:
         self._placement.within_call(requested, spent)
         if homes := self._due(left, spent, costs):
             self._place_at(homes, reseeded)
+            for record in map(self._records.__getitem__, homes):
+                if record.lane is not None and record.before is None:  # not built yet, which main could do
+                    record.before = None, NOT_LOADED
 
     def _due(
         self, env_ids: Collection[int], spent: Mapping[str, Spent], costs: Mapping[str, Costs] | None

@@ -165,6 +165,13 @@ class ExitsInWorkers(HeldOpen):
         return super().reset(seed, mode)
 
 
+class RaisesInWorkers(HeldOpen):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        if program.in_worker:
+            raise RuntimeError("this is another process")
+        return super().reset(seed, mode)
+
+
 class ExitsAtTurns(HeldOpen):
     def step(self, action: str) -> Any:
         if program.in_worker and action.startswith("long"):
@@ -204,6 +211,15 @@ def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any,
         assert values == expected
         assert homes[-1] == ["main"] * ENVS
     assert env_class is ExitsInWorkers or not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("env_class", [RaisesInWorkers, ExitsInWorkers])
+def test_what_cannot_be_reset_in_a_worker_is_reset_in_main(env_class: Any, tmp_path: Path) -> None:
+    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+        expected, _ = played(engine, long=0)
+    with EnvEngine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:
+        values, homes = played(engine, long=0)
+    assert values == expected and homes[-1] == ["main"] * ENVS
 
 
 def test_what_ends_its_worker_at_a_turn_ends_no_others_episode(tmp_path: Path) -> None:

@@ -171,7 +171,11 @@ class GymGame(Game):
         return named(GymResult, (observation, reward, terminated, truncated, info, digest, final, began))
 
     def _begin(self, env: Any, seed: int | None, options: Options) -> tuple[Began, Any, Any]:
-        before = (state_in_place(), self.generator_state(env)) if seed is None else None
+        before: Any = None
+        if seed is None:
+            before = state_in_place(), self.generator_state(env)
+        elif states := self.generator_state(env, is_seeded=True):
+            before = None, states
         return named(Began, (before,)), *self.shown(env, seed, options)
 
     def step(self, env: Any, action: Any) -> Any:
@@ -194,9 +198,9 @@ class GymGame(Game):
         """Put it back."""
         snapshots.load(env, state)
 
-    def generator_state(self, env: Any) -> Any:
+    def generator_state(self, env: Any, is_seeded: bool = False) -> Any:
         """The states of ``np_random``, spaces, and generators in attributes; None if another one decides."""
-        return None if snapshots.has_native_generator(env) else super().generator_state(env)
+        return None if snapshots.has_native_generator(env) else super().generator_state(env, is_seeded)
 
     def start(self, action: GymTurn, result: GymResult) -> EpisodeStart | None:
         """The episode that began in this turn."""

@@ -101,12 +101,12 @@ class Game(ABC):
         """The action without references to this environment's shared memory, so that another one can be given it."""
         return action
 
-    def generator_state(self, env: Any) -> Any:
-        """The states of the environment's own generators before a reset without a seed, which decide the episode.
+    def generator_state(self, env: Any, is_seeded: bool = False) -> Any:
+        """The states of the environment's own generators before a reset, as far as a seed does not decide them.
 
-        Empty if none was found; None if something else is known to decide it.
+        Empty if none was found; None if something else is known to decide the episode.
         """
-        return generators.states(env)
+        return generators.states(env, of_spaces=is_seeded)
 
     def restore_generator(self, env: Any, state: Any) -> None:
         """Restore states returned by :meth:`generator_state`."""

@@ -21,18 +21,22 @@ _FRESH = ("PCG64", "PCG64DXSM")  # generators whose state is a new dictionary of
 State = list[tuple[int, tuple[Any, ...], Any]]  # how many wrappers deep, where, and the state
 
 
-def states(env: Any) -> State:
-    """The states of an environment's generators; gymnasium's own is made now if there is none yet."""
-    getattr(getattr(env, "unwrapped", env), "np_random", None)
+def states(env: Any, of_spaces: bool = False) -> State:
+    """The states of an environment's generators, or of its spaces' alone, which a seeded reset leaves as they are.
+
+    Gymnasium makes those of an environment and of a space when they are first used; they are made now.
+    """
+    if not of_spaces:
+        getattr(getattr(env, "unwrapped", env), "np_random", None)
     found: State = []
     for depth, layer in enumerate(_layers(env)):
         attributes = _attributes(layer)
-        if SEED in attributes:
+        if SEED in attributes and not of_spaces:
             found.append((depth, (SEED,), attributes[SEED]))
         if _STATELESS.issuperset(map(type, attributes.values())):  # as most wrappers
             continue
         for name, value in attributes.items():
-            if type(value) not in _STATELESS and name != SEED:
+            if type(value) not in _STATELESS and name != SEED and (not of_spaces or _is_space(value)):
                 for path, state in _states_in(value):
                     found.append((depth, (name, *path), state))
     return found
@@ -75,9 +79,9 @@ def _states_in(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
     elif what is PYTHON:
         yield (), ("random", value.getstate())
     elif what is PLAIN_SPACE:
-        if (own := value.__dict__.get(OWN)) is not None:
-            yield (OWN,), _numpy_state(own)
+        yield (OWN,), _numpy_state(value.np_random)
     elif what is SPACE:
+        getattr(value, "np_random", None)
         for name, part in _attributes(value).items():
             if part is None or (type(part) in _STATELESS and name not in ("spaces", OWN)):
                 continue

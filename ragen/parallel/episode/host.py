@@ -47,7 +47,7 @@ class ResetResult(NamedTuple):
     Attributes:
         observation: The first observation.
         digest: Its digest for the journal.
-        before: State of the generators before the reset, if there was no seed; see :class:`EpisodeJournal`.
+        before: State of the generators before the reset that no seed decides; see :class:`EpisodeJournal`.
         is_loaded: Whether ``load`` may have had a part in it: of what the first member of its group had saved.
         doubt: How ``load`` failed to bring it there, in words, so that it was reset; empty if it did not.
     """
@@ -254,7 +254,7 @@ class EnvHost:
         replicas.build_if_needed(replica)
         game, seed = replica.spec.game, order.seed
         if seed is None:
-            before = replicas.generators(replica)
+            before = replicas.generators(replica, is_seeded=False)
             observation = replicas.reset(replica, None, order.options)
             return ResetResult(observation, game.digest(observation), before)
         group = (replica.spec.group_id, seed, repr(order.options))
@@ -266,17 +266,17 @@ class EnvHost:
                 return loaded
             self._not_shared.add(tag)
             self._restart_clock()
-        start = perf_counter()
+        before, start = replicas.generators(replica, is_seeded=True), perf_counter()
         observation = replicas.reset(replica, seed, order.options)
         digest = game.digest(observation)
         if doubt:  # or each reset gives something else, which is not to be blamed on `load`
             is_equal = difference(-1, ("digest",), (expected,), (digest,)) is None
-            return ResetResult(observation, digest, None, not is_equal, doubt if is_equal else "")
+            return ResetResult(observation, digest, before, not is_equal, doubt if is_equal else "")
         reset_s = perf_counter() - start
         is_dear = replica.saves_midway and reset_s > replicas.DEAR_RESET_S
         if is_dear and tag not in self._not_shared and (state := replicas.saved_or_none(replica, observation)):
             first[group] = state, digest
-        return ResetResult(observation, digest, None)
+        return ResetResult(observation, digest, before)
 
     def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Any:
         return replicas.replay(replica, item[1], self._restart_clock)

@@ -117,7 +117,7 @@ class EpisodeJournal:
         seed: Seed of the reset.
         options: Further arguments of the reset, such as ``{"mode": "train"}``.
         digest: Digest of the first observation.
-        before: State of the environment's generators before a reset without a seed; None if it was seeded.
+        before: State of the environment's generators before the reset; None if its seed decides them.
         settings: Attributes that were set before the episode, by name.
         entries: Turns and changes, in order.
         has_begun: Whether there was a reset; a journal without one holds settings only.

@@ -89,13 +89,16 @@ def reset(replica: Replica, seed: int | None, options: dict[str, Any] | None) ->
     return observation
 
 
-def generators(replica: Replica) -> Any:
-    """The state of the generators before a reset without a seed; the global ones are first seeded at random.
+def generators(replica: Replica, is_seeded: bool) -> Any:
+    """The state of the generators before a reset; without a seed, the global ones are first seeded at random.
 
-    None if the class declares snapshots, since one is taken after the reset.
+    None if the seed decides all of them, or the class declares snapshots, since one is taken after the reset.
     """
     if replica.has_snapshots:
         return None
+    if is_seeded:
+        states = replica.spec.game.generator_state(replica.env, is_seeded=True)
+        return (None, states) if states else None
     if replica.rng is not None and not replica.was_reset:
         replica.rng.seed(None)
     return (
@@ -106,7 +109,7 @@ def generators(replica: Replica) -> Any:
 
 def _restore_generators(replica: Replica, before: tuple[Any, Any]) -> None:
     outer, own = before
-    if replica.rng is not None:
+    if replica.rng is not None and outer is not None:
         replica.rng.restore(outer)
     if own is not None:
         replica.spec.game.restore_generator(replica.env, own)

@@ -193,7 +193,7 @@ def test_caches_are_not_changed():
 
 
 def test_no_environments_is_an_error():
-    with pytest.raises(InputError, match="without environments"):
+    with pytest.raises(InputError, match="get_lm_inputs"):
         manager().get_lm_inputs([])
 
 
@@ -205,7 +205,7 @@ def test_a_cache_without_tag_is_known_by_its_environment_id():
 
 
 def test_a_tag_that_is_not_configured_is_an_error():
-    with pytest.raises(InputError, match=r"env_id=9 has tag 'Swim'; this manager knows: Walk"):
+    with pytest.raises(InputError, match=r"env_id=9.*'Swim'"):
         manager().get_lm_inputs([rollout(9, tag="Swim")])
 
 
@@ -285,39 +285,30 @@ def test_only_the_configuration_of_an_environment_is_imported():
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
+    ("keys", "named"),
     [
-        ({"agent_proxy": {"action_sep": " "}}, r"agent_proxy.action_sep is ' '; expected"),
-        ({"agent_proxy": {"max_actions_per_turn": 0}}, r"agent_proxy.max_actions_per_turn is 0; expected at least 1"),
-        ({"agent_proxy": {"max_actions_per_turn": "x"}}, r"agent_proxy.max_actions_per_turn' is 'x'; expected"),
-        ({"agent_proxy": {"context_window_mode": "half"}}, r"context_window_mode' is 'half'; expected one of full, "),
-        ({"agent_proxy": {"reward_normalization": {"grouping": "x"}}}, r"grouping' is 'x'; expected one of state, "),
-        ({"agent_proxy": {"reward_normalization": {"method": "x"}}}, r"method' is 'x'; expected one of identity, "),
-        (
-            {"agent_proxy": {"use_turn_scores": True, "reward_normalization": {"method": "mean"}}},
-            r"method is 'mean' with agent_proxy.use_turn_scores: true",
-        ),
-        ({"rollout": {"max_model_len": 100, "response_length": 100}}, r"response_length is 100, which leaves nothing"),
-        ({"rollout": {"max_model_len": 60}}, r"instruction of custom_envs.Walk alone takes \d+; raise"),
+        ({"agent_proxy": {"action_sep": " "}}, "agent_proxy.action_sep"),
+        ({"agent_proxy": {"max_actions_per_turn": 0}}, "agent_proxy.max_actions_per_turn"),
+        ({"agent_proxy": {"max_actions_per_turn": "x"}}, "agent_proxy.max_actions_per_turn"),
+        ({"agent_proxy": {"context_window_mode": "half"}}, "context_window_mode"),
+        ({"agent_proxy": {"reward_normalization": {"grouping": "x"}}}, "grouping"),
+        ({"agent_proxy": {"reward_normalization": {"method": "x"}}}, "method"),
+        ({"agent_proxy": {"use_turn_scores": True, "reward_normalization": {"method": "mean"}}}, "use_turn_scores"),
+        ({"rollout": {"max_model_len": 100, "response_length": 100}}, "response_length"),
+        ({"rollout": {"max_model_len": 60}}, "custom_envs.Walk"),
         ({"tags": ("Swim",), "n_groups": (1,)}, "'Swim'"),
         ({"n_groups": (1, 2)}, "n_groups"),
-        ({"custom_envs": {"Walk": {"env_type": None}}}, r"custom_envs.Walk.env_type is None; expected"),
-        ({"custom_envs": {"Walk": {**WALK, "env_config": {"colour": 1}}}}, r"custom_envs.Walk.env_config does not fit"),
-        (
-            {"custom_envs": {"Walk": {**WALK, "env_config": [1]}}},
-            r"custom_envs.Walk.env_config is \[1\]; expected a map",
-        ),
-        ({"mode": "test"}, r"es_manager.test"),
+        ({"custom_envs": {"Walk": {"env_type": None}}}, "custom_envs.Walk.env_type"),
+        ({"custom_envs": {"Walk": {"env_type": "swimming"}}}, "'swimming'"),
+        ({"custom_envs": {"Walk": {**WALK, "env_config": {"colour": 1}}}}, "custom_envs.Walk.env_config"),
+        ({"custom_envs": {"Walk": {**WALK, "env_config": [1]}}}, "custom_envs.Walk.env_config"),
+        ({"mode": "test"}, "es_manager.test"),
     ],
 )
-def test_a_bad_configuration_is_refused_by_key_and_value(keys, message):
-    with pytest.raises(ConfigError, match=message):
+def test_a_bad_configuration_is_refused_by_key(keys, named):
+    with pytest.raises(ConfigError) as raised:
         manager(**keys)
-
-
-def test_an_unknown_environment_type_is_refused():
-    with pytest.raises(UnknownEnvError, match="unknown environment type 'swimming'"):
-        manager(custom_envs={"Walk": {"env_type": "swimming"}})
+    assert named in str(raised.value)
 
 
 # ------------------------------------------------------------------------------------------------------------ replies
@@ -472,9 +463,9 @@ def test_where_no_reply_length_is_known_the_context_s_counts_and_without_it_noth
 
 
 def test_output_without_replies_or_with_too_few_ids_is_an_error():
-    with pytest.raises(InputError, match="neither response_texts nor responses"):
+    with pytest.raises(InputError, match="response_texts"):
         manager().get_env_inputs(outputs())
-    with pytest.raises(InputError, match="2 replies and 1 env_ids"):
+    with pytest.raises(InputError, match="env_ids"):
         manager().get_env_inputs(outputs(response_texts=["a", "b"], env_ids=[0]))
 
 
@@ -721,7 +712,7 @@ def test_a_turn_that_does_not_fit_alone_is_an_error_that_names_it():
     context = manager(rollout={"max_model_len": 600, "response_length": 100})
     cache = rollout(1, turns=2)
     cache["history"][-1]["state"] = "#" * 700
-    with pytest.raises(InputError, match=r"env 1 \(tag 'Walk'\), turns 1-3: the last turn alone .* room for 500"):
+    with pytest.raises(InputError, match=r"env 1 \(tag 'Walk'\), turns 1-3"):
         context.get_lm_inputs([cache])
 
 
@@ -852,5 +843,5 @@ def test_marks_that_do_not_fit_the_images_are_an_error():
     processor = llava()
     cache = seen(0, turns=0, images_a_turn=2)
     cache["history"][0]["images"].pop()
-    with pytest.raises(InputError, match=r"env 0 \(tag 'Walk'\), turns 1-1 shows 2 '<images>' marks for 1 images"):
+    with pytest.raises(InputError, match=r"env 0 \(tag 'Walk'\), turns 1-1"):
         manager(processor.tokenizer, processor).get_lm_inputs([cache])

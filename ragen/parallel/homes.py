@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
 from time import perf_counter
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from ragen.env.registry import why_in_main
 from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
@@ -32,7 +32,9 @@ from ragen.parallel.stats import QUARANTINE, Costs
 
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _LEAST = 0.001  # seconds that each may take to close, since a timer of 0 never rings
-_main_homes: WeakSet[MainHome] = WeakSet()  # whose environments may share processes that one of them has started
+_main_homes: WeakValueDictionary[int, MainHome] = (
+    WeakValueDictionary()
+)  # whose environments may share processes that one of them has started
 _NO_DEADLINE: AbstractContextManager[None] = nullcontext()
 
 
@@ -47,7 +49,7 @@ class MainHome:
     def __init__(self, has_deadlines: bool, messages: RepeatedMessageFilter) -> None:
         self.has_deadlines = has_deadlines
         self._host = EnvHost(on_late=partial(_say_late, messages))
-        _main_homes.add(self)
+        _main_homes[id(self)] = self
 
     def run(self, order: Order, timeout: float, until: float = inf, counts_children: bool = False) -> Batch:
         """Carry out an order here; each item may take ``timeout`` seconds; see :class:`.EnvHost` for the others."""
@@ -63,14 +65,16 @@ class MainHome:
     def close(self, timeout: float) -> None:
         """Close all of them, in ``timeout`` seconds together: each has an equal part of what the others have left."""
         until, env_ids = perf_counter() + timeout, self._host.env_ids
-        with _one_at_a_time, EnvironmentCode():
-            for waiting, env_id in zip(range(len(env_ids), 0, -1), env_ids, strict=True):
-                part = max(_LEAST, round((until - perf_counter()) / waiting, 3))
-                with Deadline(self._host, part):
-                    self._host.unload([env_id])
-            self._host.close()
-        if not any(home._host.env_ids for home in _main_homes):
-            end_processes()
+        with _one_at_a_time:
+            with EnvironmentCode():
+                for waiting, env_id in zip(range(len(env_ids), 0, -1), env_ids, strict=True):
+                    part = max(_LEAST, round((until - perf_counter()) / waiting, 3))
+                    with Deadline(self._host, part):
+                        self._host.unload([env_id])
+                self._host.close()
+            homes = [ref() for ref in _main_homes.valuerefs()]  # other threads may make more meanwhile
+            if not any(home._host.env_ids for home in homes if home is not None):
+                end_processes()
 
     def _deadline(self, timeout: float) -> AbstractContextManager[bool | None]:
         return Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE

@@ -77,9 +77,9 @@ class ThreadChildren:
 
     def close(self) -> None:
         """Close the list; the next read opens one again."""
-        if self._list >= 0:
-            os.close(self._list)
-        self._thread, self._list = 0, -1
+        descriptor, self._thread, self._list = self._list, 0, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def descendants(pid: int) -> set[int]:

@@ -83,8 +83,6 @@ CURES = {
     "CollectError": "Increase `algorithm.filter_groups.max_num_gen_batches`, or use tasks that are sometimes solved.",
     "CheckpointError": "Use another `output_dir`, or remove the folder to start over.",
     "SessionLostError": "Open the environment again; a client must use its session before it expires, or close it.",
-    "AmbiguousCallError": "Request the state and compare its `step_count`, then continue or reset. A client "
-    "that sends a `request_id` gets the lost answer instead; see [Serving environments](../serve.md).",
     "ServiceTimeoutError": "Add workers (`es_manager.max_workers`), increase `agent_loop.queue_timeout`, or fix the "
     "environment that hangs.",
     "ServiceFullError": "Close sessions that are over, or start the server with a higher `--max-sessions`.",

@@ -358,10 +358,6 @@ class SessionLostError(RagenError):
     """An environment is no longer open in the service that received the request."""
 
 
-class AmbiguousCallError(RagenError):
-    """A call was played, but its answer was lost with the connection; repeating the call would play it twice."""
-
-
 class ServiceTimeoutError(RagenError, TimeoutError):
     """An environment service did not answer in time: the request was waiting for its worker, or being worked on."""
 

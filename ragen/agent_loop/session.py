@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
+from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
 from ragen.parallel.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
 from ragen.settings import choice
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 KINDS = ("ray", "local")
+Played = tuple[Turn, str]
 
 
 class Service(Protocol):
@@ -42,42 +44,32 @@ class Service(Protocol):
 
 
 class Session:
-    """An environment for the length of one episode."""
+    """An environment for the length of one episode.
 
-    def __init__(self, service: Service, tag: str, seed: int, mode: str = "train") -> None:
-        """Set the environment; :meth:`open` builds it."""
+    Attributes:
+        first: The digest of the first observation.
+        played: Each turn, and the digest of its result.
+    """
+
+    def __init__(
+        self, service: Service, tag: str, seed: int, mode: str = "train", first: str = "", played: Iterable[Played] = ()
+    ) -> None:
+        """Set the environment; :meth:`open` builds it.
+
+        Args:
+            service: The service that owns it.
+            tag: Key of ``custom_envs``.
+            seed: Seed of its episode.
+            mode: ``"train"`` or ``"val"``.
+            first: :attr:`first` of an earlier session whose episode is continued: the next turn builds the environment,
+                and replays the turns.
+            played: :attr:`played` of it.
+        """
         self._service = service
         self._order = (tag, seed, mode)
         self._name: str | None = None  # of the open environment
-        self._first: Any = None
-        self._played: list[tuple[Turn, tuple[Any, ...]]] = []
-
-    @classmethod
-    def resumed(
-        cls, service: Service, order: tuple[str, int, str], first: Any, played: Sequence[tuple[Turn, Sequence[Any]]]
-    ) -> Session:
-        """A session that continues an earlier episode; its next turn builds the environment and replays its turns.
-
-        Args:
-            service: The service of the environment.
-            order: Its tag, seed and mode.
-            first: :attr:`first` of the session that played it.
-            played: :attr:`played` of it.
-        """
-        session = cls(service, *order)
-        session._first = first
-        session._played = [(turn, tuple(recorded)) for turn, recorded in played]
-        return session
-
-    @property
-    def first(self) -> str:
-        """The digest of the first observation."""
-        return self._first
-
-    @property
-    def played(self) -> Sequence[tuple[Turn, tuple[Any, ...]]]:
-        """Each turn, and its reward, whether the game was over, and the digest of the observation."""
-        return self._played
+        self.first = first
+        self.played = list(played)
 
     async def open(self) -> Opened:
         """Build and reset the environment.
@@ -87,7 +79,7 @@ class Session:
             ServiceTimeoutError: It was not opened in time.
         """
         opened = await self._persist(self._opened)
-        self._first = state_hash(digest_observation(opened.observation))
+        self.first = _digest(opened)
         return opened
 
     async def play(self, actions: Sequence[str], actions_left: int) -> TurnResult:
@@ -107,8 +99,13 @@ class Session:
         except (asyncio.CancelledError, ServiceTimeoutError):
             await asyncio.shield(self.close())  # whether it was played is not known
             raise
-        self._played.append((turn, _recorded(result)))
+        self.played.append((turn, _recorded(result)))
         return result
+
+    async def rewind(self, turns: int) -> None:
+        """Drop all turns but the first ones; the next turn rebuilds the environment."""
+        del self.played[turns:]
+        await self.close()
 
     async def close(self) -> None:
         """Close the environment, if there is one and its service is alive."""
@@ -149,11 +146,11 @@ class Session:
     async def _rebuild(self) -> None:
         """Reopen the environment and replay its turns."""
         again = await self._opened()
-        self._compare("at its reset", self._first, state_hash(digest_observation(again.observation)))
-        for index, (turn, recorded) in enumerate(self._played):
+        self._compare("at its reset", self.first, _digest(again))
+        for index, (turn, recorded) in enumerate(self.played):
             self._compare(f"at turn {index}", recorded, _recorded(await self._turn(turn)))
 
-    def _compare(self, moment: str, first: Any, again: Any) -> None:
+    def _compare(self, moment: str, first: str, again: str) -> None:
         if first != again:
             tag, seed, _ = self._order
             raise DivergenceError(
@@ -173,10 +170,14 @@ class Session:
             ) from error
 
 
-def _recorded(result: TurnResult) -> tuple[Any, ...]:
-    """The compact record of a turn; the digest of a failed one is None."""
+def _digest(opened: Opened) -> str:
+    return str(state_hash(digest_observation(opened.observation)))
+
+
+def _recorded(result: TurnResult) -> str:
+    """The digest of a result, in which NaN equals itself; that of a failed one has no observation."""
     *others, digest = RAGEN.record(result)
-    return (*others, None if digest is None else state_hash(digest))
+    return json_text([*others, None if digest is None else state_hash(digest)])
 
 
 def connect(config: Mapping[str, Any]) -> Service:

@@ -29,7 +29,6 @@ from typing import Any
 
 import ragen
 from ragen.errors import (
-    AmbiguousCallError,
     DivergenceError,
     InputError,
     RagenError,
@@ -57,7 +56,6 @@ CODES = {
     InputError: "VALIDATION_ERROR",
     ServiceFullError: "CAPACITY_REACHED",
     SessionLostError: "SESSION_ERROR",
-    AmbiguousCallError: "SESSION_ERROR",
     DivergenceError: "SESSION_ERROR",
 }
 STATUS = {"VALIDATION_ERROR": 422, "INVALID_JSON": 400, "CAPACITY_REACHED": 503, "SESSION_ERROR": 409}
@@ -151,7 +149,8 @@ class _Guard:
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": "not authorized"})
         else:
-            await _error("UNAUTHORIZED", "send the server's token as Authorization: Bearer", 401)(scope, receive, send)
+            text = "send the server's token as Authorization: Bearer"
+            await _Json({"detail": text, "message": text, "code": "UNAUTHORIZED"}, 401)(scope, receive, send)
 
     def _lets_in(self, headers: Mapping[bytes, bytes]) -> bool:
         if self._expected is not None:
@@ -214,38 +213,32 @@ class _Server:
                 return
             if session.on_end is not mine:  # sent before this client noticed that another connection holds the session
                 return
-            call = ""
             try:
                 if len(raw) > MAX_FRAME:
-                    raise _Refused("VALIDATION_ERROR", f"a message has at most {MAX_FRAME} bytes.")
+                    raise InputError(f"a message has at most {MAX_FRAME} bytes.")
                 message = _object(raw)
-                call = str(message.get("type"))
-                if call == "close":
+                if message.get("type") == "close":
                     session.on_end = None
                     await session.end(keeps_journal=False)
                     await _close(socket)
                     return
-                answer = await self._answer(session, call, message)
+                answer = await self._answer(session, message)
             except Exception as error:
                 answer = self._fault(error)
             try:
                 await _say(socket, answer)
             except (WebSocketDisconnect, RuntimeError):  # the client is gone
-                if answer["type"] == "observation":
-                    session.note_lost(call)
                 return
 
-    async def _answer(self, session: ServedSession, call: str, message: Mapping[str, Any]) -> dict[str, Any]:
-        data, request_id = message.get("data"), message.get("request_id")
+    async def _answer(self, session: ServedSession, message: Mapping[str, Any]) -> dict[str, Any]:
+        call, data, request_id = message.get("type"), message.get("data"), message.get("request_id")
         if call == "state":
             return {"type": "state", "data": await session.state()}
         if call not in ("reset", "step"):
-            raise _Refused(
-                "UNKNOWN_TYPE", f"unknown type {in_short(message.get('type'))}; expected reset, step, state or close."
-            )
+            raise _Refused("UNKNOWN_TYPE", f"unknown type {in_short(call)}; expected reset, step, state or close.")
         data = {} if data is None and call == "reset" else data
         if not isinstance(data, dict):
-            raise _Refused("VALIDATION_ERROR", f"the data of a {call} is an object, not {in_short(data)}.")
+            raise InputError(f"the data of a {call} is an object, not {in_short(data)}.")
         played = session.reset(data, request_id) if call == "reset" else session.step(data, request_id)
         return {"type": "observation", "data": await played}
 
@@ -260,11 +253,7 @@ class _Server:
 
     async def reset(self, request: Request) -> Response:
         """Begin an episode, of a session or of a fresh environment."""
-
-        async def call(session: ServedSession, body: Mapping[str, Any]) -> Any:
-            return await session.reset(body, body.get("request_id"))
-
-        return await self._called(request, call)
+        return await self._called(request, lambda session, body: session.reset(body, body.get("request_id")))
 
     async def step(self, request: Request) -> Response:
         """Play a turn, of a session or of a fresh environment that is reset for it."""
@@ -281,16 +270,12 @@ class _Server:
 
     async def state(self, request: Request) -> Response:
         """The state of a session's episode."""
-
-        async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
-            return await session.state()
-
-        return await self._called(request, call, NO_EPISODE)
+        return await self._called(request, lambda session, _: session.state(), NO_EPISODE)
 
     async def delete(self, request: Request) -> Response:
         """End a session."""
 
-        async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
+        async def call(session: ServedSession, _: Any) -> Any:
             await session.end(keeps_journal=False)
             return CLOSED
 
@@ -302,26 +287,23 @@ class _Server:
         call: Callable[[ServedSession, Mapping[str, Any]], Awaitable[Any]],
         if_unknown: Answer | None = None,
     ) -> Response:
-        """Answer a call; one with ``if_unknown`` creates no session."""
+        """Answer a call; one with ``if_unknown`` creates no session, and has no body."""
         token = request.path_params.get("token")
         session = None
         try:
             if if_unknown is not None and not await self._sessions.knows(token):
                 return _Json(if_unknown)
-            body = {} if request.method in ("GET", "DELETE") else _object(await _body(request) or b"{}")
+            body = {} if if_unknown is not None else _object(await _body(request) or b"{}")
             session = self._sessions.attach(token)
             return _Json(await call(session, body))
+        except ClientDisconnect:
+            return Response(status_code=499)
         except Exception as error:
-            return self._refusal(error)
+            data = self._fault(error)["data"]
+            return _Json({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
         finally:
             if session is not None:
                 await self._sessions.leave(session)
-
-    def _refusal(self, error: Exception) -> Response:
-        if isinstance(error, ClientDisconnect):
-            return Response(status_code=499)
-        data = self._fault(error)["data"]
-        return _Json({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
 
     async def health(self, _: Request) -> Response:
         """Whether the server is up."""
@@ -350,7 +332,8 @@ class _Server:
     async def schema(self, _: Request) -> Response:
         """The schemas of actions, observations and states."""
         action = SCHEMA["action"]
-        examples = {"examples": list(self._sessions.examples)} if self._sessions.examples else {}
+        names = self._sessions.named[self._sessions.settings.tags[0]]
+        examples = {"examples": list(names)} if names else {}
         text = {**action["properties"]["text"], **examples}
         return _Json({**SCHEMA, "action": {**action, "properties": {**action["properties"], "text": text}}})
 
@@ -379,10 +362,6 @@ def _code(error: Exception) -> tuple[str, str]:
     return "EXECUTION_ERROR", f"the server failed ({type(error).__name__}); its log says more."
 
 
-def _error(code: str, text: str, status: int) -> Response:
-    return _Json({"detail": text, "message": text, "code": code}, status)
-
-
 async def _say(socket: WebSocket, answer: Mapping[str, Any]) -> None:
     if socket.client_state is WebSocketState.DISCONNECTED:
         raise WebSocketDisconnect
@@ -404,10 +383,10 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > MAX_FRAME:
-                    raise _Refused("VALIDATION_ERROR", f"a body has at most {MAX_FRAME} bytes.")
+                    raise InputError(f"a body has at most {MAX_FRAME} bytes.")
                 parts.append(part)
     except TimeoutError:
-        raise _Refused("VALIDATION_ERROR", f"a body is complete within {BODY_S} s; send it at once.") from None
+        raise InputError(f"a body is complete within {BODY_S} s; send it at once.") from None
     return b"".join(parts)
 
 
@@ -419,7 +398,7 @@ def _object(raw: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _Refused("INVALID_JSON", f"Invalid JSON: {error}") from error
     if not isinstance(message, dict):
-        raise _Refused("VALIDATION_ERROR", f"a message is an object, not {in_short(message)}.")
+        raise InputError(f"a message is an object, not {in_short(message)}.")
     return message
 
 

@@ -9,11 +9,12 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import STOPPED, CommandParser, refusing
+from ragen.commands import STOPPED, CommandParser, positive, refusing
 from ragen.errors import ConfigError
 from ragen.extras import needs
 
@@ -45,7 +46,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     what.add_argument(
         "--max-actions",
-        type=_positive,
+        type=positive,
         default=100,
         help="maximum number of actions per episode, with --env (default: %(default)s)",
     )
@@ -60,7 +61,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     limits = top.add_argument_group("sessions")
     limits.add_argument(
-        "--max-sessions", type=_positive, default=1024, help="concurrent sessions (default: %(default)s)"
+        "--max-sessions", type=positive, default=1024, help="concurrent sessions (default: %(default)s)"
     )
     limits.add_argument(
         "--idle-timeout",
@@ -169,7 +170,10 @@ def read_token(file: Path | None, host: str) -> str | None:
         ConfigError: The file or its token is invalid, or there is none although other machines could connect.
     """
     if file is None:
-        if host not in LOCAL and not _is_loopback(host):
+        is_local = host in LOCAL
+        with suppress(ValueError):  # a name
+            is_local |= ip_address(host).is_loopback
+        if not is_local:
             raise ConfigError(
                 f"--host {host} can be reached from other machines, and would let anyone play; give it "
                 "--auth-token-file FILE, or listen on 127.0.0.1."
@@ -186,13 +190,6 @@ def read_token(file: Path | None, host: str) -> str | None:
     return token
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server(
@@ -205,6 +202,7 @@ def _listening(host: str, port: int) -> socket.socket:
 def settings_of(arguments: argparse.Namespace) -> Any:
     """The server's settings from the command line."""
     from ragen.llm_agent.config.context import ContextSettings
+    from ragen.llm_agent.config.groups import tag_groups
     from ragen.llm_agent.config.loading import load_config, plain_sections
     from ragen.serve.sessions import ServeSettings
 
@@ -224,10 +222,7 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         sections["es_manager"] = {**sections["es_manager"], "sequential_env_types": [], "train": part, "val": part}
     else:
         most = replies.max_actions_per_turn
-        parts = (sections["es_manager"].get(mode) or {} for mode in ("train", "val"))
-        tags = list(
-            dict.fromkeys(str(tag) for part in parts for tag in (part.get("env_configs") or {}).get("tags", ()))
-        )
+        tags = list(dict.fromkeys(tag for mode in ("train", "val") for tag, _ in tag_groups(config, mode)))
     return ServeSettings(
         config=sections,
         tags=tags,
@@ -237,12 +232,6 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         action_sep=replies.action_sep,
         max_actions_per_turn=most,
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
 
 
 def _seconds(text: str) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import json
 import logging
 import secrets
 import time
@@ -29,9 +30,7 @@ from typing import Any
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.session import Session
 from ragen.errors import (
-    AmbiguousCallError,
     ConfigError,
-    DivergenceError,
     EpisodeOverError,
     InputError,
     RagenError,
@@ -39,12 +38,12 @@ from ragen.errors import (
     StateError,
     in_short,
 )
+from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.prompting.replies import sent_actions
-from ragen.parallel.episode.turn import Observation, Turn, TurnResult
+from ragen.parallel.episode.turn import Observation, Turn
 from ragen.seeds import SEED_LIMIT, checked_seed
-from ragen.serve.journal import Journal, Journals
-from ragen.tools.json_codec import encode
+from ragen.serve.journal import PRIVATE_FOLDER, Journal
 
 log = logging.getLogger(__name__)
 
@@ -91,19 +90,13 @@ class _Episode:
     answer: Answer
     request_id: str | None = None
     turns: int = 0
-    num_actions: int = 0
-    done: bool = False
+    actions_left: int = 0
 
-    @property
-    def actions_left(self) -> int:
-        return int(self.head["max_actions"]) - self.num_actions
-
-    def note(self, answer: Answer, request_id: str | None, executed: int) -> None:
+    def note(self, line: Mapping[str, Any]) -> None:
         """Count a turn that was played."""
         self.turns += 1
-        self.num_actions += executed
-        self.done = answer["done"]
-        self.answer, self.request_id = answer, request_id
+        self.actions_left -= line["executed"]
+        self.answer, self.request_id = line["answer"], line["request_id"]
 
 
 class Sessions:
@@ -122,19 +115,14 @@ class Sessions:
         if not settings.tags:
             raise ConfigError("no environment is named; there is nothing to serve.")
         self.settings = settings
-        sections = dict(settings.config)
-        # A session has one environment, and two during a reset; the number of sessions is limited here.
-        sections["agent_loop"] = {**(sections.get("agent_loop") or {}), "max_sessions": 2 * settings.max_sessions}
-        managed = sections.get("es_manager") or {}
+        managed = settings.config.get("es_manager") or {}
         restarts = max(RESTARTS, managed.get("max_restarts") or 0)
-        sections["es_manager"] = {**managed, "max_restarts": restarts}
+        sections = {**settings.config, "es_manager": {**managed, "max_restarts": restarts}}
         self.named = {tag: _action_names(sections, tag) for tag in settings.tags}
         self.service = EnvService(sections)
-        self.journals: Journals | None = None
         if settings.journal_dir is not None:
             try:
-                self.journals = Journals(settings.journal_dir)
-                self.journals.take_in()
+                settings.journal_dir.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
             except OSError as error:
                 raise ConfigError(f"--journal-dir {settings.journal_dir}: {error.strerror}.") from error
         self._open: dict[str, ServedSession] = {}
@@ -142,11 +130,6 @@ class Sessions:
     def __len__(self) -> int:
         """The number of open sessions."""
         return len(self._open)
-
-    @property
-    def examples(self) -> tuple[str, ...]:
-        """Names of the default environment's actions; empty if they have none."""
-        return self.named[self.settings.tags[0]]
 
     def attach(self, token: str | None) -> ServedSession:
         """The session of a token, created on first use; None creates one that ends with its connection.
@@ -165,11 +148,14 @@ class Sessions:
                     f"{len(self._open)} sessions are open, and there may be {self.settings.max_sessions}; close one, "
                     "or start the server with a higher --max-sessions."
                 )
-            journal = self.journals.of(token) if token is not None and self.journals is not None else None
-            session = self._open[key] = ServedSession(self, key, journal)
+            session = self._open[key] = ServedSession(self, key, self._journal(token))
         session.used = time.monotonic()
         session.holders += 1
         return session
+
+    def _journal(self, token: str | None) -> Journal | None:
+        folder = self.settings.journal_dir
+        return None if token is None or folder is None else Journal(folder, token)
 
     async def leave(self, session: ServedSession) -> None:
         """Let go of an attached session; it ends if it has no token, or no episode and nothing else that holds it."""
@@ -180,9 +166,8 @@ class Sessions:
 
     async def knows(self, token: str | None) -> bool:
         """Whether a token has a session, open or in a journal."""
-        if token is None or token in self._open or self.journals is None:
-            return token in self._open
-        return await asyncio.to_thread(self.journals.of(token).path.exists)
+        journal = self._journal(token)
+        return token in self._open or (journal is not None and await asyncio.to_thread(journal.path.exists))
 
     def drop(self, session: ServedSession) -> None:
         """Forget a session that has ended or could not be loaded."""
@@ -202,8 +187,6 @@ class Sessions:
             session.let_go()
         self._open.clear()
         await self.service.shut_down()
-        if self.journals is not None:
-            await asyncio.to_thread(self.journals.close)
 
 
 class ServedSession:
@@ -227,7 +210,6 @@ class ServedSession:
         self._is_loaded = journal is None
         self._episode: _Episode | None = None
         self._lock = asyncio.Lock()
-        self._lost: str | None = None  # the call whose answer was lost with its connection
         self._has_ended = False
 
     @property
@@ -240,23 +222,18 @@ class ServedSession:
         """Whether a call is under way."""
         return self._lock.locked()
 
-    def note_lost(self, call: str) -> None:
-        """Note that an answer could not be sent; the next call without a ``request_id`` is refused once for it."""
-        self._lost = call
-
     async def reset(self, data: Mapping[str, Any], request_id: str | None = None) -> Answer:
         """Begin an episode.
 
         Args:
-            data: May have ``env``, ``seed`` or ``index``, ``mode`` or ``split``, and ``episode_id``; other keys are
-                ignored.
-            request_id: The client's id of this call.
+            data: May have ``env``, ``seed``, ``mode`` and ``episode_id``; other keys are ignored.
+            request_id: The client's id of this call; if that of the last call, its answer is returned again.
 
         Raises:
             InputError: A value is invalid.
             RagenError: The environment could not be opened; the previous episode continues.
         """
-        return await self._alone(self._reset, data, _checked_id("request_id", request_id))
+        return await self._alone(self._reset, request_id, self._head(data))
 
     async def step(self, action: Mapping[str, Any], request_id: str | None = None) -> Answer:
         """Play a turn.
@@ -270,21 +247,24 @@ class ServedSession:
             StateError: There is no episode, or it is over.
             RagenError: The turn was not played.
         """
-        return await self._alone(self._step, _checked_text(action), _checked_id("request_id", request_id))
+        return await self._alone(self._step, request_id, _checked_text(action))
 
     async def state(self) -> Answer:
-        """The state of the episode; it also shows whether a call whose answer was lost has been played."""
-        return await self._alone(self._state)
+        """The state of the episode, which also shows whether a call whose answer was lost has been played."""
+        return await self._alone(self._state, None)
 
     async def end(self, keeps_journal: bool) -> None:
         """Close the environment and the connection."""
         async with self._lock:
             self._has_ended = True
-            if not keeps_journal and self._journal is not None:
+            if not keeps_journal:
                 with suppress(RagenError):
-                    await self._load()
-                    await asyncio.to_thread(self._journal.remove)
-            await self._let_go()
+                    await self._load()  # which locks the journal
+                    await self._disk(Journal.remove)
+            episode, self._episode = self._episode, None
+            await self._disk(Journal.close)
+            if episode is not None:
+                await episode.session.close()
             self._sessions.drop(self)
         if self.on_end is not None:
             await self.on_end(ENDED)
@@ -293,165 +273,126 @@ class ServedSession:
         """Leave the session to the next server; a busy one keeps its journal locked until the process ends."""
         self._has_ended = True
         if self._journal is not None and not self.is_busy:
-            self._journal.release()
+            self._journal.close()
 
-    async def _let_go(self) -> None:
-        episode, self._episode = self._episode, None
-        if self._journal is not None:
-            try:
-                await asyncio.to_thread(self._journal.hand_over)
-            except OSError:  # it is unlocked all the same; this server's log has the turns
-                log.exception("a journal could not be synced")
-        if episode is not None:
-            await episode.session.close()
+    async def _disk(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the journal in a thread, if there is a journal."""
+        return None if self._journal is None else await asyncio.to_thread(call, self._journal, *arguments)
 
-    async def _alone(self, call: Callable[..., Awaitable[Answer]], *given: Any) -> Answer:
+    async def _alone(self, call: Callable[..., Awaitable[Answer]], request_id: Any, *arguments: Any) -> Answer:
+        request_id = _checked_id("request_id", request_id)
         async with self._lock:
-            self._check_open()
+            if self._has_ended:
+                raise StateError("this session has ended; connect again.")
             await self._load()
+            episode = self._episode
             try:
-                return await call(*given)
+                if request_id is not None and episode is not None and episode.request_id == request_id:
+                    return episode.answer
+                return await call(request_id, *arguments)
             finally:
                 self.used = time.monotonic()
 
     async def _load(self) -> None:
         if self._is_loaded:
             return
-        assert self._journal is not None
         try:
-            lines = await asyncio.to_thread(self._journal.load)
+            lines = await self._disk(Journal.load)
         except BaseException:
             self._has_ended = True
             self._sessions.drop(self)
             raise
         self._is_loaded = True
         if lines:
-            self._episode = self._resumed(lines)
+            head, *turns = lines
+            played = [(Turn(tuple(each["actions"]), each["actions_left"]), each["recorded"]) for each in turns]
+            episode = self._begin(self._session(head["head"], head["first"], played), head)
+            for each in turns:
+                episode.note(each)
 
-    def _resumed(self, lines: Sequence[Mapping[str, Any]]) -> _Episode:
-        head, *turns = lines
-        played = [(Turn(tuple(each["actions"]), each["actions_left"]), each["recorded"]) for each in turns]
-        order = (head["head"]["env"], head["head"]["seed"], head["head"]["mode"])
-        session = Session.resumed(self._sessions.service, order, head["first"], played)
-        episode = _Episode(session, head["head"], head["answer"], head["request_id"])
-        for each in turns:
-            episode.note(each["answer"], each["request_id"], each["executed"])
-        return episode
+    def _session(self, head: Mapping[str, Any], *played: Any) -> Session:
+        return Session(self._sessions.service, head["env"], head["seed"], head["mode"], *played)
 
-    def _known(self, request_id: str | None, call: str) -> Answer | None:
-        """The answer of a call that is repeated; None for a new call."""
-        episode, lost = self._episode, self._lost
-        self._lost = None
-        if request_id is not None:
-            return episode.answer if episode is not None and episode.request_id == request_id else None
-        if lost is not None:
-            raise AmbiguousCallError(
-                f"the answer to this session's last call, a {lost}, was lost with its connection: that call was "
-                f"played. This {call} was not; if it repeats that call, ask for the state and go on from there, "
-                "else send it again. With a request_id, the lost answer is given again instead."
-            )
-        return None
+    def _begin(self, session: Session, line: Mapping[str, Any]) -> _Episode:
+        head = line["head"]
+        self._episode = _Episode(session, head, line["answer"], line["request_id"], 0, head["max_actions"])
+        return self._episode
 
-    async def _reset(self, data: Mapping[str, Any], request_id: str | None) -> Answer:
-        head = self._head(data)
-        known = self._known(request_id, "reset")
-        if known is not None:
-            return known
-        before = self._episode
-        session = Session(self._sessions.service, head["env"], head["seed"], head["mode"])
+    async def _reset(self, request_id: str | None, head: dict[str, Any]) -> Answer:
+        before, session = self._episode, self._session(head)
         try:
             opened = await session.open()
             head["max_actions"] = opened.max_actions
-            shown = await _shown(opened.observation)
-            about = {"turn": 0, "env": head["env"], "seed": head["seed"], "episode_id": head["episode_id"]}
-            answer = {"observation": shown, "reward": None, "done": False, "metadata": about}
-            if self._journal is not None:
-                line = {"head": head, "first": session.first, "request_id": request_id, "answer": answer}
-                await asyncio.to_thread(self._journal.begin, line)
+            about = {"turn": 0, **{name: head[name] for name in ("env", "seed", "episode_id")}}
+            answer = await _answer(opened.observation, None, False, about)
+            line = {"head": head, "first": session.first, "request_id": request_id, "answer": answer}
+            await self._disk(Journal.begin, line)
         except BaseException:
             await session.close()
             raise
-        self._episode = _Episode(session, head, answer, request_id)
+        self._begin(session, line)
         if before is not None:
             await before.session.close()
         return answer
 
-    async def _step(self, text: str, request_id: str | None) -> Answer:
-        known = self._known(request_id, "step")
-        if known is not None:
-            return known
+    async def _step(self, request_id: str | None, text: str) -> Answer:
         episode = self._episode
         if episode is None:
             raise StateError("there is no episode yet; send reset first.")
-        if episode.done:
+        if episode.answer["done"]:
             raise EpisodeOverError(f"the episode is over after {episode.turns} turns; send reset.")
-        actions, left = self._actions(episode.head["env"], text), episode.actions_left
+        settings, env = self._sessions.settings, episode.head["env"]
+        actions = sent_actions(text, settings.action_sep if self._sessions.named[env] else None)
+        actions = actions[: settings.max_actions_per_turn]
         try:
-            result = await episode.session.play(actions, left)
-        except DivergenceError:
-            await self._go_back(episode)
+            result = await episode.session.play(actions, episode.actions_left)
+            left = episode.actions_left - len(result.executed)
+            is_over = bool(result.done) or left <= 0
+            is_cut = is_over and not (result.done and "env_error" not in result.info)
+            about: dict[str, Any] = {"turn": episode.turns + 1, "malformed": result.malformed, "actions_left": left}
+            about |= {"info": result.info, "truncated": is_cut}
+            # the reward is the environment's own, without the format penalty
+            answer = await _answer(result.observation, float(result.reward), is_over, about)
+            line = {
+                "turn": episode.turns,
+                "actions": actions,
+                "actions_left": episode.actions_left,
+                "recorded": episode.session.played[-1][1],
+                "executed": len(result.executed),
+                "request_id": request_id,
+                "answer": answer,
+            }
+            await self._disk(Journal.append, line)
+        except BaseException:  # the turn has not happened
+            await episode.session.rewind(episode.turns)
             raise
-        try:
-            answer = _answered(result, await _shown(result.observation), episode)
-            if self._journal is not None:
-                _, recorded = episode.session.played[-1]
-                line = {
-                    "turn": episode.turns,
-                    "actions": actions,
-                    "actions_left": left,
-                    "recorded": encode(list(recorded)),
-                }
-                line |= {"executed": len(result.executed), "request_id": request_id, "answer": answer}
-                await self._journal.append(line)
-        except BaseException:
-            await self._go_back(episode)
-            raise
-        episode.note(answer, request_id, len(result.executed))
+        episode.note(line)
         return answer
 
-    async def _go_back(self, episode: _Episode) -> None:
-        """Drop a turn that cannot be kept: the next call rebuilds the environment as it was before."""
-        played, head = episode.session, episode.head
-        order = (head["env"], head["seed"], head["mode"])
-        episode.session = Session.resumed(self._sessions.service, order, played.first, played.played[: episode.turns])
-        await played.close()
-
-    async def _state(self) -> Answer:
-        self._lost = None
+    async def _state(self, _: str | None) -> Answer:
         episode = self._episode
         if episode is None:
             return NO_EPISODE
         head = {name: episode.head[name] for name in ("episode_id", "env", "seed", "mode")}
-        return {**head, "step_count": episode.turns, "actions_left": episode.actions_left, "done": episode.done}
-
-    def _check_open(self) -> None:
-        if self._has_ended:
-            raise StateError("this session has ended; connect again.")
+        left, done = episode.actions_left, episode.answer["done"]
+        return {**head, "step_count": episode.turns, "actions_left": left, "done": done}
 
     def _head(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """How an episode begins, from the data of a reset."""
         tags = self._sessions.settings.tags
         env, mode, seed = data.get("env") or tags[0], data.get("mode") or "train", data.get("seed")
-        if env not in tags:
-            raise InputError(f"env is {in_short(env)}; this server has {', '.join(tags)}.")
-        if mode not in MODES:
-            raise InputError(f"mode is {in_short(mode)}; expected one of {', '.join(MODES)}.")
-        if seed is None:
-            seed = secrets.randbelow(SEED_LIMIT)
+        for name, value, allowed in (("env", env, tags), ("mode", mode, MODES)):
+            if value not in allowed:
+                raise InputError(f"{name} is {in_short(value)}; expected one of {', '.join(allowed)}.")
+        seed = secrets.randbelow(SEED_LIMIT) if seed is None else checked_seed(seed)
         episode_id = _checked_id("episode_id", data.get("episode_id")) or secrets.token_hex(8)
-        return {"env": env, "seed": checked_seed(seed), "mode": mode, "episode_id": episode_id}
-
-    def _actions(self, env: str, text: str) -> list[str]:
-        settings = self._sessions.settings
-        if not self._sessions.named[env]:
-            return sent_actions(text, None)
-        return sent_actions(text, settings.action_sep)[: settings.max_actions_per_turn]
+        return {"env": env, "seed": seed, "mode": mode, "episode_id": episode_id}
 
 
 def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:
     """The names of a tag's actions, empty for free text; checks the tag's entry."""
     part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
-    checked = read_config({**config, "es_manager": {**(config.get("es_manager") or {}), "train": part}}, "train")
+    checked = read_config({**config, "es_manager": {**config["es_manager"], "train": part}}, "train")
     return tuple((getattr(checked.entries[0].spec.config, "action_lookup", None) or {}).values())
 
 
@@ -462,28 +403,20 @@ def _checked_id(name: str, value: Any) -> str | None:
 
 
 def _checked_text(action: Mapping[str, Any]) -> str:
-    text = action.get("text")
-    others = action.keys() - {"text", "metadata"}
+    text, others = action.get("text"), sorted(action.keys() - {"text", "metadata"})
     if not isinstance(text, str) or others:
-        wrong = f"unknown fields: {in_short(sorted(others))}" if others else f"text is {in_short(text)}"
+        wrong = f"unknown fields: {in_short(others)}" if others else f"text is {in_short(text)}"
         raise InputError(f"an action is {{'text': '...'}}, with a text alone; {wrong}.")
     return text
 
 
-def _answered(result: TurnResult, shown: dict[str, Any], episode: _Episode) -> Answer:
-    """The answer to a turn; the reward is the environment's own, without the format penalty."""
-    left = episode.actions_left - len(result.executed)
-    is_over = bool(result.done) or left <= 0
-    is_cut = is_over and not (result.done and "env_error" not in result.info)
-    about = {"turn": episode.turns + 1, "malformed": result.malformed, "actions_left": left}
-    about |= {"info": encode(result.info), "truncated": is_cut}
-    return {"observation": shown, "reward": float(result.reward), "done": is_over, "metadata": about}
-
-
-async def _shown(observation: Observation) -> dict[str, Any]:
-    if isinstance(observation, str):
-        return {"text": observation}
-    return {"text": "", "images": await asyncio.to_thread(_pictures, observation)}
+async def _answer(observation: Observation, reward: float | None, done: bool, about: dict[str, Any]) -> Answer:
+    """An answer as strict JSON has it, so that it is the same when it is given again from a journal."""
+    shown: dict[str, Any] = {"text": observation}
+    if not isinstance(observation, str):
+        shown = {"text": "", "images": await asyncio.to_thread(_pictures, observation)}
+    answer: Answer = json.loads(json_text({"observation": shown, "reward": reward, "done": done, "metadata": about}))
+    return answer
 
 
 def _pictures(images: Sequence[Any]) -> list[str]:

@@ -19,32 +19,31 @@ def error_of(socket, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "says"),
+    ("text", "code"),
     [
-        ("{", "INVALID_JSON", "Invalid JSON"),
-        ("[" * 100_000, "INVALID_JSON", "Invalid JSON"),
-        ('{"type": "reset", "data": {"seed": NaN}}', "INVALID_JSON", ""),
-        ('{"type": "reset", "data": {"seed": 1e999}}', "INVALID_JSON", ""),
-        ('{"type": "step", "data": {"text": "\\ud800"}}', "INVALID_JSON", ""),
-        ("[]", "VALIDATION_ERROR", "object"),
-        ('{"type": "jump"}', "UNKNOWN_TYPE", "'jump'"),
-        ('{"type": ["reset"]}', "UNKNOWN_TYPE", "reset"),
-        ('{"type": "step", "data": {"text": "Up"}}', "EXECUTION_ERROR", "send reset first"),
-        ('{"type": "step", "data": {"move": "Up"}}', "VALIDATION_ERROR", "move"),
-        ('{"type": "step", "data": {"text": 3}}', "VALIDATION_ERROR", "text is 3"),
-        ('{"type": "step", "data": "Up"}', "VALIDATION_ERROR", "an object"),
-        ('{"type": "reset", "data": {"seed": -1}}', "VALIDATION_ERROR", "seed = -1"),
-        ('{"type": "reset", "data": {"seed": true}}', "VALIDATION_ERROR", "seed = True"),
-        ('{"type": "reset", "data": {"env": "os:system"}}', "VALIDATION_ERROR", "Lake"),
-        ('{"type": "reset", "data": {"mode": "test"}}', "VALIDATION_ERROR", "mode"),
-        ('{"type": "reset", "data": {}, "request_id": 7}', "VALIDATION_ERROR", "request_id"),
-        (f'{{"type": "{"x" * MAX_FRAME}"}}', "VALIDATION_ERROR", "at most"),
+        ("{", "INVALID_JSON"),
+        ("[" * 100_000, "INVALID_JSON"),
+        ('{"type": "reset", "data": {"seed": NaN}}', "INVALID_JSON"),
+        ('{"type": "reset", "data": {"seed": 1e999}}', "INVALID_JSON"),
+        ('{"type": "step", "data": {"text": "\\ud800"}}', "INVALID_JSON"),
+        ("[]", "VALIDATION_ERROR"),
+        ('{"type": "jump"}', "UNKNOWN_TYPE"),
+        ('{"type": ["reset"]}', "UNKNOWN_TYPE"),
+        ('{"type": "step", "data": {"text": "Up"}}', "EXECUTION_ERROR"),
+        ('{"type": "step", "data": {"move": "Up"}}', "VALIDATION_ERROR"),
+        ('{"type": "step", "data": {"text": 3}}', "VALIDATION_ERROR"),
+        ('{"type": "step", "data": "Up"}', "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": {"seed": -1}}', "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": {"seed": true}}', "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": {"env": "os:system"}}', "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": {"mode": "test"}}', "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": {}, "request_id": 7}', "VALIDATION_ERROR"),
+        (f'{{"type": "{"x" * MAX_FRAME}"}}', "VALIDATION_ERROR"),
     ],
 )
-def test_a_message_that_is_none_is_refused_and_the_session_goes_on(serve, text, code, says):
+def test_a_message_that_is_none_is_refused_and_the_session_goes_on(serve, text, code):
     with serve().websocket_connect("/ws") as socket:
-        fault = error_of(socket, text)
-        assert fault["code"] == code and says in fault["message"]
+        assert error_of(socket, text)["code"] == code
         socket.send_json({"type": "reset", "data": {"seed": 1}})
         assert socket.receive_json()["type"] == "observation"
 
@@ -73,6 +72,8 @@ def test_http_answers_what_openenv_asks_for(serve):
     assert paths["info"]["version"] and {"/reset", "/step", "/state"} <= set(paths["paths"])
     assert client.post("/mcp", json={}).json()["jsonrpc"] == "2.0"
     assert client.get("/state").json() == {"episode_id": None, "step_count": 0}
+    for path in ("health", "metadata", "schema", "openapi.json", "list_environments"):
+        assert client.get(f"/s/mine/{path}").json() == client.get(f"/{path}").json()
 
 
 def test_http_without_a_session_plays_one_call_on_a_fresh_environment(serve):
@@ -99,46 +100,48 @@ def test_a_session_is_the_same_over_http_and_websocket(serve):
     assert client.delete("/s/mine").json() == {"status": "closed"} and len(client.sessions) == 0
 
 
-@pytest.mark.parametrize("shown", [None, "Bearer wrong-token", "Bearer ", "secret-token"])
-def test_without_the_token_nothing_is_answered_but_health(serve, shown):
-    client = serve(auth_token="secret-token")
-    headers = {} if shown is None else {"Authorization": shown}
+SECRET = {"auth_token": "secret-token"}
+OURS = {"hosts": ("localhost", "testserver")}
+
+
+@pytest.mark.parametrize(
+    ("limits", "headers", "status"),
+    [
+        *(
+            (SECRET, headers, 401)
+            for headers in ({}, *({"Authorization": text} for text in ("Bearer wrong", "Bearer ")))
+        ),
+        (SECRET, {"Authorization": "secret-token"}, 401),
+        (SECRET, {"Authorization": "Bearer secret-token"}, 200),
+        (OURS, {}, 200),
+        (OURS, {"Origin": "http://testserver"}, 200),
+        (OURS, {"Origin": "http://evil.example"}, 401),
+        (OURS, {"Host": "evil.example:8000"}, 401),
+    ],
+)
+def test_nothing_but_health_is_answered_to_strangers_and_pages_of_other_sites(serve, limits, headers, status):
+    client = serve(**limits)
     assert client.get("/health", headers=headers).status_code == 200
-    assert client.post("/reset", json={}, headers=headers).status_code == 401
-    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/ws", headers=headers) as socket:
-        socket.receive_json()
+    assert client.get("/schema", headers=headers).status_code == status
+    assert client.post("/reset", json={}, headers=headers).status_code == status
+    try:
+        with client.websocket_connect("/ws", headers=headers) as socket:
+            socket.send_json({"type": "state"})
+            assert socket.receive_json()["type"] == "state" and status == 200
+    except WebSocketDisconnect:
+        assert status == 401
 
 
-def test_the_token_lets_in(serve):
-    client, headers = serve(auth_token="secret-token"), {"Authorization": "Bearer secret-token"}
-    assert client.get("/schema", headers=headers).status_code == 200
-    with client.websocket_connect("/ws", headers=headers) as socket:
-        socket.send_json({"type": "state"})
-        assert socket.receive_json()["type"] == "state"
-
-
-@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Host": "evil.example:8000"}])
-def test_a_page_of_another_site_is_not_let_in_without_a_token(serve, headers):
-    client = serve(hosts=("localhost", "testserver"))
-    assert client.get("/schema").status_code == 200
-    assert client.get("/schema", headers={"Origin": "http://testserver"}).status_code == 200
-    assert client.get("/schema", headers=headers).status_code == 401
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "box-1", "10.0.0.1"])
-def test_listening_beyond_this_machine_needs_a_token(host, tmp_path, capsys):
-    with pytest.raises(ConfigError, match="--auth-token-file"):
-        read_token(None, host)
-    assert main(["--env", "bandit", "--host", host]) == 2
-    assert "--auth-token-file" in capsys.readouterr().err
+def test_listening_beyond_this_machine_needs_a_token(tmp_path):
     (tmp_path / "token").write_text(" secret-token\n")
-    assert read_token(tmp_path / "token", host) == "secret-token"
-
-
-def test_a_token_that_is_none_is_refused(tmp_path):
     (tmp_path / "short").write_text("abc\n")
+    assert read_token(tmp_path / "token", "::") == "secret-token"
+    for host in ("0.0.0.0", "::", "box-1", "10.0.0.1"):
+        with pytest.raises(ConfigError):
+            read_token(None, host)
+        assert main(["--env", "bandit", "--host", host]) == 2
     for name in ("short", "missing"):
-        with pytest.raises(ConfigError, match=name):
+        with pytest.raises(ConfigError):
             read_token(tmp_path / name, "127.0.0.1")
 
 
@@ -148,40 +151,24 @@ def test_a_class_is_served_under_its_own_name():
     assert Sessions(settings).named == {"Walk": (), "bandit": ()}
 
 
-ALIKE = ["--env", "support.faulty_envs:Walk", "--env", "support.toy_envs:Walk"]
-
-
-NO_SEPARATOR = ["--env", "bandit", "agent_proxy.action_sep=''"]
-NO_ACTIONS = ["--config-name", "base", "agent_proxy.max_actions_per_turn=0"]
-
-
 @pytest.mark.parametrize(
     "words",
     [
         [],
         ["--env", "bandit", "--config-name", "base"],
         ["--env", "no_such_env"],
-        ALIKE,
-        NO_SEPARATOR,
-        NO_ACTIONS,
+        ["--env", "support.faulty_envs:Walk", "--env", "support.toy_envs:Walk"],
+        ["--env", "bandit", "agent_proxy.action_sep=''"],
+        ["--config-name", "base", "agent_proxy.max_actions_per_turn=0"],
+        ["--env", "bandit", "--max-sessions", "0"],
+        ["--env", "bandit", "--idle-timeout", "nan"],
     ],
 )
-def test_what_cannot_be_served_is_refused(words, capsys):
-    assert main([*words, "--port", "0"]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
-
-
-def test_limits_are_numbers_that_can_be(capsys):
-    for words in (["--max-sessions", "0"], ["--idle-timeout", "nan"], ["--idle-timeout", "0"]):
-        with pytest.raises(SystemExit):
-            parser().parse_args(words)
-    assert "--max-sessions" in capsys.readouterr().err
-
-
-def test_all_that_openenv_asks_for_is_below_a_session_too(serve):
-    client = serve()
-    for path in ("health", "metadata", "schema", "openapi.json", "list_environments"):
-        assert client.get(f"/s/mine/{path}").json() == client.get(f"/{path}").json()
+def test_what_cannot_be_served_is_refused(words):
+    try:
+        assert main([*words, "--port", "0"]) == 2
+    except SystemExit as stopped:  # argparse's own
+        assert stopped.code == 2
 
 
 def strict(text):
@@ -210,6 +197,12 @@ def test_a_turn_that_was_played_is_answered(serve, tmp_path, action, journaled):
             assert strict(socket.receive_text())["data"] == strict(told.text)
         if strict(told.text)["done"]:
             break
+    if journaled:  # played again from the journal
+        client.sessions.attach("mine").used -= 2 * client.sessions.settings.idle_timeout
+        client.portal.call(client.sessions.sweep)
+        if not strict(told.text)["done"]:
+            assert client.post("/s/mine/step", json={"action": {"text": action}}).status_code == 200
+            number += 1
     assert client.get("/s/mine/state").json()["step_count"] == number
 
 
@@ -247,5 +240,4 @@ def test_without_an_episode_there_is_no_session(serve, tmp_path, ask, journaled)
     client.post("/s/other/reset", json={"seed": 1})
     assert len(client.sessions) == 2
     assert client.get("/s/unknown/state").json() == {"episode_id": None, "step_count": 0}  # also of a full server
-    kept = {path.suffix for path in tmp_path.glob("*.*")}
-    assert len([*tmp_path.glob("*.lock")]) == (2 if journaled else 0), kept
+    assert len([*tmp_path.iterdir()]) == (2 if journaled else 0)

@@ -70,7 +70,7 @@ def openenv_app(env_type: str, most: int) -> Any:
     from openenv.core.env_server.types import Action, Observation, State
 
     from ragen.env import resolve_env
-    from ragen.parallel.episode.turn import Turn, play_turn
+    from envlanes.episode.turn import Turn, play_turn
 
     env_class, config_class = resolve_env(env_type)
 

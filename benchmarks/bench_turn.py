@@ -20,9 +20,9 @@ from rich.table import Table
 from workload import Work, WorkConfig, inputs, loops, manager
 
 from ragen.llm_agent import es_manager
-from ragen.parallel import engine, round
-from ragen.parallel.homes import MainHome
-from ragen.parallel.lanes import lane
+from envlanes import engine, round
+from envlanes.homes import MainHome
+from envlanes.lanes import lane
 
 EPISODES_BEFORE = 12  # in which auto finds its way
 TURNS = 8  # of an episode

@@ -35,7 +35,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 
 
 class Load(gymnasium.Env[np.ndarray, int]):

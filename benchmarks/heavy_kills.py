@@ -33,7 +33,7 @@ import psutil
 
 from ragen.env.registry import resolve_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.resources import close_resources, temporary_folder
+from envlanes.resources import close_resources, temporary_folder
 
 MARK = "RAGEN_HEAVY_KILLS"
 GONE_WITHIN = 30.0  # seconds for processes to end after close()

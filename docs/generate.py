@@ -32,7 +32,7 @@ CURES = {
     "UnknownEnvError": "Register the type, install the plug-in that provides it, or name the class itself: "
     "`env_type: my_package.my_module:MyEnv`. The class must be importable from where the command runs.",
     "CacheError": "Remove the file that the message names; it is rebuilt. If the folder is not writable, set "
-    "`RAGEN_CACHE` to another one.",
+    "`ENVLANES_CACHE` to another one.",
     "ResourceError": "Ignore it: the engine rebuilds the environment, which acquires the resource again. If it "
     "recurs, `close` was called, or the resource discarded, while the environment was still playing.",
     "TemplateError": "Use an instruction-tuned model's tokenizer, or set `tokenizer.chat_template` to one that shows "
@@ -93,16 +93,16 @@ CURES = {
 
 API = {
     "ragen.env": ("ragen.env.base", "ragen.env.registry"),
-    "ragen.parallel": (
-        "ragen.parallel.engine",
-        "ragen.parallel.settings",
-        "ragen.parallel.episode.spec",
-        "ragen.parallel.episode.turn",
-        "ragen.parallel.environments",
-        "ragen.parallel.stats",
-        "ragen.parallel.lanes.handle",
+    "envlanes": (
+        "envlanes.engine",
+        "envlanes.settings",
+        "envlanes.episode.spec",
+        "envlanes.episode.turn",
+        "envlanes.environments",
+        "envlanes.stats",
+        "envlanes.lanes.handle",
     ),
-    "ragen.vector": ("ragen.vector.lane_vector_env", "ragen.vector.make", "ragen.vector.sb3"),
+    "envlanes.gym": ("envlanes.gym.lane_vector_env", "envlanes.gym.make", "envlanes.gym.sb3"),
     "ragen.llm_agent": (
         "ragen.llm_agent",
         "ragen.llm_agent.rollout",

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 
 ENVS, TURNS = 6, 40
 

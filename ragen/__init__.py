@@ -1,7 +1,7 @@
 """RAGEN-compatible environments, and rollouts that step them in worker processes.
 
 There are three layers, and imports only point down: ``ragen.llm_agent`` (prompts, models, ``DataProto``) uses
-``ragen.parallel`` (processes, time-outs, failures), which uses ``ragen.env`` (environments). Importing ``ragen`` itself
+``envlanes`` (processes, time-outs, failures), which uses ``ragen.env`` (environments). Importing ``ragen`` itself
 imports none of them.
 """
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from ragen.closing import Closing
+from envlanes.closing import Closing
 from ragen.errors import ConfigError, install_command
 
 METRICS_FILE = "metrics.jsonl"

@@ -19,15 +19,15 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = [
     {"ragen", "ragen.errors"},
     {
-        "ragen.closing",
+        "envlanes.closing",
         "ragen.commands",
         "ragen.output",
-        "ragen.resources",
-        "ragen.returned",
+        "envlanes.resources",
+        "envlanes.returned",
         "ragen.seeds",
         "ragen.extras",
         "ragen.files",
-        "ragen.lazy",
+        "envlanes.lazy",
         "ragen.settings",
         "ragen.statistics",
         "ragen.torch_threads",
@@ -35,10 +35,10 @@ FLOORS = [
     },
     {"ragen.checkpoints", "ragen.ppo", "ragen.tracking", "ragen.validity"},
     {"ragen.env"},
-    {"ragen.parallel"},
-    {"ragen.games"},
+    {"envlanes"},
+    {"envlanes.games"},
     {"ragen.tools"},
-    {"ragen.vector"},
+    {"envlanes.gym"},
     {"ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},
     {"ragen.agent_loop", "ragen.retrofit"},
@@ -50,7 +50,7 @@ FLOORS = [
 
 NEVER = {
     "ragen.env": {"torch", "verl", "transformers", "hydra", "omegaconf", "ray"},
-    "ragen.parallel": {"torch", "verl", "transformers", "hydra", "omegaconf"},
+    "envlanes": {"torch", "verl", "transformers", "hydra", "omegaconf"},
 }
 """What workers, which import these packages, are too small for."""
 
@@ -193,7 +193,7 @@ def test_recipes_import_public_names_of_the_floors_below(recipe):
         ("ragen.llm_agent.config.check_local", False),
         ("ragen.llm_agent.config", False),
         ("ragen.llm_agent.es_manager.EnvStateManager", False),
-        ("ragen.vector", False),
+        ("envlanes.gym", False),
         ("ragen.settings.key", True),
         ("ragen.settings", True),
         ("ragen.settings._read", False),

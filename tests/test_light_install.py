@@ -38,7 +38,7 @@ if __name__ == "__main__":
 """
 VECTOR = """
 import gymnasium
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 
 if __name__ == "__main__":
     envs = LaneVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4, workers=2)

@@ -30,7 +30,7 @@ SIGNATURES = {
         "LLMAgentProxy": "config actor_rollout_wg tokenizer",
         "LLMAgentProxy.rollout": "self",
     },
-    "ragen.vector": {
+    "envlanes.gym": {
         "LaneVectorEnv": "env_fns shared_memory copy context daemon worker observation_mode autoreset_mode"
         " max_concurrency",
         "make_vec": "id num_envs",

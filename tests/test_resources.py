@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ragen import resources
+from envlanes import resources
 from ragen.errors import CacheError, ResourceError
-from ragen.resources import TemporaryFolder, machine_cache, machine_lock, remove_tree, temporary_folder, worker_resource
+from envlanes.resources import TemporaryFolder, machine_cache, machine_lock, remove_tree, temporary_folder, worker_resource
 from support.leftovers import until
 
 
@@ -125,7 +125,7 @@ def test_threads_wait_for_one_build() -> None:
 
 def test_what_is_still_held_is_closed_at_the_end_of_the_program_the_latest_first() -> None:
     program = (
-        "from ragen.resources import worker_resource, temporary_folder\n"
+        "from envlanes.resources import worker_resource, temporary_folder\n"
         "for key in 'ab':\n"
         "    worker_resource(key, lambda: key, lambda value: print('closed', value))\n"
         "print(temporary_folder())\n"
@@ -156,7 +156,7 @@ def test_a_killed_process_leaves_a_folder_that_the_next_one_sweeps(tmp_path: Pat
     program = (
         "import os, signal, sys, tempfile\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
-        "from ragen.resources import temporary_folder\n"
+        "from envlanes.resources import temporary_folder\n"
         "(temporary_folder() / 'file').touch()\n"
         "print(temporary_folder(), flush=True)\n"
         "sys.stdin.read()\n"
@@ -198,7 +198,7 @@ def test_a_tree_that_forbids_its_removal_is_removed_and_links_are_not_followed(t
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -208,7 +208,7 @@ def write(folder: Path) -> None:
 
 @pytest.mark.parametrize("what", ["cache", "shelf"])
 def test_a_cache_that_others_may_write_to_is_not_trusted(tmp_path, monkeypatch, what):
-    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path))
+    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path))
     planted = machine_cache("levels", 1, write)
     open_to_all = {"cache": tmp_path, "shelf": planted.parent}[what]
     open_to_all.chmod(0o777)
@@ -277,7 +277,7 @@ def test_a_lock_says_which_process_holds_it_and_is_free_when_that_is_killed(tmp_
     path = tmp_path / "a.lock"
     program = (
         "from pathlib import Path\n"
-        "from ragen.resources import machine_lock\n"
+        "from envlanes.resources import machine_lock\n"
         f"with machine_lock(Path({str(path)!r})):\n"
         "    print('held', flush=True)\n"
         "    input()\n"
@@ -303,13 +303,13 @@ def test_a_name_that_is_no_folder_is_refused(cache: Path, name: str) -> None:
 
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CacheError, match=r"no cache can be created in .*/file; set RAGEN_CACHE"):
+    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path / "file"))
+    with pytest.raises(CacheError, match=r"no cache can be created in .*/file; set ENVLANES_CACHE"):
         machine_cache("x", 1, write)
 
 
 def test_without_a_variable_the_cache_is_where_the_system_has_caches(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.delenv("RAGEN_CACHE", raising=False)
+    monkeypatch.delenv("ENVLANES_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert machine_cache("x", 1, write).parent == tmp_path / "ragen" / "x"
     (tmp_path / "file").touch()

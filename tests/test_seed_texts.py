@@ -284,7 +284,7 @@ def listed_types_stay_in_the_main_process(tmp_path):
 
 def executors_live_on_between_steps_resets_and_managers(monkeypatch):
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.parallel.kinds import executor
+    from envlanes.kinds import executor
 
     made = []
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragen.lazy import attach
+from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.agent_loop.training import allow_verl_keys, train

@@ -14,7 +14,7 @@ from typing import Any
 
 from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
 from ragen.errors import RagenError, SessionLostError
-from ragen.parallel.episode.turn import TurnResult
+from envlanes.episode.turn import TurnResult
 from ragen.settings import one_line, read
 
 

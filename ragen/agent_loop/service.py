@@ -33,12 +33,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from ragen.errors import SessionLostError
 from ragen.llm_agent.config.environments import EnvEntry, read_config
-from ragen.parallel.env_set import EnvSet
-from ragen.parallel.environments import EnvFailed
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import Observation, Turn, TurnResult, failed_turn
-from ragen.parallel.failures import OnFailure
-from ragen.parallel.settings import Settings
+from envlanes.env_set import EnvSet
+from envlanes.environments import EnvFailed
+from envlanes.episode.spec import EnvSpec
+from envlanes.episode.turn import Observation, Turn, TurnResult, failed_turn
+from envlanes.failures import OnFailure
+from envlanes.settings import Settings
 from ragen.settings import key, read
 
 GATHER = 0.001  # seconds to wait for requests that arrive together
@@ -52,7 +52,7 @@ class ServiceSettings:
 
     Attributes:
         queue_timeout: Time that a request may wait for its worker, in addition to that of its turn or reset.
-        step_timeout, reset_timeout, max_restarts: See :class:`~ragen.parallel.settings.Settings`.
+        step_timeout, reset_timeout, max_restarts: See :class:`~envlanes.settings.Settings`.
     """
 
     SECTION: ClassVar[str] = "agent_loop"

@@ -18,7 +18,7 @@ from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
-from ragen.parallel.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
+from envlanes.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
 from ragen.settings import choice
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragen.lazy import attach
+from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.cage2.buffer import ParallelTrajectoryBuffer

@@ -15,7 +15,7 @@ from ragen.cage2 import real
 from ragen.cage2.layout import N_ACTIONS, N_BITS, compromised_types
 from ragen.cage2.simulator.game import EmbeddedGame
 from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
-from ragen.returned import checked_reward
+from envlanes.returned import checked_reward
 
 Observation = NDArray[np.float32]
 
@@ -40,7 +40,7 @@ class Cage2Config:
 
     # attributes that the engine reads from a builder
     uses_global_rng = False
-    preload = ("gymnasium", "ragen.games.gym_game", __name__)
+    preload = ("gymnasium", "envlanes.games.gym_game", __name__)
 
     @classmethod
     def of(

@@ -25,7 +25,7 @@ from typing import Any
 
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, INDEX, N_ACTIONS, N_BITS
 from ragen.errors import ConfigError, MissingExtraError
-from ragen.parallel import PythonRng
+from envlanes import PythonRng
 
 ENV_VAR = "RAGEN_CAGE2_PATH"
 SCENARIO = Path("Shared", "Scenarios", "Scenario2.yaml")

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS
 from ragen.errors import ConfigError, EnvError, InputError, StateError
-from ragen.games import GYM, GymResult
-from ragen.parallel import EnvSpec, Mode, Settings, holds_interrupts
+from envlanes.games import GYM, GymResult
+from envlanes import EnvSpec, Mode, Settings, holds_interrupts
 from ragen.seeds import checked_seed
 from ragen.validity import is_valid
-from ragen.vector import SubEnvs
+from envlanes.gym import SubEnvs
 
 Infos = list[dict[str, Any]]
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]

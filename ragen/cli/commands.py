@@ -32,7 +32,7 @@ class Command(NamedTuple):
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with these arguments; returns the exit code."""
-        from ragen.parallel.interrupts import interrupts_held  # late, since help needs none of it
+        from envlanes.interrupts import interrupts_held  # late, since help needs none of it
 
         with interrupts_held():  # an import that Ctrl-C ends may swallow it, or raise an error of its own
             module = import_module(self.module)

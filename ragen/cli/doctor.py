@@ -88,7 +88,7 @@ def facts() -> Iterator[tuple[str, str]]:
 def _machine() -> Iterator[tuple[str, str]]:
     import psutil
 
-    from ragen.parallel.this_process import usable_cpus
+    from envlanes.this_process import usable_cpus
 
     memory, shared = psutil.virtual_memory(), Path("/dev/shm")
     yield "processors", f"{usable_cpus()} of {os.cpu_count()} usable"
@@ -103,7 +103,7 @@ def _started(backend: str) -> str:
     """How long a worker of a kind takes to start and to reset an environment, or why it does not."""
     from ragen.env.registry import resolve_env
     from ragen.errors import RagenError
-    from ragen.parallel import EnvEngine, EnvSpec, Settings
+    from envlanes import EnvEngine, EnvSpec, Settings
 
     start = time.perf_counter()
     env_class, config_class = resolve_env("bandit")

@@ -74,7 +74,7 @@ def environments() -> Iterator[tuple[str, ...]]:
 
 def price(env_class: Any, config_class: Any) -> str:
     """The cost of a turn in words, measured unless the class declares that it is heavy."""
-    from ragen.parallel.stats import duration
+    from envlanes.stats import duration
 
     hint = getattr(env_class, "cost_hint", None)
     if hint in _DECLARED:
@@ -88,7 +88,7 @@ def price(env_class: Any, config_class: Any) -> str:
 
 def _turn_seconds(env: Any) -> float:
     """The median seconds of a turn of one action, in the first turns of a few episodes."""
-    from ragen.parallel.episode.turn import Turn, action_lookup, play_turn
+    from envlanes.episode.turn import Turn, action_lookup, play_turn
     from ragen.tools.examples import TEXTS
 
     took: list[float] = []
@@ -124,7 +124,7 @@ def backends() -> Iterator[tuple[str, ...]]:
     from ragen.errors import install_command
     from ragen.extras import EXTRAS, missing
     from ragen.llm_agent.backends.factory import BACKENDS as ACTORS
-    from ragen.parallel.settings import BACKENDS as WORKERS
+    from envlanes.settings import BACKENDS as WORKERS
 
     for key, names in (("actor.backend", ACTORS), ("es_manager.backend", WORKERS)):
         for name in names:

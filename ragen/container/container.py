@@ -4,7 +4,7 @@
     observations, infos = envs.reset()                         # 32 each; groups of 8 begin with the same level
     observations, rewards, dones, infos = envs.step([1] * 32)  # one action each: 1 is up
 
-Environments live in workers of :class:`~ragen.parallel.engine.EnvEngine`, many per worker process rather than one
+Environments live in workers of :class:`~envlanes.engine.EnvEngine`, many per worker process rather than one
 process each; there are no pipes to access. Results do not depend on where environments live, nor on killed workers.
 """
 
@@ -22,13 +22,13 @@ from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError, StateError
-from ragen.parallel.env_set import EnvSet
-from ragen.parallel.environments import EnvFailed
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.values import copied
-from ragen.parallel.failures import OnFailure, say_nothing
-from ragen.parallel.interrupts import holds_interrupts
-from ragen.parallel.settings import Settings
+from envlanes.env_set import EnvSet
+from envlanes.environments import EnvFailed
+from envlanes.episode.spec import EnvSpec
+from envlanes.episode.values import copied
+from envlanes.failures import OnFailure, say_nothing
+from envlanes.interrupts import holds_interrupts
+from envlanes.settings import Settings
 from ragen.seeds import checked_seed, group_seeds
 from ragen.settings import refuse_unknown
 from ragen.validity import is_valid
@@ -157,7 +157,7 @@ class EnvironmentContainer(EnvSet):
             limits: Maximum number of actions of an episode, for each environment; the last one ends it with
                 ``info["truncated"]``.
             settings: Placement of environments, time-outs, and the treatment of failures.
-            on_failure: See :class:`~ragen.parallel.engine.EnvEngine`.
+            on_failure: See :class:`~envlanes.engine.EnvEngine`.
 
         Raises:
             ConfigError: The number of environments is not a multiple of the group size.
@@ -372,7 +372,7 @@ class MultiProcessEnvironmentContainer(EnvironmentContainer):
             env_kwargs: Fields of the type's configuration.
             is_train: Whether later resets use new seeds.
             settings: Placement of environments and treatment of failures, or keywords of
-                :class:`~ragen.parallel.settings.Settings`, such as ``{"use_lanes": True, "max_workers": 4}``.
+                :class:`~envlanes.settings.Settings`, such as ``{"use_lanes": True, "max_workers": 4}``.
 
         Raises:
             UnknownEnvError: There is no such type.

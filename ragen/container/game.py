@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ragen.errors import ReturnError
-from ragen.games.values import digest_of
-from ragen.parallel.episode.game import Game, Options
-from ragen.parallel.episode.turn import RAGEN, action_lookup
-from ragen.parallel.episode.values import copied, options_taken
-from ragen.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
+from envlanes.games.values import digest_of
+from envlanes.episode.game import Game, Options
+from envlanes.episode.turn import RAGEN, action_lookup
+from envlanes.episode.values import copied, options_taken
+from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
 
 
 class Shown(NamedTuple):

@@ -8,7 +8,7 @@ under these names, and imported on first use.
 
 from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseEnvConfig, BaseLanguageBasedEnv
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
-from ragen.lazy import attach
+from envlanes.lazy import attach
 
 __all__ = [
     "REGISTERED_ENVS",

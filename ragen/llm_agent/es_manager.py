@@ -1,6 +1,6 @@
 """The environment manager: seeds, the rollout cache and metrics.
 
-A drop-in replacement for RAGEN's ``EnvStateManager``. The engine (:mod:`ragen.parallel.engine`) decides where
+A drop-in replacement for RAGEN's ``EnvStateManager``. The engine (:mod:`envlanes.engine`) decides where
 environments live and what happens when a worker fails; the manager's results do not depend on it::
 
     step -> _step_parallel or _step_sequential -> checked_turns -> engine.play -> _log_env_state, in input order
@@ -20,13 +20,13 @@ from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.manager.handle import public_entry
 from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_turns
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from ragen.parallel.env_set import EnvSet
-from ragen.parallel.environments import EnvFailed
-from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
-from ragen.parallel.interrupts import holds_interrupts
-from ragen.parallel.settings import Mode
-from ragen.parallel.stats import LaneStats
-from ragen.returned import NO_SUCCESS, success_of
+from envlanes.env_set import EnvSet
+from envlanes.environments import EnvFailed
+from envlanes.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
+from envlanes.interrupts import holds_interrupts
+from envlanes.settings import Mode
+from envlanes.stats import LaneStats
+from envlanes.returned import NO_SUCCESS, success_of
 from ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 from ragen.tools.examples import gives_examples
 

@@ -18,7 +18,7 @@ from gymnasium.spaces import Discrete
 
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
-from ragen.games import GymResult
+from envlanes.games import GymResult
 from ragen.meta.agents import AGENT_ARCHS
 from ragen.meta.manager import ParallelEnvManager
 from ragen.meta.rollouts import EpisodeBuffer, Rollout, StepBuffer

@@ -14,7 +14,7 @@ import ragen.meta.tasks  # noqa: F401  (registers them)
 from ragen.errors import UnknownEnvError
 from ragen.meta.task_set import TaskSet
 from ragen.meta.varibad import Start, VariBadWrapper
-from ragen.parallel import EnvRng, outer_state_kept
+from envlanes import EnvRng, outer_state_kept
 
 if TYPE_CHECKING:
     from ragen.meta.manager import ParallelEnvManager
@@ -95,7 +95,7 @@ def make_parallel_env(
         seed: Seed of the tasks and of the copies.
         oracle: Whether observations contain the task.
         start: The observation between two inner episodes.
-        settings: A :class:`~ragen.parallel.Settings`, or a mapping of some of its fields.
+        settings: A :class:`~envlanes.Settings`, or a mapping of some of its fields.
         kwargs: Arguments of ``gym.make``.
 
     Raises:

@@ -19,9 +19,9 @@ from functools import partial, reduce
 from typing import Any
 
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
-from ragen.games import GymGame, GymOldGame, GymResult, GymTurn
-from ragen.parallel import Change, EnvFailed, EnvSet, EnvSpec, Options, Settings, holds_interrupts
-from ragen.returned import checked_reward
+from envlanes.games import GymGame, GymOldGame, GymResult, GymTurn
+from envlanes import Change, EnvFailed, EnvSet, EnvSpec, Options, Settings, holds_interrupts
+from envlanes.returned import checked_reward
 
 PATH, METHOD = "ragen:path", "ragen:method"
 """Reading an attribute of an attribute; and what is read in place of a method."""
@@ -214,7 +214,7 @@ class ParallelEnvManager(EnvSet):
 
     @property
     def workers(self) -> list[Any]:
-        """Statistics of the main process, then of each worker (:class:`~ragen.parallel.LaneStats`)."""
+        """Statistics of the main process, then of each worker (:class:`~envlanes.LaneStats`)."""
         return self.stats()
 
     @holds_interrupts

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ragen.errors import InputError
-from ragen.games import GymResult
+from envlanes.games import GymResult
 
 FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")
 

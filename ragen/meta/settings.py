@@ -34,7 +34,7 @@ class EnvSettings:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Where environments live: their number, and some settings of :class:`~ragen.parallel.Settings`."""
+    """Where environments live: their number, and some settings of :class:`~envlanes.Settings`."""
 
     num_envs: int = 64
     use_lanes: bool | str = "auto"

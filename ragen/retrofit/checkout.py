@@ -117,8 +117,8 @@ def recognise(folder: Path, needed: Needed) -> Checkout:
         raise RetrofitError(f"{folder} is not a folder; expected a checkout of RAGEN.")
     checkout = Checkout(folder.resolve())
     root = checkout.root
-    if checkout.read("ragen/parallel/engine.py") is not None:
-        raise RetrofitError(f"{root} has the engine already, as a part of its own (ragen/parallel/engine.py).")
+    if checkout.read("engine/envlanes/engine.py") is not None:
+        raise RetrofitError(f"{root} has the engine already, as a part of its own (engine/envlanes/engine.py).")
     trouble = [*_in_the_way(checkout, needed)]
     absent = [path for path in NEEDED if checkout.read(path) is None]
     if absent:
@@ -585,7 +585,7 @@ Written by `ragen retrofit`; `--undo` brings the file back that was here.
 import os
 import sys
 
-if "ragen.retrofit" not in sys.orig_argv and not {{"RAGEN_SUPERVISOR", "{light}"}} & os.environ.keys():
+if "ragen.retrofit" not in sys.orig_argv and not {{"ENVLANES_SUPERVISOR", "{light}"}} & os.environ.keys():
     import ragen._own_init as _own
 
     globals().update({{key: value for key, value in vars(_own).items() if not key.startswith("__")}})

@@ -38,14 +38,14 @@ from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
 from ragen.extras import check_installed, extra_of
 from ragen.output import printable
-from ragen.parallel import EnvEngine, EnvSpec, Settings, outer_state_kept
-from ragen.parallel.episode import program
-from ragen.parallel.episode.game import Options, declares_snapshots
-from ragen.parallel.episode.journal import difference
-from ragen.parallel.episode.pickled import Pickled
-from ragen.parallel.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
-from ragen.parallel.placement import EACH_S
-from ragen.parallel.stats import duration
+from envlanes import EnvEngine, EnvSpec, Settings, outer_state_kept
+from envlanes.episode import program
+from envlanes.episode.game import Options, declares_snapshots
+from envlanes.episode.journal import difference
+from envlanes.episode.pickled import Pickled
+from envlanes.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
+from envlanes.placement import EACH_S
+from envlanes.stats import duration
 from ragen.tools.examples import TEXTS, checked_example, gives_examples
 from ragen.tools.json_codec import plain
 
@@ -261,7 +261,7 @@ def _play_again(spec: EnvSpec, episodes: Mapping[int, Episode], timeout: float) 
 def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]) -> Iterator[EnvEngine]:
     """An engine with a fresh worker that has these environment variables; whatever fails there is not tried again."""
     limits = {"step_timeout": timeout, "reset_timeout": timeout, "max_restarts": 0}
-    log = logging.getLogger("ragen.parallel.engine")
+    log = logging.getLogger("envlanes.engine")
     before = dict(os.environ)
     os.environ.update(environ)
     log.disabled = True  # its warnings would repeat what is reported here

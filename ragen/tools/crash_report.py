@@ -40,12 +40,12 @@ from ragen.commands import typed
 from ragen.env.registry import REGISTERED_ENV_CONFIGS
 from ragen.errors import CrashReportError, DivergenceError, LaneDiedError, LaneTimeoutError, RagenError, in_short
 from ragen.files import write_whole
-from ragen.parallel.episode.game import Game
-from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import state_hash
-from ragen.parallel.failures import Failure
-from ragen.parallel.lanes.orders import Fork, Play, Reset
+from envlanes.episode.game import Game
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.spec import EnvSpec
+from envlanes.episode.turn import state_hash
+from envlanes.failures import Failure
+from envlanes.lanes.orders import Fork, Play, Reset
 from ragen.tools.json_codec import encode, lost_in, plain, read
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from ragen.returned import wrong
+from envlanes.returned import wrong
 
 TEXTS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.", "")
 """For environments that take texts, and of which no example is known."""

@@ -13,8 +13,8 @@ from math import isfinite
 from typing import Any
 
 from ragen.errors import CrashReportError, steady_repr
-from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
-from ragen.parallel.episode.turn import Turn
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.turn import Turn
 
 _DEEPEST = 30
 _LONGEST_REPR = 300

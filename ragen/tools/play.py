@@ -18,9 +18,9 @@ from ragen.env.fields import build_env, field_types
 from ragen.env.keys import ARROWS, KeyReader, typed
 from ragen.env.registry import known_names, resolve_env
 from ragen.errors import EnvError, RagenError, described_with_place, in_short
-from ragen.parallel.episode.global_rng import EnvRng
-from ragen.parallel.episode.turn import RAGEN, Turn, action_lookup
-from ragen.returned import success_of
+from envlanes.episode.global_rng import EnvRng
+from envlanes.episode.turn import RAGEN, Turn, action_lookup
+from envlanes.returned import success_of
 from ragen.seeds import SEED_LIMIT
 
 PROG = "python -m ragen.tools.play"

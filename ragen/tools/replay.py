@@ -35,12 +35,12 @@ from typing import Any
 from ragen.commands import CommandParser, refusing, typed
 from ragen.errors import CrashReportError
 from ragen.output import printable
-from ragen.parallel.episode.host import EnvHost
-from ragen.parallel.episode.journal import Change, JournalTurn, difference
-from ragen.parallel.episode.outcome import LOADING, Outcome, Raised
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.interrupts import let_signals_pass
-from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild
+from envlanes.episode.host import EnvHost
+from envlanes.episode.journal import Change, JournalTurn, difference
+from envlanes.episode.outcome import LOADING, Outcome, Raised
+from envlanes.episode.spec import EnvSpec
+from envlanes.interrupts import let_signals_pass
+from envlanes.lanes.orders import Call, Order, Play, Rebuild
 from ragen.tools.crash_report import CrashReport, about_to_run, load_spec, place_of, read_crash_report, shown, versions
 from ragen.tools.sandbox import Mishap, Sandbox
 

@@ -10,15 +10,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen.closing import Closing
-from ragen.parallel.episode.outcome import Raised
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.kinds import available
-from ragen.parallel.lanes.exchange import ask, locked
-from ragen.parallel.lanes.failure import Cause, LaneFailure
-from ragen.parallel.lanes.handle import LaneKind
-from ragen.parallel.lanes.lane import Lane, Request
-from ragen.parallel.lanes.orders import CloseAll, Order, Rebuild
+from envlanes.closing import Closing
+from envlanes.episode.outcome import Raised
+from envlanes.episode.spec import EnvSpec
+from envlanes.kinds import available
+from envlanes.lanes.exchange import ask, locked
+from envlanes.lanes.failure import Cause, LaneFailure
+from envlanes.lanes.handle import LaneKind
+from envlanes.lanes.lane import Lane, Request
+from envlanes.lanes.orders import CloseAll, Order, Rebuild
 
 _CLOSING = 2.0  # seconds in which environments may close at the end
 _engines = itertools.count(1)  # numbers; workers are not shared with engines, so those of engines may be the same
@@ -55,7 +55,7 @@ class Sandbox(Closing):
         Args:
             timeout: Time-out in seconds of each reset, turn or call.
             environ: Additional environment variables. Workers that are not our own processes
-                (:func:`ragen.parallel.kinds.available`) have only those of this process.
+                (:func:`envlanes.kinds.available`) have only those of this process.
 
         Raises:
             LaneStartError: It cannot be started.
@@ -101,9 +101,9 @@ class Sandbox(Closing):
 
 def _kind(environ: Mapping[str, str]) -> LaneKind:
     if available("process") == "process":
-        from ragen.parallel.kinds.process.kind import ProcessKind
+        from envlanes.kinds.process.kind import ProcessKind
 
         return ProcessKind("forkserver" if sys.platform == "linux" else "spawn", [], environ)
-    from ragen.parallel.kinds.executor import ExecutorKind
+    from envlanes.kinds.executor import ExecutorKind
 
     return ExecutorKind("spawn")

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from ragen.checkpoints import CheckpointFolder, restore_random_states, seed_everything
-from ragen.closing import Closing
+from envlanes.closing import Closing
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError, shown_path
 from ragen.extras import needs

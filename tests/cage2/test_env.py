@@ -10,7 +10,7 @@ from ragen.cage2 import Cage2Env, real
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import INDEX, compromised_types
 from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 from support.cage2 import plain
 from support.import_lines import imported_needlessly
 

@@ -17,7 +17,7 @@ from ragen.container.container import (
     to_numpy,
 )
 from ragen.errors import ConfigError, EnvError, InputError, StateError, UnknownEnvError
-from ragen.parallel.settings import Settings
+from envlanes.settings import Settings
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 6}
 AT_HOME = {"use_lanes": False}

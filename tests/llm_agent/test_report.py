@@ -21,7 +21,7 @@ from ragen.llm_agent.report.command import report_of_rows
 from ragen.llm_agent.report.page import SCRIPT, STYLE, policy
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
-from ragen.parallel.stats import LaneStats
+from envlanes.stats import LaneStats
 
 EVIL = [
     "</script><script>alert(1)</script>",

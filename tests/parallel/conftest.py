@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ragen.resources import temporary_folder
+from envlanes.resources import temporary_folder
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
 from support.warm_supervisors import fork_server

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.parallel.kinds.process.channel import Channel
-from ragen.parallel.lanes.handle import Message
+from envlanes.kinds.process.channel import Channel
+from envlanes.lanes.handle import Message
 
 Pair = tuple[Channel, Channel]
 

@@ -11,10 +11,10 @@ import pytest
 from ragen import files
 from ragen.errors import ConfigError, CrashReportError
 from ragen.llm_agent.config.environments import DEFAULT_CRASH_REPORT_DIR, read_config
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
-from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
-from ragen.parallel.episode.turn import RAGEN, Turn
-from ragen.parallel.failures import say_nothing
+from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.turn import RAGEN, Turn
+from envlanes.failures import say_nothing
 from ragen.tools import crash_report
 from ragen.tools.crash_report import CrashReportWriter, read_crash_report
 from ragen.tools.json_codec import Lost, encode, plain, read

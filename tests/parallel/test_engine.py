@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-import ragen.parallel
+import envlanes
 from ragen.errors import ConfigError, EnvError, InputError, LaneDiedError, StateError
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
-from ragen.parallel.environments import NOT_LOADED
-from ragen.parallel.episode.turn import Turn, TurnResult
+from envlanes import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
+from envlanes.environments import NOT_LOADED
+from envlanes.episode.turn import Turn, TurnResult
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Unreplayable, Walk
 from support.leftovers import is_over, until
 from support.loading_envs import LoadedConfig, WaitsForLoading
@@ -117,11 +117,11 @@ def homes(engine: EnvEngine) -> dict[str, int]:
 
 
 def test_the_public_names_are_there() -> None:
-    assert sorted(ragen.parallel.__all__) == list(ragen.parallel.__all__)
-    for name in ragen.parallel.__all__:
-        assert getattr(ragen.parallel, name) is not None
+    assert sorted(envlanes.__all__) == list(envlanes.__all__)
+    for name in envlanes.__all__:
+        assert getattr(envlanes, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Engine'"):
-        _ = ragen.parallel.Engine
+        _ = envlanes.Engine
 
 
 @pytest.mark.parametrize("use_lanes", [True, False, "auto"])

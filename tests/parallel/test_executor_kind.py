@@ -22,17 +22,17 @@ import numpy as np
 import pytest
 
 from ragen.errors import LaneStartError
-from ragen.parallel.episode.host import EnvHost, ResetOrder
-from ragen.parallel.episode.journal import Change
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import Turn
-from ragen.parallel.kinds import executor
-from ragen.parallel.kinds.executor import ExecutorKind
-from ragen.parallel.kinds.futures import FutureHandle
-from ragen.parallel.lanes import codec
-from ragen.parallel.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.orders import Call, Play, Rebuild, Reset
-from ragen.parallel.lanes.worker import _worker_init, _worker_step_single_env
+from envlanes.episode.host import EnvHost, ResetOrder
+from envlanes.episode.journal import Change
+from envlanes.episode.spec import EnvSpec
+from envlanes.episode.turn import Turn
+from envlanes.kinds import executor
+from envlanes.kinds.executor import ExecutorKind
+from envlanes.kinds.futures import FutureHandle
+from envlanes.lanes import codec
+from envlanes.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
+from envlanes.lanes.orders import Call, Play, Rebuild, Reset
+from envlanes.lanes.worker import _worker_init, _worker_step_single_env
 from support import scripts
 from support.leftovers import is_over, processes, until
 from support.worker_handles import PATIENCE, asked, wait
@@ -482,7 +482,7 @@ def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: Exe
 
 HEAD = """
 import os, select, signal, sys, threading, time
-from ragen.parallel.kinds.executor import ExecutorKind
+from envlanes.kinds.executor import ExecutorKind
 from parallel.test_executor_kind import *
 
 kind = ExecutorKind({method!r})

@@ -18,9 +18,9 @@ import pytest
 
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.kinds import executor, ray_cluster
-from ragen.parallel.kinds.process import kind as process_kind
-from ragen.parallel.kinds.process import supervisor
+from envlanes.kinds import executor, ray_cluster
+from envlanes.kinds.process import kind as process_kind
+from envlanes.kinds.process import supervisor
 from support.episodes import BACKEND, config, errors, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
@@ -468,7 +468,7 @@ def test_a_missed_deadline_leaves_nothing_of_its_worker_running(tmp_path: Path) 
 def left_behind(manager: EnvStateManager) -> list[int]:
     """Processes that are neither the supervisor, nor its watcher, nor workers."""
     known = {lane.pid for lane in manager.lane_stats()}
-    ours = ("ragen supervisor", "ragen watcher")
+    ours = ("envlanes supervisor", "envlanes watcher")
     return [pid for pid, title in processes().items() if pid not in known and not title.startswith(ours)]
 
 
@@ -534,7 +534,7 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
     def forbid() -> Callable[[], None]:
         if backend == "process":
             monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
-            for pid in titled("ragen supervisor"):
+            for pid in titled("envlanes supervisor"):
                 os.kill(pid, signal.SIGKILL)
         elif backend == "ray":
             monkeypatch.setattr(SimulatedCluster, "starts_agents", False)

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, placement
-from ragen.parallel import round as rounds
-from ragen.parallel.episode import program
-from ragen.parallel.episode.turn import Turn
+from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings, placement
+from envlanes import round as rounds
+from envlanes.episode import program
+from envlanes.episode.turn import Turn
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
 
 ENVS, TURNS, WORKERS = 12, 4, 2

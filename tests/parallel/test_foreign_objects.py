@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.episode.journal import Divergence, EpisodeJournal
-from ragen.parallel.episode.outcome import Raised
-from ragen.parallel.episode.pickled import PlainPickler, is_plain
-from ragen.parallel.episode.turn import Turn, TurnResult
+from envlanes.episode.journal import Divergence, EpisodeJournal
+from envlanes.episode.outcome import Raised
+from envlanes.episode.pickled import PlainPickler, is_plain
+from envlanes.episode.turn import Turn, TurnResult
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 

@@ -14,12 +14,12 @@ import pytest
 
 from ragen.env.webshop.env import WebShopEnv
 from ragen.errors import DivergenceError, ForkError, InputError, StateError
-from ragen.games.gym_game import AT_END, GYM, GymTurn
-from ragen.games.shared_buffer import Place, SharedBuffer
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
-from ragen.parallel.episode.turn import Turn
-from ragen.parallel.kinds import ray_cluster
-from ragen.parallel.kinds.ray import NodeHandle
+from envlanes.games.gym_game import AT_END, GYM, GymTurn
+from envlanes.games.shared_buffer import Place, SharedBuffer
+from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings
+from envlanes.episode.turn import Turn
+from envlanes.kinds import ray_cluster
+from envlanes.kinds.ray import NodeHandle
 from support import gym_envs
 from support.faulty_envs import (
     Clock,
@@ -405,7 +405,7 @@ def test_an_interrupted_fork_has_not_happened(make: Make, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("ragen.parallel.engine.Round.run", interrupted)
+        patched.setattr("envlanes.engine.Round.run", interrupted)
         engine.fork(0, [1, 2])
     assert list(engine.records) == [0]
     engine.fork(0, [1, 2])

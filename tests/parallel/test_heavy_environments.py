@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.resources import TemporaryFolder, temporary_folder
+from envlanes.resources import TemporaryFolder, temporary_folder
 from support import scripts
 from support.episodes import config, inputs
 from support.leftovers import is_over, until
@@ -99,7 +99,7 @@ def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path: Pat
             manager = EnvStateManager(heavy(max_workers=1))
             manager.reset()
             told(manager)
-            print(*titled("ragen supervisor"), manager.lane_stats()[-1].pid, flush=True)
+            print(*titled("envlanes supervisor"), manager.lane_stats()[-1].pid, flush=True)
             sys.stdin.readline()
             manager.close()
     """

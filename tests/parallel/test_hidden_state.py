@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.episode.replicas import DEAR_RESET_S
+from envlanes.episode.replicas import DEAR_RESET_S
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play
 from support.faulty_envs import Walk
@@ -453,4 +453,4 @@ def test_load_is_not_blamed_for_an_environment_whose_own_reset_gives_something_e
     with caplog.at_level(logging.WARNING), manager(Clock, False) as played:
         play(played, 1)
         assert not played.not_restored()
-    assert not [record for record in caplog.records if record.name.startswith("ragen.parallel")]
+    assert not [record for record in caplog.records if record.name.startswith("envlanes")]

@@ -308,7 +308,7 @@ def test_a_step_of_nothing_gives_nothing() -> None:
 
 
 def test_a_manager_inside_a_worker_is_refused() -> None:
-    from ragen.parallel.episode import program
+    from envlanes.episode import program
 
     program.in_worker = True
     try:

@@ -17,7 +17,7 @@ import pytest
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
+from envlanes.interrupts import interrupts_held, interrupts_let_through
 from support.episodes import config, freeze, inputs, sequential
 from support.faulty_envs import Walk
 
@@ -71,7 +71,7 @@ def try_until_done(call: Any, line: int) -> Any:
         with interrupted_at(line):
             done.append(call())
         for thread in threading.enumerate():  # one that came too late to stop the call comes now
-            if thread.name == "ragen interrupts":
+            if thread.name == "envlanes interrupts":
                 thread.join()
         with interrupts_held():
             pass

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel import EnvSpec
-from ragen.parallel.episode.host import ResetOrder
-from ragen.parallel.episode.journal import EpisodeJournal
-from ragen.parallel.episode.outcome import Raised
-from ragen.parallel.episode.turn import Turn, TurnResult
-from ragen.parallel.kinds import open_pool
-from ragen.parallel.lanes.exchange import Answer, Exchange, Reply, ask, locked
-from ragen.parallel.lanes.failure import Cause, LaneFailure
-from ragen.parallel.lanes.lane import Lane, Request
-from ragen.parallel.lanes.orders import Order, Play, Rebuild, Reset, Unload
-from ragen.parallel.lanes.pool import WorkerPool
-from ragen.parallel.settings import Settings
+from envlanes import EnvSpec
+from envlanes.episode.host import ResetOrder
+from envlanes.episode.journal import EpisodeJournal
+from envlanes.episode.outcome import Raised
+from envlanes.episode.turn import Turn, TurnResult
+from envlanes.kinds import open_pool
+from envlanes.lanes.exchange import Answer, Exchange, Reply, ask, locked
+from envlanes.lanes.failure import Cause, LaneFailure
+from envlanes.lanes.lane import Lane, Request
+from envlanes.lanes.orders import Order, Play, Rebuild, Reset, Unload
+from envlanes.lanes.pool import WorkerPool
+from envlanes.settings import Settings
 from support.episodes import config, play
 from support.faulty_envs import FaultConfig, Faulty
 from support.leftovers import is_over, until

@@ -11,11 +11,11 @@ from typing import ClassVar
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel import EnvEngine, EnvSpec, Settings
-from ragen.parallel.episode.host import EnvHost
-from ragen.parallel.episode.main_deadline import Deadline
-from ragen.parallel.episode.outcome import Overdue
-from ragen.parallel.episode.turn import Turn
+from envlanes import EnvEngine, EnvSpec, Settings
+from envlanes.episode.host import EnvHost
+from envlanes.episode.main_deadline import Deadline
+from envlanes.episode.outcome import Overdue
+from envlanes.episode.turn import Turn
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 

@@ -21,11 +21,11 @@ import pytest
 
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.kinds import ray as ray_kind
-from ragen.parallel.kinds import ray_cluster
-from ragen.parallel.kinds.ray import Node, NodeAgent, RayKind
-from ragen.parallel.lanes.lane import Request
-from ragen.parallel.settings import RayOptions, Settings
+from envlanes.kinds import ray as ray_kind
+from envlanes.kinds import ray_cluster
+from envlanes.kinds.ray import Node, NodeAgent, RayKind
+from envlanes.lanes.lane import Request
+from envlanes.settings import RayOptions, Settings
 from support.episodes import SEED, config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
@@ -98,16 +98,16 @@ def test_where_processes_cannot_be_had_a_node_takes_executors(
     honest: list[list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_kind, "unavailable", lambda: "it is not wanted")
-    monkeypatch.setenv("RAGEN_NODE", "is set by agents")  # and put back
+    monkeypatch.setenv("ENVLANES_NODE", "is set by agents")  # and put back
     with on_nodes() as (manager, _):
         assert freeze(play(manager, TURNS)) == honest[0]
-        assert used(manager) == set(THREE) and not titled("ragen supervisor")
+        assert used(manager) == set(THREE) and not titled("envlanes supervisor")
 
 
 LOSSES: dict[str, Callable[[SimulatedCluster], None]] = {
     "its agent is killed": lambda cluster: cluster.kill_agent("two"),
     "it is removed": lambda cluster: cluster.remove("two"),
-    "its supervisor is killed": lambda _: os.kill(titled("ragen supervisor")[0], signal.SIGKILL),
+    "its supervisor is killed": lambda _: os.kill(titled("envlanes supervisor")[0], signal.SIGKILL),
 }
 
 

@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
-from ragen.parallel import placement as rule
-from ragen.parallel.episode.clock import Spent
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.placement import Limits, Placement, spread
-from ragen.parallel.stats import Costs
+from envlanes import placement as rule
+from envlanes.episode.clock import Spent
+from envlanes.episode.spec import EnvSpec
+from envlanes.episode.turn import RAGEN
+from envlanes.placement import Limits, Placement, spread
+from envlanes.stats import Costs
 
 US, MS, ENVS = 1e-6, 1e-3, 16
 

@@ -42,10 +42,10 @@ for module, names in (
 
 def test_the_package_can_be_imported_where_little_of_unix_is_there(tmp_path: Path) -> None:
     body = """
-        import ragen.parallel
-        for name in ragen.parallel.__all__:
-            getattr(ragen.parallel, name)
-        from ragen.parallel.kinds import available
+        import envlanes
+        for name in envlanes.__all__:
+            getattr(envlanes, name)
+        from envlanes.kinds import available
         print(available("process"), available("executor"))
     """
     script = scripts.write(tmp_path, body, HIDE + MISSING)

@@ -18,11 +18,11 @@ import psutil
 import pytest
 
 from ragen.errors import LaneStartError
-from ragen.parallel import linux
-from ragen.parallel.kinds.process import kind as process_kind
-from ragen.parallel.kinds.process import supervisor
-from ragen.parallel.kinds.process.kind import Launcher, ProcessKind, unavailable
-from ragen.parallel.lanes.handle import Message, WorkerGone
+from envlanes import linux
+from envlanes.kinds.process import kind as process_kind
+from envlanes.kinds.process import supervisor
+from envlanes.kinds.process.kind import Launcher, ProcessKind, unavailable
+from envlanes.lanes.handle import Message, WorkerGone
 from support import scripts
 from support.leftovers import descriptors, is_over, processes, until
 from support.worker_handles import ask, asked, end_of, say, up, wait
@@ -402,7 +402,7 @@ def test_programs_end_though_the_supervisor_was_killed(kind: ProcessKind) -> Non
 def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victims: list[str]) -> None:
     body = """
         import signal
-        from ragen.parallel.kinds.process.kind import ProcessKind
+        from envlanes.kinds.process.kind import ProcessKind
         from support.worker_handles import ask, asked, say, up
         kind = ProcessKind("forkserver", ["support.bare_worker"])
         handle = up(kind)
@@ -426,7 +426,7 @@ def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victi
 @pytest.mark.cold
 def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
     def watchers() -> list[int]:
-        return [pid for pid, title in processes().items() if title.startswith("ragen watcher")]
+        return [pid for pid, title in processes().items() if title.startswith("envlanes watcher")]
 
     handle = up(kind)
     assert until(lambda: len(watchers()) == 1), "it may take its name after the worker has answered"
@@ -586,7 +586,7 @@ def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc:
         pytest.skip("no file systems can be mounted here")
     body = """
         import os
-        from ragen.parallel.kinds.process.kind import ProcessKind
+        from envlanes.kinds.process.kind import ProcessKind
         from support.worker_handles import ask, asked, end_of, say, up
         kind = ProcessKind("forkserver", ["support.bare_worker"])
         for message, status in ((say("exit", 1, b"3"), 3), (say("sleep"), -9)):
@@ -616,7 +616,7 @@ def test_workers_import_the_package_of_the_main_process_even_where_another_comes
         import sys
         import ragen
         sys.path.insert(0, {str(other.parent)!r})
-        from ragen.parallel.kinds.process.kind import ProcessKind
+        from envlanes.kinds.process.kind import ProcessKind
         from support.worker_handles import ask, say, up
         kind = ProcessKind("forkserver", ["support.bare_worker"])
         handle = up(kind)
@@ -660,7 +660,7 @@ def test_the_module_can_be_imported_where_nothing_of_it_is_available(tmp_path: P
             for name in names:
                 delattr(module, name)
         sys.modules["fcntl"] = sys.modules["resource"] = None
-        from ragen.parallel.kinds.process import kind, worker_main
+        from envlanes.kinds.process import kind, worker_main
         print(kind.unavailable())
     """
     path = scripts.write(tmp_path, body, head="")

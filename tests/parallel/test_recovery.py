@@ -20,8 +20,8 @@ import pytest
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.engine import EnvEngine
-from ragen.parallel.linux import descendants
+from envlanes.engine import EnvEngine
+from envlanes.linux import descendants
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play, sequential
 from support.faulty_envs import Faulty, Walk
@@ -139,14 +139,14 @@ of_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)
 
 def supervisor() -> int:
     """Process id of the supervisor."""
-    (pid,) = [pid for pid in titled("ragen supervisor") if psutil.Process(pid).ppid() == os.getpid()]
+    (pid,) = [pid for pid in titled("envlanes supervisor") if psutil.Process(pid).ppid() == os.getpid()]
     return pid
 
 
 def kill_supervisor() -> None:
     """Kill the supervisor, and wait until its workers are gone too."""
     pid = supervisor()
-    family = {pid, *descendants(pid)} - set(titled("ragen watcher"))
+    family = {pid, *descendants(pid)} - set(titled("envlanes watcher"))
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: all(is_over(each) for each in family))
 
@@ -165,7 +165,7 @@ def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> Non
 @pytest.mark.cold
 def test_the_supervisor_killed_before_the_first_reset(reference: Any) -> None:
     with EnvStateManager(mixed()) as manager:
-        assert until(lambda: titled("ragen supervisor"))
+        assert until(lambda: titled("envlanes supervisor"))
         os.kill(supervisor(), signal.SIGKILL)
         assert freeze(play(manager, TURNS)) == reference[0]
 
@@ -175,7 +175,7 @@ def test_the_supervisor_killed_before_the_first_reset(reference: Any) -> None:
 def test_the_supervisor_killed_at_random_moments(reference: Any) -> None:
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
-        with killing(lambda: titled("ragen supervisor")[:1], 4) as killed:
+        with killing(lambda: titled("envlanes supervisor")[:1], 4) as killed:
             while len(killed) < 4:
                 manager.seed_counter = 0
                 assert freeze(play(manager, TURNS)) == reference[0]
@@ -617,7 +617,7 @@ def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch
     later = [0.0]
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])
     for module in ("lane", "exchange"):
-        monkeypatch.setattr(f"ragen.parallel.lanes.{module}.time", clock)
+        monkeypatch.setattr(f"envlanes.lanes.{module}.time", clock)
     tags = {
         "Faulty": {
             "env_type": "support.faulty_envs:Faulty",

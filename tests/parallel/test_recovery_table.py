@@ -1,4 +1,4 @@
-"""What follows from a failure, row by row: the tables of ``ragen.parallel.recovery``, and that every call ends."""
+"""What follows from a failure, row by row: the tables of ``envlanes.recovery``, and that every call ends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from ragen.parallel.lanes.failure import Cause, LaneFailure
-from ragen.parallel.lanes.handle import Ending
-from ragen.parallel.recovery import Decision, Facts, LaneThen, Rest, Then, Trouble, decide, decide_lane, trouble_of
-from ragen.parallel.settings import ON_ENV_FAILURE, Settings
+from envlanes.lanes.failure import Cause, LaneFailure
+from envlanes.lanes.handle import Ending
+from envlanes.recovery import Decision, Facts, LaneThen, Rest, Then, Trouble, decide, decide_lane, trouble_of
+from envlanes.settings import ON_ENV_FAILURE, Settings
 
 FALLBACK = Settings(max_restarts=2)
 IN_LANE, IN_MAIN = Facts(), Facts(in_main=True)

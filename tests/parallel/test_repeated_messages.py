@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel import EnvSpec
-from ragen.parallel.repeated_messages import RepeatedMessageFilter
+from envlanes import EnvSpec
+from envlanes.repeated_messages import RepeatedMessageFilter
 from support.episodes import config, errors, play
 
 each_kind = pytest.mark.usefixtures("backend")

@@ -13,8 +13,8 @@ import pytest
 from test_crash_report import engine_of, play, spec
 
 from ragen.commands import REFUSED
-from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
-from ragen.parallel.episode.turn import Turn
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.turn import Turn
 from ragen.tools import replay
 from ragen.tools.crash_report import read_crash_report, versions
 from ragen.tools.replay import AGAIN, AS_RECORDED, DIFFERENT

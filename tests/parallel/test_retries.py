@@ -19,7 +19,7 @@ from ragen.cage2 import ParallelEnvWrapper
 from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.meta import make_parallel_env
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 from support.episodes import config, freeze, inputs
 
 TURNS, INTERRUPTS, WORKERS = 12, 20, 2
@@ -87,7 +87,7 @@ def waited(backend: str, do: Do) -> Any:
 
 def stable_baselines(backend: str, do: Do) -> Any:
     pytest.importorskip("stable_baselines3")
-    from ragen.vector.sb3 import LaneVecEnv
+    from envlanes.gym.sb3 import LaneVecEnv
 
     envs = LaneVecEnv(LaneVectorEnv([Walks] * 6, **of_vector(backend), autoreset_mode="SameStep"))
     envs.seed(3)

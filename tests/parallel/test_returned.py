@@ -14,12 +14,12 @@ from ragen.cage2.env import Cage2Env
 from ragen.container.game import ACTIONS
 from ragen.env import BaseLanguageBasedEnv
 from ragen.errors import ReturnError
-from ragen.games.gym_game import GYM, GymTurn
-from ragen.games.gym_old import GYM_OLD
+from envlanes.games.gym_game import GYM, GymTurn
+from envlanes.games.gym_old import GYM_OLD
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.meta.manager import META
-from ragen.parallel.episode.turn import RAGEN, Turn
-from ragen.returned import success_of
+from envlanes.episode.turn import RAGEN, Turn
+from envlanes.returned import success_of
 from ragen.tools.check import check_parallel
 from support.episodes import config, errors, play
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ragen.parallel.episode import replicas
-from ragen.parallel.episode.replicas import Replica, is_save_due, save_if_due
+from envlanes.episode import replicas
+from envlanes.episode.replicas import Replica, is_save_due, save_if_due
 
 MS, US = 1e-3, 1e-6
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ragen.parallel.episode.outcome import Outcome
-from ragen.parallel.lanes import codec
-from ragen.parallel.lanes.exchange import Answer, Exchange, ask
-from ragen.parallel.lanes.failure import Cause, LaneFailure
-from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.lane import Lane, Request
-from ragen.parallel.lanes.orders import Play
+from envlanes.episode.outcome import Outcome
+from envlanes.lanes import codec
+from envlanes.lanes.exchange import Answer, Exchange, ask
+from envlanes.lanes.failure import Cause, LaneFailure
+from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from envlanes.lanes.lane import Lane, Request
+from envlanes.lanes.orders import Play
 
 LANES = 30
 

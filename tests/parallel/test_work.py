@@ -2,10 +2,10 @@
 
 import pytest
 
-from ragen.parallel import EnvEngine, EnvSpec, Settings, Work
-from ragen.parallel.episode.clock import Spent
-from ragen.parallel.episode.turn import Turn
-from ragen.parallel.stats import Costs, LaneStats, duration, gathered
+from envlanes import EnvEngine, EnvSpec, Settings, Work
+from envlanes.episode.clock import Spent
+from envlanes.episode.turn import Turn
+from envlanes.stats import Costs, LaneStats, duration, gathered
 from support.faulty_envs import Walk
 
 ENVS = 4

@@ -58,10 +58,10 @@ def test_modules_that_a_checkout_needs_need_few_packages():
     allowed |= {"ray", "websockets"}  # only with `backend: ray`, and to check a server
     assert needed_modules().outside - set(sys.stdlib_module_names) <= allowed
     assert {
-        "ragen/parallel/kinds/process/worker_main.py",
+        "engine/envlanes/kinds/process/worker_main.py",
         "ragen/llm_agent/es_manager.py",
     } <= needed_modules().files.keys()
-    assert not [path for path in needed_modules().files if path.startswith(("ragen/training", "ragen/vector"))]
+    assert not [path for path in needed_modules().files if path.startswith(("ragen/training", "engine/envlanes/gym"))]
 
 
 NEWER = {
@@ -187,20 +187,20 @@ def test_an_interrupted_proof_says_what_became_of_the_checkout(checkout, capsys,
 @of_one
 def test_undo_leaves_alone_what_others_put_beside_ours_and_names_it(checkout, capsys):
     put(checkout)
-    (checkout / "ragen/parallel/notes.txt").write_text("mine")
-    (checkout / "ragen/parallel/__pycache__").mkdir()
+    (checkout / "engine/envlanes/notes.txt").write_text("mine")
+    (checkout / "engine/envlanes/__pycache__").mkdir()
     assert command.main([str(checkout), "--undo"]) == 0
-    assert capsys.readouterr().out.endswith(", since they are not its own: ragen/parallel/notes.txt.\n")
-    assert [path.name for path in (checkout / "ragen/parallel").iterdir()] == ["notes.txt"]
+    assert capsys.readouterr().out.endswith(", since they are not its own: engine/envlanes/notes.txt.\n")
+    assert [path.name for path in (checkout / "engine/envlanes").iterdir()] == ["notes.txt"]
 
 
 @of_one
 def test_what_is_in_the_way_of_a_file_brings_everything_back(checkout, capsys):
-    (checkout / "ragen/parallel").write_text("a file where a folder has to go")
+    (checkout / "engine/envlanes").write_text("a file where a folder has to go")
     before = bytes_of(checkout)
     assert put(checkout) == 2
     told = capsys.readouterr().err
-    assert "ragen/parallel" in told and "Everything was restored" in told
+    assert "engine/envlanes" in told and "Everything was restored" in told
     assert bytes_of(checkout) == before
 
 
@@ -455,7 +455,7 @@ def test_workers_leave_out_what_the_package_imports(tmp_path):
     put(checkout)
     code = "import sys, ragen; print('a_heavy_package' in sys.modules, getattr(ragen, 'APPLIED', None))"
     assert python("-c", code, cwd=checkout, path=checkout).stdout.strip() == "True True"
-    assert python("-c", code, cwd=checkout, path=checkout, RAGEN_SUPERVISOR="x").stdout.strip() == "False None"
+    assert python("-c", code, cwd=checkout, path=checkout, ENVLANES_SUPERVISOR="x").stdout.strip() == "False None"
 
 
 def test_what_depends_on_salted_hashes_stays_in_main_unless_they_are_not_salted(checkout, capsys):

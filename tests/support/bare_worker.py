@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 
-from ragen.parallel.kinds.process import worker_main
-from ragen.parallel.lanes import codec
-from ragen.parallel.lanes.handle import Message
-from ragen.parallel.lanes.progress import Progress
+from envlanes.kinds.process import worker_main
+from envlanes.lanes import codec
+from envlanes.lanes.handle import Message
+from envlanes.lanes.progress import Progress
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 

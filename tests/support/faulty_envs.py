@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from ragen.env import BaseEnv
-from ragen.parallel.episode import program
-from ragen.parallel.episode.replicas import REPLAY_S
+from envlanes.episode import program
+from envlanes.episode.replicas import REPLAY_S
 
 FOREVER = 10**6
 

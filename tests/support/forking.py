@@ -25,8 +25,8 @@ from ragen.env.sudoku.config import SudokuEnvConfig
 from ragen.env.sudoku.env import SudokuEnv
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
-from ragen.parallel import EnvSpec
-from ragen.parallel.episode.turn import RAGEN, Turn
+from envlanes import EnvSpec
+from envlanes.episode.turn import RAGEN, Turn
 from support.faulty_envs import GlobalDraws, Pictures, Walk
 
 SHOPPING = ("search[lamp]", "search[mug]", "click[next >]", "click[< prev]", "click[back to search]", "click[b1]")
@@ -77,7 +77,7 @@ OTHERS = {
 
 def straight(kind: Kind, seed: int, turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
     """What an environment that nobody forks gives: the digest of what it shows first, and what is recorded of turns."""
-    from ragen.parallel import EnvEngine, Settings
+    from envlanes import EnvEngine, Settings
 
     with EnvEngine([kind.spec(0)], Settings(use_lanes=False)) as engine:
         engine.reset({0: seed})

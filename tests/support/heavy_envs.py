@@ -7,7 +7,7 @@ import tempfile
 from typing import Any, ClassVar
 
 from ragen.env.base import BaseLanguageBasedEnv
-from ragen.resources import temporary_folder, worker_resource
+from envlanes.resources import temporary_folder, worker_resource
 
 
 def start_program() -> subprocess.Popen[bytes]:

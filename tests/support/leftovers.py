@@ -90,7 +90,7 @@ _STRANGERS = {each for each in _running() if _is_strange(each[0])}  # older than
 
 def _stays(pid: int, process: str) -> bool:
     """Whether this is a supervisor that stays, or its watcher; their workers do not."""
-    return pid in STAYING or (_parent(process) in STAYING and _title(Path(process)).startswith("ragen watcher"))
+    return pid in STAYING or (_parent(process) in STAYING and _title(Path(process)).startswith("envlanes watcher"))
 
 
 def _is_standard(process: Path) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from ragen.meta.tasks import TaskEnv
-from ragen.parallel.episode import program
+from envlanes.episode import program
 
 
 class Corridor(TaskEnv):

@@ -1,6 +1,6 @@
 """A cluster without Ray: each of its nodes is an agent in a thread of this process, which comes and goes as it is told.
 
-It stands in for :class:`ragen.parallel.kinds.ray_cluster.RayCluster`: agents, supervisors, workers and what kills them
+It stands in for :class:`envlanes.kinds.ray_cluster.RayCluster`: agents, supervisors, workers and what kills them
 are real, calls are made through an event loop here instead of through Ray.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ragen.parallel.kinds.ray import Node, NodeAgent, versions
-from ragen.parallel.settings import RayOptions
+from envlanes.kinds.ray import Node, NodeAgent, versions
+from envlanes.settings import RayOptions
 
 
 class SimulatedCluster:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from ragen.parallel.kinds.executor import start_fork_server, without_main_script
-from ragen.parallel.kinds.process.kind import Launcher
-from ragen.parallel.lanes.handle import Ending
+from envlanes.kinds.executor import start_fork_server, without_main_script
+from envlanes.kinds.process.kind import Launcher
+from envlanes.lanes.handle import Ending
 from support import leftovers
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -42,9 +42,9 @@ PRELOADED = (  # what tests and most environments import; none of them starts a 
     "ragen.env.sudoku.env",
     "ragen.env.text",
     "ragen.env.webshop.env",
-    "ragen.games.gym_game",
+    "envlanes.games.gym_game",
     "ragen.meta.making",
-    "ragen.vector.lane_vector_env",
+    "envlanes.gym.lane_vector_env",
     "support.check_cases",
     "support.episodes",
     "support.faulty_envs",

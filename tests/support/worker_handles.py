@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragen.parallel.lanes.handle import Ending, LaneKind, Message, WorkerGone, WorkerHandle
+from envlanes.lanes.handle import Ending, LaneKind, Message, WorkerGone, WorkerHandle
 
 PATIENCE = 20.0  # seconds; everything takes milliseconds, but the processors are others' too
 

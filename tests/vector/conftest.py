@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ragen.resources import temporary_folder
-from ragen.vector import LaneVectorEnv
+from envlanes.resources import temporary_folder
+from envlanes.gym import LaneVectorEnv
 from support.leftovers import descriptors, processes, until
 from support.warm_supervisors import fork_server
 

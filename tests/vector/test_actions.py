@@ -5,9 +5,9 @@ import pytest
 from gymnasium.spaces import Box
 
 from ragen.container.game import ActionGame
-from ragen.games.gym_game import GYM, GymTurn
+from envlanes.games.gym_game import GYM, GymTurn
 from ragen.meta.manager import META
-from ragen.parallel import EnvEngine, EnvSpec, Settings
+from envlanes import EnvEngine, EnvSpec, Settings
 from support.gym_envs import Walk
 
 GAMES = {

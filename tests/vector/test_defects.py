@@ -8,7 +8,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from ragen.errors import EpisodeOverError
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 from support.gym_envs import Counted, Obeys, Reuses, Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
-from ragen.vector import LaneVectorEnv, make_vec
+from envlanes.gym import LaneVectorEnv, make_vec
 from support.gym_envs import Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes
@@ -144,7 +144,7 @@ def test_stable_baselines3_learns_on_lanes_as_on_its_own(lanes):
     sb3 = pytest.importorskip("stable_baselines3")
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    from ragen.vector.sb3 import LaneVecEnv
+    from envlanes.gym.sb3 import LaneVecEnv
 
     def weights(envs):
         model = sb3.PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, seed=3, device="cpu")
@@ -178,7 +178,7 @@ def test_stable_baselines3_sees_wrappers_and_evaluates_as_on_its_own(lanes, work
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    from ragen.vector.sb3 import LaneVecEnv
+    from envlanes.gym.sb3 import LaneVecEnv
 
     mine = LaneVecEnv(lanes([monitored] * 2, autoreset_mode="SameStep", workers=workers))
     other = DummyVecEnv([monitored] * 2)
@@ -197,7 +197,7 @@ def test_stable_baselines3_sees_wrappers_and_evaluates_as_on_its_own(lanes, work
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_adapter_for_stable_baselines3_asks_the_named_environments_alone(lanes, workers):
     pytest.importorskip("stable_baselines3")
-    from ragen.vector.sb3 import LaneVecEnv
+    from envlanes.gym.sb3 import LaneVecEnv
 
     mine = LaneVecEnv(lanes([monitored] * 2, autoreset_mode="SameStep", workers=workers))
     mine.set_attr("only_here", 3, indices=[1])

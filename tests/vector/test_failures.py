@@ -6,7 +6,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import SyncVectorEnv
 
 from ragen.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 from support.gym_envs import Obeys, TellsItsProcess, Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 from support.leftovers import is_over, until
 
 STEPS = 4

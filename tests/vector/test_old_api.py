@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ragen.errors import EnvError
-from ragen.games.gym_game import GymTurn
-from ragen.games.gym_old import GYM_OLD, space_of
+from envlanes.games.gym_game import GymTurn
+from envlanes.games.gym_old import GYM_OLD, space_of
 from support.gym_envs import same_runs, walks
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 from support.gym_envs import Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes
@@ -177,7 +177,7 @@ def test_functions_of_a_generator_are_those_of_its_moments(lanes, workers):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stable_baselines3_asks_for_methods_without_calling_them(lanes, workers):
     pytest.importorskip("stable_baselines3")
-    from ragen.vector.sb3 import LaneVecEnv
+    from envlanes.gym.sb3 import LaneVecEnv
 
     envs = LaneVecEnv(LaneVectorEnv(walks(2), workers=workers, autoreset_mode="SameStep"))
     try:
@@ -191,7 +191,7 @@ def test_stable_baselines3_asks_for_methods_without_calling_them(lanes, workers)
 SCRIPT = """
 import logging, multiprocessing, pickle, sys
 import gymnasium, numpy as np
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 
 def square(x):
     return x * x

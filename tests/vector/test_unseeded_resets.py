@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from ragen.vector import LaneVectorEnv
+from envlanes.gym import LaneVectorEnv
 from support.leftovers import is_over, until
 
 ENVS, STEPS = 3, 9
@@ -184,7 +184,7 @@ def test_what_was_killed_late_in_an_episode_plays_one_step_again_at_most() -> No
 @pytest.mark.parametrize("name", ["Hopper-v5", "InvertedPendulum-v5"])
 def test_mujoco_goes_on_from_a_snapshot_of_any_moment(name: str) -> None:
     pytest.importorskip("mujoco")
-    from ragen.games import snapshots
+    from envlanes.games import snapshots
 
     one, other = gym.make(name), gym.make(name)
     one.reset(seed=1)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from ragen.games.gym_game import GymTurn
-from ragen.games.values import detached, digest_of
-from ragen.parallel.lanes.codec import from_columns, packed, to_columns, unpacked
-from ragen.vector.batch import merged
+from envlanes.games.gym_game import GymTurn
+from envlanes.games.values import detached, digest_of
+from envlanes.lanes.codec import from_columns, packed, to_columns, unpacked
+from envlanes.gym.batch import merged
 from support.gym_envs import same
 
 COLUMNS = [

@@ -23,7 +23,7 @@ from typing import Any
 from ragen.env.alfworld.tasks import GOAL, Game, surroundings_kept
 from ragen.env.textworld.library import private_library
 from ragen.extras import needs
-from ragen.resources import machine_cache
+from envlanes.resources import machine_cache
 
 FORMAT = 1
 """Version of the translations; part of the cache key."""

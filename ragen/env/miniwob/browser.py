@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from ragen.errors import ResourceError, SandboxError, install_command
 from ragen.extras import missing as missing_packages
 from ragen.extras import needs, package_folder
-from ragen.resources import Lease, environment_variable, temporary_folder, worker_resource
+from envlanes.resources import Lease, environment_variable, temporary_folder, worker_resource
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from ragen.env.miniwob.config import MiniWobEnvConfig
 from ragen.env.miniwob.solver import solve
 from ragen.env.text import TextObservation
 from ragen.errors import ResourceError
-from ragen.resources import Lease
+from envlanes.resources import Lease
 
 LONGEST = 300
 """Maximum length of a typed text, in characters."""

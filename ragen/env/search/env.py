@@ -23,7 +23,7 @@ from ragen.env.search.index import Index, Placeholders, Server, hold_index
 from ragen.env.search.world import Question, World, ask, generate, solve
 from ragen.env.text import TextObservation
 from ragen.errors import ConfigError
-from ragen.resources import Lease
+from envlanes.resources import Lease
 
 _SPLITS = {"train": ("train",), "val": ("val", "validation", "dev", "test"), "test": ("test", "val", "validation")}
 

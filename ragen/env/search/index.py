@@ -21,7 +21,7 @@ from urllib.parse import quote
 from ragen.env.search.world import Hit, Passage, generate, generator_digest
 from ragen.errors import ConfigError, SearchError
 from ragen.extras import needs
-from ragen.resources import Lease, machine_cache, worker_resource
+from envlanes.resources import Lease, machine_cache, worker_resource
 
 FORMAT = 1
 """Version of the indexes; part of the cache key."""

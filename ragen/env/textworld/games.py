@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ragen.extras import needs
-from ragen.resources import environment_variable, machine_cache
+from envlanes.resources import environment_variable, machine_cache
 
 FORMAT = 1
 """Version of the compiled games; part of the cache key."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragen.lazy import attach
+from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling

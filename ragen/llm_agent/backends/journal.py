@@ -30,7 +30,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
-from ragen.closing import Closing
+from envlanes.closing import Closing
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, replacing
 from ragen.llm_agent.backends.base import TOKENS, Reply, Request

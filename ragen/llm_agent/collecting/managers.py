@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen.closing import Closing
+from envlanes.closing import Closing
 from ragen.container.container import to_numpy
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.llm_agent.collecting.step_prompts import Facts, StepPrompts, StepTemplates, history_lines, step_templates
 from ragen.llm_agent.prompting.replies import Projection
-from ragen.returned import SUCCESS_KEYS, check_success
+from envlanes.returned import SUCCESS_KEYS, check_success
 from ragen.validity import is_valid
 
 HISTORY_LENGTH = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragen.lazy import attach
+from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.llm_agent.config.command_line import add_config_arguments, add_sweep_argument, main_of

@@ -15,10 +15,10 @@ from ragen.env.registry import known_names, resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
 from ragen.extras import check_installed, extra_of
 from ragen.llm_agent.config.groups import check_tag, first_groups, tag_groups
-from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.failures import OnFailure, say_nothing
-from ragen.parallel.settings import (
+from envlanes.episode.spec import EnvSpec
+from envlanes.episode.turn import RAGEN
+from envlanes.failures import OnFailure, say_nothing
+from envlanes.settings import (
     BACKENDS,
     MODES,
     ON_ENV_FAILURE,

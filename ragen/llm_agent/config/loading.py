@@ -25,7 +25,7 @@ from urllib.request import getproxies, proxy_bypass
 from ragen.env.registry import another_package
 from ragen.errors import ConfigError, did_you_mean, in_contrast, nearest, suggestion
 from ragen.output import shown_override
-from ragen.parallel.interrupts import holds_interrupts
+from envlanes.interrupts import holds_interrupts
 from ragen.settings import config_directory, count, one_line, override_key, plain, refused, setting
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.output import print_table
-from ragen.parallel.stats import gathered
+from envlanes.stats import gathered
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragen.lazy import attach
+from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.llm_agent.filtering.advantages import AdvantageWeights, LossScaling

@@ -8,7 +8,7 @@ from typing import Any
 from ragen.errors import EnvError, RagenError
 from ragen.llm_agent.config.environments import EnvEntry
 from ragen.llm_agent.manager.inputs import EnvStatus
-from ragen.parallel.engine import EnvEngine
+from envlanes.engine import EnvEngine
 
 
 class EnvHandle:

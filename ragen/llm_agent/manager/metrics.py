@@ -7,8 +7,8 @@ from typing import Any
 
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError, steady_text
-from ragen.parallel.engine import EnvEngine
-from ragen.parallel.interrupts import let_signals_pass
+from envlanes.engine import EnvEngine
+from envlanes.interrupts import let_signals_pass
 from ragen.statistics import mean_pass_at_k
 from ragen.validity import env_error, is_valid
 

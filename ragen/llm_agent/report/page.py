@@ -23,7 +23,7 @@ from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import browser_of
-from ragen.parallel.stats import gathered
+from envlanes.stats import gathered
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")

@@ -39,7 +39,7 @@ from ragen.llm_agent.backends.base import (
     reply_facts,
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.returned import wrong
+from envlanes.returned import wrong
 from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from importlib import import_module
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ragen.closing import Closing
+from envlanes.closing import Closing
 from ragen.errors import ConfigError, ContextFullError, InputError, in_short
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import ragen
-from ragen.closing import Closing
+from envlanes.closing import Closing
 from ragen.commands import counted
 from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path, suggestion
 from ragen.files import json_text, why_no_folder, write_whole

@@ -11,7 +11,7 @@ import os
 import secrets
 from typing import Any
 
-from ragen.closing import Closing
+from envlanes.closing import Closing
 
 OBJECT_STORE = 80 << 20  # bytes per node; unused by workers
 SILENCE = 2.0  # seconds after which Ray declares a silent node dead, instead of half a minute

@@ -38,7 +38,7 @@ from ragen.llm_agent.config.loading import load_config, referenced_sections, set
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.output import printable
-from ragen.parallel.settings import BACKENDS
+from envlanes.settings import BACKENDS
 from ragen.settings import setting
 from ragen.tools.examples import Examples
 

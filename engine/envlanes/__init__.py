@@ -1,0 +1,72 @@
+"""The engine: each environment lives in one process, plays its turns there, and survives failures.
+
+    from envlanes import EnvEngine, EnvSpec, Settings
+    from envlanes.episode.turn import Turn
+
+    specs = [EnvSpec.of(MyEnv, MyConfig(), env_id=i) for i in range(64)]
+    with EnvEngine(specs, Settings(use_lanes="auto")) as engine:
+        observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
+        results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed
+
+``docs/architecture.md`` explains the design. Nothing here imports torch, verl, hydra, ray or transformers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envlanes.lazy import attach
+
+if TYPE_CHECKING:
+    from envlanes.engine import EnvEngine
+    from envlanes.env_set import EnvSet
+    from envlanes.environments import EnvFailed
+    from envlanes.episode.game import Game, Options
+    from envlanes.episode.global_rng import EnvRng, PythonRng, outer_state_kept
+    from envlanes.episode.journal import Change
+    from envlanes.episode.spec import EnvSpec
+    from envlanes.interrupts import holds_interrupts
+    from envlanes.lanes.handle import LaneKind
+    from envlanes.settings import Mode, Settings
+    from envlanes.stats import LaneStats, Work
+
+__all__ = [
+    "Change",
+    "EnvEngine",
+    "EnvFailed",
+    "EnvRng",
+    "EnvSet",
+    "EnvSpec",
+    "Game",
+    "LaneKind",
+    "LaneStats",
+    "Mode",
+    "Options",
+    "PythonRng",
+    "Settings",
+    "Work",
+    "holds_interrupts",
+    "outer_state_kept",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "Change": "episode.journal",
+        "EnvEngine": "engine",
+        "EnvFailed": "environments",
+        "EnvRng": "episode.global_rng",
+        "EnvSet": "env_set",
+        "EnvSpec": "episode.spec",
+        "Game": "episode.game",
+        "LaneKind": "lanes.handle",
+        "LaneStats": "stats",
+        "Mode": "settings",
+        "Options": "episode.game",
+        "PythonRng": "episode.global_rng",
+        "Settings": "settings",
+        "Work": "stats",
+        "holds_interrupts": "interrupts",
+        "outer_state_kept": "episode.global_rng",
+    },
+)

@@ -1,0 +1,230 @@
+"""An engine's records of its environments, which calls are using them, and the lock over both.
+
+An environment is *in sync* when its replica is exactly at the end of its journal. The flag is cleared as soon as a
+request is sent, and set when the result is committed, so the next use notices if anything went wrong in between.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen.errors import EnvError, InputError, RagenError, StateError
+from envlanes.episode.game import EpisodeStart
+from envlanes.episode.host import ResetOrder
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.outcome import Raised
+from envlanes.episode.spec import EnvSpec
+from envlanes.episode.turn import named
+from envlanes.interrupts import interrupts_held
+from envlanes.lanes.lane import Lane
+
+NOT_LOADED = -2  # no worker has this generation
+IN_MAIN = 0  # the generation of the main process
+
+
+@dataclass(frozen=True)
+class EnvFailed:
+    """An environment that has failed for good in this episode; returned in place of a result.
+
+    Attributes:
+        text: What happened, in the same words wherever the environment lived.
+        error: The full error, with the environment's own exception as its cause where there is one.
+        phase: The operation that failed.
+    """
+
+    text: str
+    error: RagenError
+    phase: str = ""
+
+
+def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
+    """Raise the first failure among values by env_id if ``raises``; failures to build always, with ``at_build``."""
+    for value in values.values():
+        if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
+            raise value.error
+
+
+@dataclass(slots=True)
+class EnvRecord:
+    """One environment: where it lives, and what has happened to it in this episode.
+
+    Attributes:
+        spec: Describes how to build it.
+        home: The lane it was assigned to; None for the main process.
+        env_id: Its index.
+        lane: Where it lives now: its home, or a quarantine lane.
+        generation: The worker of ``lane`` that has it loaded.
+        in_sync: Whether its replica is exactly at the end of its journal.
+        before: Lane and generation of the replica at the end of its journal that it moves from, which stays open until
+            the new one has given a value; None if there is none.
+        bound_to_main: Why it turned out not to work in a worker; empty if it did not.
+        is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
+        failures: How often it has failed at the current request.
+        kills: How often its worker was killed during the current request, perhaps from outside.
+        may_end_main: Whether what it did at the current request would have ended or stopped the main process.
+        restored: The turn of the snapshot that its episode first went on from; None if from none, 0 is the reset's.
+        failed: Why its episode is over, if it has failed for good.
+        origin: The environment that it descends from by forks, and moves with; None if it is no fork.
+        journal: The episode so far.
+        observation: Its last observation.
+    """
+
+    spec: EnvSpec
+    home: Lane | None
+    env_id: int = field(init=False)
+    lane: Lane | None = field(init=False)
+    generation: int = NOT_LOADED
+    in_sync: bool = False
+    before: tuple[Lane | None, int] | None = None
+    bound_to_main: str = ""
+    is_suspect: bool = False
+    failures: int = 0
+    kills: int = 0
+    may_end_main: bool = False
+    restored: int | None = None
+    failed: EnvFailed | None = None
+    origin: int | None = None
+    journal: EpisodeJournal = field(default_factory=EpisodeJournal)
+    observation: Any = ""
+
+    def __post_init__(self) -> None:
+        """Cache what every turn needs."""
+        self.env_id, self.lane = self.spec.env_id, self.home
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its lane's current worker, or the main process, has it loaded."""
+        return self.generation == (IN_MAIN if self.lane is None else self.lane.current)
+
+    @property
+    def stands(self) -> bool:
+        """Whether a live replica is at the end of its journal."""
+        return self.in_sync and self.is_loaded
+
+    @property
+    def can_move(self) -> bool:
+        """Whether it can be rebuilt elsewhere in its current state."""
+        return not (self.stands and self.journal.has_begun) or (self.spec.is_replayable and self.journal.can_be_rebuilt)
+
+    def forget_failures(self) -> None:
+        """Clear the last episode's failures before a reset."""
+        self._forget_tries()
+        self.failed = self.restored = None
+
+    def _forget_tries(self) -> None:
+        self.failures = self.kills = 0
+        self.may_end_main = False
+
+    # Commit the results of a call
+
+    def commit_reset(self, order: ResetOrder, value: Any, saved: bytes | None) -> Any:
+        """Begin the journal of a new episode, with a snapshot if any; returns the observation or the failure."""
+        if isinstance(value, EnvFailed):
+            if order.seed is not None:  # else the next reset must still continue from the last episode
+                self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
+            return value
+        observation, digest, before, is_loaded, *_ = value
+        self._begin(EpisodeStart(order.seed, order.options, digest, before), observation)
+        if is_loaded:
+            self.restored = 0
+        if saved is not None:
+            self.journal.keep(saved, digest)
+        return observation
+
+    def commit_fork(self, observation: Any) -> None:
+        """Mark a fork as being at the end of the journal that it was given."""
+        self.observation, self.in_sync = observation, True
+        self._forget_tries()
+
+    def commit_turn(self, action: Any, result: Any, saved: bytes | None) -> None:
+        """Add a turn, and the snapshot taken after it, to the episode, or begin the next episode with it."""
+        game = self.spec.game
+        if game.begins_in_turns and result.began is not None:
+            self._begin(game.start(action, result), result.observation)
+        else:
+            self.journal.entries.append(named(JournalTurn, (action, game.record(result))))
+            self.observation, self.in_sync = result.observation, True
+            self._forget_tries()
+        if saved is not None:
+            self.journal.keep(saved, result.digest)
+
+    def commit_change(self, change: Change | None, value: Any) -> Any:
+        """Add a change to the episode (None: nothing changed); returns its result, or an error if it raised."""
+        if isinstance(value, EnvFailed):
+            return value.error
+        if change is not None:
+            self.journal.append_change(change)
+        self.in_sync = True
+        self._forget_tries()
+        if not isinstance(value, Raised):
+            return value
+        error = EnvError(f"{self.describe()} raised {value.text} (while: {value.phase}).")
+        error.__cause__ = value.exception()
+        return error
+
+    def _begin(self, start: EpisodeStart | None, observation: Any) -> None:
+        assert start is not None
+        self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
+        self.restored = None
+        self.observation, self.in_sync = observation, True
+        self._forget_tries()
+
+    def describe(self) -> str:
+        """The environment, its turn and seed, for messages."""
+        if not self.journal.has_begun:
+            return f"{self.spec.describe()} at its reset"
+        seed = "" if self.journal.seed is None else f" of seed {self.journal.seed}"
+        return f"{self.spec.describe()} at turn {self.journal.turns + 1}{seed}"
+
+
+class Environments:
+    """The environments of one engine.
+
+    Attributes:
+        records: The record of each, by env_id.
+        lock: Held while records are read or changed, never while environments are at work.
+        in_use: Ids that calls of any thread are using now.
+        is_closed: Whether the engine is closed.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[int, EnvRecord] = {}
+        self.lock = threading.RLock()
+        self.in_use: set[int] = set()
+        self.is_closed = False
+
+    @contextmanager
+    def claimed(self, env_ids: Iterable[int]) -> Iterator[None]:
+        """Reserve environments for the length of a call, with interrupts held back.
+
+        Raises:
+            InputError: There is no such environment.
+            StateError: Another call is using one of them, or the engine is closed.
+        """
+        self.check_open()
+        with interrupts_held():
+            wanted = set(env_ids)
+            with self.lock:
+                if unknown := wanted.difference(self.records):
+                    raise InputError(f"this engine has no environment {sorted(unknown, key=str)[0]!r}.")
+                if taken := self.in_use & wanted:
+                    raise StateError(f"env {min(taken)} is in use by another thread; wait until that call returns.")
+                self.in_use |= wanted
+            try:
+                yield
+            finally:
+                with self.lock:
+                    self.in_use -= wanted
+
+    def check_open(self) -> None:
+        """Raise a ``StateError`` if the engine is closed."""
+        if self.is_closed:
+            raise StateError("this manager is closed; create a new one.")
+
+    def of(self, env_ids: Collection[int]) -> list[EnvRecord]:
+        """The records of these environments, in the given order."""
+        return list(map(self.records.__getitem__, env_ids))

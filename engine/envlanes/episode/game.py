@@ -1,0 +1,113 @@
+"""The interface of a kind of game to the engine: how its environments are built, reset, played and compared.
+
+The engine, its journals and its lanes carry any picklable action and any observation. Everything they do to an
+environment goes through a :class:`Game`, in the main process and in workers alike:
+:class:`~envlanes.episode.turn.RagenGame` for RAGEN's text games, :class:`~envlanes.games.gym_game.GymGame` for
+gymnasium's environments.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from envlanes.episode import generators
+
+Options = Mapping[str, Any] | None
+
+
+class EpisodeStart(NamedTuple):
+    """How an episode began within a turn, for its journal.
+
+    Attributes:
+        seed: Seed of the episode; None if the environment's own generators continued.
+        options: Further arguments of ``reset``.
+        digest: Digest of the first observation.
+        before: State of the global and of the environment's own generators before the reset, if there was no seed.
+    """
+
+    seed: int | None
+    options: dict[str, Any] | None
+    digest: Any
+    before: Any
+
+
+def declares_snapshots(env_class: Any) -> bool:
+    """Whether a class itself declares ``save`` and ``load``; those of a base class do not count."""
+    return {"save", "load"} <= getattr(env_class, "__dict__", {}).keys()
+
+
+class Game(ABC):
+    """One kind of game; a stateless object, sent to workers by its class.
+
+    Attributes:
+        recorded: Names of the result's fields that a replay must reproduce.
+        begins_in_turns: Whether an episode may begin within a turn: results then have ``began``, None if none began.
+    """
+
+    recorded: tuple[str, ...] = ("reward", "done", "digest")
+    begins_in_turns: bool = False
+
+    @abstractmethod
+    def build(self, spec: Any) -> Any:
+        """Build the environment of an :class:`~envlanes.episode.spec.EnvSpec`, leaving the spec unchanged."""
+
+    @abstractmethod
+    def reset(self, env: Any, seed: int | None, options: Options) -> Any:
+        """Begin an episode; returns the first observation, which shares no memory with the environment."""
+
+    @abstractmethod
+    def play(self, env: Any, action: Any) -> Any:
+        """Play one turn; returns a named tuple with ``observation`` and all ``recorded`` fields, detached likewise."""
+
+    @abstractmethod
+    def digest(self, observation: Any) -> Any:
+        """The digest of an observation for the journal: small, picklable, equal only for equal observations."""
+
+    def record(self, result: Any) -> tuple[Any, ...]:
+        """The values of the recorded fields of a result."""
+        return tuple([getattr(result, name) for name in self.recorded])
+
+    def start(self, action: Any, result: Any) -> EpisodeStart | None:
+        """How an episode began within a turn, None if none did; the journal then starts over from there."""
+        return None
+
+    def apply(self, env: Any, change: Any) -> Any:
+        """Apply a change to an environment between two turns; returns the change's result."""
+        return change.apply(env)
+
+    def has_snapshots(self, env: Any) -> bool:
+        """Whether the environment's own class declares ``save`` and ``load``; a subclass may add to its state."""
+        return declares_snapshots(type(env))
+
+    def saves_midway(self, env: Any) -> bool:
+        """Whether snapshots may be taken at any time, not only after a reset."""
+        return True
+
+    def save(self, env: Any) -> Any:
+        """The result of ``save()``: a picklable value with its whole state, generators included."""
+        return env.save()
+
+    def load(self, env: Any, state: Any) -> None:
+        """Restore a state from :meth:`save` in a newly built environment of the same class and configuration."""
+        env.load(state)
+
+    def observe(self, env: Any) -> Any:
+        """The environment's observation between two turns; None if it cannot be queried."""
+        return None
+
+    def without_place(self, action: Any) -> Any:
+        """The action without references to this environment's shared memory, so that another one can be given it."""
+        return action
+
+    def generator_state(self, env: Any, is_seeded: bool = False) -> Any:
+        """The states of the environment's own generators before a reset, as far as a seed does not decide them.
+
+        Empty if none was found; None if something else is known to decide the episode.
+        """
+        return generators.states(env, of_spaces=is_seeded)
+
+    def restore_generator(self, env: Any, state: Any) -> None:
+        """Restore states returned by :meth:`generator_state`."""
+        generators.restore(env, state)

@@ -1,0 +1,230 @@
+"""The journal of an episode, from which an environment can be rebuilt anywhere.
+
+It holds how the episode began, and the action and result of each turn. Changes between turns (a method called, an
+attribute set) are recorded too, so that a rebuilt environment has them. Replaying a journal on a fresh environment
+compares every turn: an environment that does not reproduce it is not deterministic, and the :class:`Divergence` holds
+the turn and the field that differed.
+
+An episode begins with a seed, or continues with the generators that the last one left; in that case the journal holds
+their states. If the class declares snapshots, the journal holds those too, and a replay begins at the last::
+
+    reset   turn 1   turn 2   turn 3   turn 4      entries
+              |                 |
+          snapshot           snapshot              a rebuild loads this one and replays turn 4 alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from ragen.errors import in_contrast
+from envlanes.episode.values import copied
+
+
+class JournalTurn(NamedTuple):
+    """One turn as it was played.
+
+    Attributes:
+        action: The action.
+        recorded: The fields of the result that a replay must reproduce: the game's ``recorded`` fields.
+    """
+
+    action: Any
+    recorded: tuple[Any, ...]
+
+
+class Change(NamedTuple):
+    """A change made to an environment between two turns.
+
+    Attributes:
+        name: Name of a method or an attribute.
+        arguments: The method's arguments, or only the attribute's new value.
+        keywords: The method's keyword arguments.
+        is_set: Whether the attribute is set; else the method is called.
+    """
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = {}
+    is_set: bool = False
+
+    def apply(self, env: Any) -> Any:
+        """Apply the change; returns the method's result. An attribute that is not a method is read.
+
+        The environment gets copies of the arguments, so that the change can be applied again.
+        """
+        arguments, keywords = copied((self.arguments, self.keywords))
+        if self.is_set:
+            setattr(env, self.name, arguments[0])
+            return None
+        found = getattr(env, self.name)
+        return found(*arguments, **keywords) if callable(found) else found
+
+
+class Divergence(NamedTuple):
+    """Where a replay differed from the journal.
+
+    Attributes:
+        turn: Index of the turn, -1 for the reset.
+        what: What differed: ``"observation"``, ``"reward"``, ``"done"`` ...
+        expected: What the journal holds.
+        got: What the replay gave.
+        snapshot: After which turn the snapshot was taken that the replay began at, 0 for the reset; None if it began
+            with a reset.
+    """
+
+    turn: int
+    what: str
+    expected: Any
+    got: Any
+    snapshot: int | None = None
+
+    def describe(self) -> str:
+        """The difference as part of a sentence, with long observations shortened."""
+        where = "the reset" if self.turn < 0 else f"turn {self.turn + 1}"
+        return f"at {where} {self.contrast()}"
+
+    def contrast(self) -> str:
+        """The expected and the actual value, or what surrounds their first difference, as part of a sentence."""
+        was, is_now = in_contrast(self.expected, self.got, 200)
+        return f"the {self.what} was {was} and is now {is_now}"
+
+
+MOST_SNAPSHOTS = 4 << 20  # approximate bytes of snapshots per environment; the last one is always kept
+
+
+class Snapshot(NamedTuple):
+    """A snapshot of an environment.
+
+    Attributes:
+        position: Number of the journal's entries at the time it was taken.
+        state: The pickled state.
+        digest: The digest of the environment's observation at that time.
+    """
+
+    position: int
+    state: bytes
+    digest: Any
+
+
+@dataclass
+class EpisodeJournal:
+    """One environment's episode; picklable.
+
+    Attributes:
+        seed: Seed of the reset.
+        options: Further arguments of the reset, such as ``{"mode": "train"}``.
+        digest: Digest of the first observation.
+        before: State of the environment's generators before the reset; None if its seed decides them.
+        settings: Attributes that were set before the episode, by name.
+        entries: Turns and changes, in order.
+        has_begun: Whether there was a reset; a journal without one holds settings only.
+        snapshots: Snapshots that were taken in the episode, in order.
+        left_out: How many turns were played before the first entry, where the journal begins at a snapshot.
+    """
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    digest: Any = None
+    before: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    entries: list[JournalTurn | Change] = field(default_factory=list)
+    has_begun: bool = False
+    snapshots: list[Snapshot] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a newly built environment is already at its end."""
+        return not self.has_begun and not self.settings
+
+    @property
+    def can_be_rebuilt(self) -> bool:
+        """Whether the journal determines the episode: by a seed, generator states, or a snapshot."""
+        return self.seed is not None or bool(self.snapshots) or is_known(self.before)
+
+    @property
+    def behind(self) -> int:
+        """Entries since the last snapshot, or since the reset."""
+        return len(self.entries) - (self.snapshots[-1].position if self.snapshots else 0)
+
+    @property
+    def ends_with_snapshot(self) -> bool:
+        """Whether nothing has to be replayed."""
+        return bool(self.snapshots) and not self.behind
+
+    def keep(self, state: bytes, digest: Any) -> None:
+        """Add a snapshot of the current state; every other older one is dropped if they would take too much memory."""
+        self.snapshots.append(Snapshot(len(self.entries), state, digest))
+        if (len(self.snapshots) - 1) * len(state) > MOST_SNAPSHOTS:
+            self.snapshots = [*self.snapshots[:-1:2], self.snapshots[-1]]
+
+    def without_snapshots(self) -> EpisodeJournal:
+        """The journal for a replay from the beginning; itself if that is impossible."""
+        return replace(self, snapshots=[]) if self.seed is not None or is_known(self.before) else self.from_snapshot()
+
+    def from_snapshot(self) -> EpisodeJournal:
+        """The episode from its last snapshot on; itself if there is none."""
+        if not self.snapshots:
+            return self
+        last = self.snapshots[-1]
+        before = sum(isinstance(entry, JournalTurn) for entry in self.entries[: last.position])
+        later, snapshots = self.entries[last.position :], [last._replace(position=0)]
+        return replace(self, entries=later, snapshots=snapshots, left_out=before)
+
+    @property
+    def turns(self) -> int:
+        """The number of turns."""
+        return self.left_out + len(self.played())
+
+    def append_change(self, change: Change) -> None:
+        """Record a change; before the first reset, only a set attribute is kept."""
+        if self.has_begun:
+            self.entries.append(change)
+        elif change.is_set:
+            self.settings[change.name] = change.arguments[0]
+
+    def lasting(self) -> dict[str, Any]:
+        """Attributes that were set before or during the episode, with which the next one begins."""
+        if not self.entries:
+            return dict(self.settings)
+        later = {entry.name: entry.arguments[0] for entry in self.entries if isinstance(entry, Change) and entry.is_set}
+        return {**self.settings, **later}
+
+    def played(self) -> list[JournalTurn]:
+        """The turns alone."""
+        return [entry for entry in self.entries if isinstance(entry, JournalTurn)]
+
+    def until(self, turn: int | None) -> EpisodeJournal:
+        """A copy of the journal up to a turn, with the changes before it; None copies all of it."""
+        entries, left = list(self.entries), turn
+        for place, entry in enumerate(self.entries):
+            if left == 0:
+                del entries[place:]
+                break
+            if left is not None and isinstance(entry, JournalTurn):
+                left -= 1
+        snapshots = [each for each in self.snapshots if each.position <= len(entries)]
+        return replace(self, settings=dict(self.settings), entries=entries, snapshots=snapshots)
+
+
+def is_known(before: tuple[Any, Any] | None) -> bool:
+    """Whether generator states determine an episode: the global ones, or some of the environment's own."""
+    return before is not None and before[1] is not None and (before[0] is not None or bool(before[1]))
+
+
+def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:
+    """The first difference between a turn (-1: the reset) and its record; ``digest`` is the observation's."""
+    for name, was, is_now in zip(names, expected, got, strict=True):
+        if not _is_same(was, is_now):
+            return Divergence(turn, "observation" if name == "digest" else name, was, is_now)
+    return None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other) or repr(one) == repr(other)  # repr: NaN equals itself here
+    except Exception:  # an array has no truth value
+        return repr(one) == repr(other)

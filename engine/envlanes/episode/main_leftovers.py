@@ -1,0 +1,146 @@
+"""Ends what environments leave in the main process: child processes, threads, and functions registered with atexit.
+
+A worker is killed with all of them. In the main process they are told from the program's own by when they appear:
+:class:`EnvironmentCode` surrounds each call into environments.
+
+* Children of the calling thread that are new when the call returns, those of threads that the call has started, and
+  their descendants belong to environments (Linux). What other threads of the program start meanwhile is not in these
+  lists. Nor are orphans, such as the child of a shell that has ended: the main process must not adopt other people's.
+* Threads are daemons unless they say otherwise.
+* Functions registered with :mod:`atexit` are interrupted if they take too long.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # as signal, without its enumerations: ten times as fast
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from functools import cache
+from threading import current_thread
+from types import FrameType
+from typing import Any
+from weakref import WeakSet
+
+from envlanes import linux
+from envlanes.episode.outcome import Overdue
+
+EXIT_TIMEOUT = 2.0  # seconds for one of environments' exit functions, and for processes from SIGTERM to SIGKILL
+
+_children = linux.ThreadChildren()
+_threads: WeakSet[threading.Thread] = WeakSet()  # started by environments
+_processes: set[Any] = set()  # of psutil, which knows a process from a later one with its id
+_registered = -1  # the number of exit functions when _disarm was registered last
+_pid = os.getpid()
+
+
+class EnvironmentCode:
+    """A context manager around the code of environments in the main process; costs a few microseconds a call."""
+
+    __slots__ = ("_before", "_started", "_was_daemonic")
+
+    def __enter__(self) -> None:
+        global _registered
+        _end_processes_first_at_exit()
+        if _registered != atexit._ncallbacks():  # else _disarm is still what was registered last
+            atexit.register(_disarm)
+            _registered = atexit._ncallbacks()
+        thread: Any = current_thread()
+        self._was_daemonic = thread._daemonic  # which has no public setter once a thread runs
+        thread._daemonic = True  # new threads take it from the thread that starts them
+        self._started = threading.enumerate()
+        self._before = _children.read()
+
+    def __exit__(self, *_: object) -> None:
+        global _registered
+        after = _children.read()
+        thread: Any = current_thread()
+        thread._daemonic = self._was_daemonic
+        if (now := threading.enumerate()) != self._started:
+            new = set(now).difference(self._started)
+            _threads.update(each for each in new if each.daemon)  # few threads of the program's other threads are
+        if _threads:
+            _note(_of_threads())
+        if after != self._before:
+            _note(set(after.split()).difference(self._before.split()))
+        if _registered != atexit._ncallbacks():  # functions run in reverse order: _arm, the environments', _disarm
+            atexit.register(_arm)
+            _registered = -1
+
+
+def end_processes() -> None:
+    """End the processes that environments have started, with their descendants: SIGTERM, then SIGKILL."""
+    if os.getpid() != _pid:
+        return
+    _children.close()
+    _note(_of_threads())
+    if not _processes:
+        return
+    import psutil  # late: only environments with processes need it
+
+    family = {each for each in _processes if each.is_running()}
+    _processes.clear()
+    for each in list(family):
+        with contextlib.suppress(psutil.Error):
+            family.update(each.children(recursive=True))
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for each in family:
+            with contextlib.suppress(psutil.Error):
+                end(each)
+        family = set(psutil.wait_procs(family, EXIT_TIMEOUT)[1])
+
+
+def _note(pids: set[bytes]) -> None:
+    if not pids:
+        return
+    import psutil
+
+    _processes.difference_update([each for each in _processes if not each.is_running()])
+    for pid in set(map(int, pids)) - _of_multiprocessing():
+        with contextlib.suppress(psutil.Error):
+            _processes.add(psutil.Process(pid))
+
+
+def _of_threads() -> set[bytes]:
+    alive = [thread.native_id for thread in _threads if thread.native_id]
+    return {pid for thread in alive for pid in linux.children_of_thread(thread).split()}
+
+
+def _of_multiprocessing() -> set[int | None]:
+    """The standard library's helper processes, which the program uses too, and which end with it."""
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    return {getattr(tracker, "_pid", None), getattr(server, "_forkserver_pid", None)}
+
+
+@cache
+def _end_processes_first_at_exit() -> None:
+    """Have processes ended before any exit function runs, since multiprocessing's waits for its own.
+
+    A function that is registered when the main thread ends runs before all others, and once all threads have ended
+    that may still play.
+    """
+    with contextlib.suppress(RuntimeError):  # the main thread has ended
+        getattr(threading, "_register_atexit", atexit.register)(atexit.register, end_processes)
+        return
+    atexit.register(end_processes)
+
+
+def _arm() -> None:
+    if _signal.getsignal(_signal.SIGALRM) is _signal.SIG_DFL:
+        _signal.signal(_signal.SIGALRM, _late)
+        _signal.setitimer(_signal.ITIMER_REAL, EXIT_TIMEOUT)
+
+
+def _disarm() -> None:
+    if _signal.getsignal(_signal.SIGALRM) is _late:
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+        _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+
+
+def _late(_: int, frame: FrameType | None) -> None:
+    if frame is None or frame.f_code.co_filename != __file__:  # _disarm must not be interrupted
+        _signal.setitimer(_signal.ITIMER_REAL, EXIT_TIMEOUT)
+        raise Overdue(f"a function that an environment registered with atexit timed out after {EXIT_TIMEOUT:g} s")

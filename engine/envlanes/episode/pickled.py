@@ -1,0 +1,305 @@
+"""Pickling of user-defined values: each in its own bytes, and without changing the classes of the main process.
+
+A batch is sent as one pickle as long as it holds only built-in types, NumPy's and the engine's own, which run no other
+code when they are unpickled (:func:`is_plain`). Anything else is pickled separately, and unpickled where an exception
+of its own code fails that item alone.
+
+Classes of the main script are sent to workers by value, since workers never run that script, and become attributes of
+the worker's own ``__main__``: an environment can pickle them by name, as it can in the script. On the way back they are
+identified by a number, so that an instance arrives as an instance of the main process's own, unchanged class:
+cloudpickle alone would apply the class body to it once more.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import logging
+import pickle
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from ragen.errors import EnvError
+from envlanes.episode import program
+from envlanes.episode.outcome import Raised, TimedOut
+from envlanes.episode.spec import EnvSpec
+
+log = logging.getLogger(__name__)
+
+_PLAIN = frozenset({complex, Raised, TimedOut})
+OURS = ("envlanes.", "envlanes.games.", "ragen.container.", "ragen.meta.")  # whose values run no code of a user's
+_NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
+_numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
+_classes: WeakValueDictionary[int, type] = WeakValueDictionary()
+_counter = itertools.count(1)
+_REGISTRATION = "gymnasium.envs.registration"
+_DEEPEST = 9  # parts of parts that are looked at for what cannot be pickled: a value may contain itself
+_is_receiver = False  # whether this process received such classes, and must identify them by number
+
+
+class PlainPickler(pickle.Pickler):
+    """Pickles built-in types, NumPy's and a few of our own, which run no other code when they are unpickled."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Refuse any other type; the pickler does not call this for the most common built-in types.
+
+        Raises:
+            PicklingError: The value is not plain.
+        """
+        kind = type(value)
+        origin = value if issubclass(kind, _NAMED) else kind
+        module = origin.__module__ or ""
+        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(OURS):
+            return NotImplemented
+        raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be part of a message's own pickle."""
+    try:
+        PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
+    except Exception:  # whatever a user's class raises as it is pickled
+        return False
+    return True
+
+
+class Pickled:
+    """A separately pickled value.
+
+    Attributes:
+        pickled: The bytes.
+    """
+
+    __slots__ = ("pickled",)
+
+    def __init__(self, pickled: bytes) -> None:
+        """Hold these bytes; :meth:`open` unpickles them."""
+        self.pickled = pickled
+
+    @classmethod
+    def of(cls, value: Any) -> Pickled:
+        """Pickle a value.
+
+        Raises:
+            Exception: It cannot be pickled.
+        """
+        try:
+            if not _is_receiver:
+                return cls(pickle.dumps(value, protocol=5))
+        except Exception:
+            pass  # instances of classes that only the main script or a function defines
+        return cls(_carried(value))
+
+    def open(self) -> Any:
+        """The value.
+
+        Raises:
+            Exception: Whatever unpickling it raises.
+        """
+        return pickle.loads(self.pickled)
+
+    def __reduce__(self) -> Any:
+        return Pickled, (self.pickled,)
+
+
+def unpicklable_part(value: Any, name: str) -> str:
+    """The innermost part of a value that cannot be pickled, such as ``save()['door'].lock``.
+
+    Args:
+        value: A value that cannot be pickled.
+        name: Its name.
+    """
+    for _ in range(_DEEPEST):
+        for part, its_name in _parts(value, name):
+            try:
+                Pickled.of(part)
+            except Exception:
+                value, name = part, its_name
+                break
+        else:
+            break
+    return name
+
+
+def _parts(value: Any, name: str) -> Iterator[tuple[Any, str]]:
+    """The parts of a value with their names: the items of a container, or the attributes that are pickled."""
+    if isinstance(value, dict):
+        yield from ((part, f"{name}[{key!r}]") for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((part, f"{name}[{index}]") for index, part in enumerate(value))
+    else:
+        try:
+            attributes = value.__reduce_ex__(5)[2]
+        except Exception:
+            attributes = None
+        if isinstance(attributes, dict):
+            yield from ((part, f"{name}.{attribute}") for attribute, part in attributes.items())
+
+
+def pickled_items(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Items ``(env_id, value)`` for one message: values that are not plain are pickled.
+
+    Raises:
+        CannotTravel: Some values cannot be pickled.
+    """
+    fit, failed = [], {}
+    for env_id, value in items:
+        try:
+            fit.append((env_id, value if is_plain(value) else Pickled.of(value)))
+        except Exception as error:
+            failed[env_id] = Raised.of(error, "send")
+    if failed:
+        raise CannotTravel(failed)
+    return fit
+
+
+class CannotTravel(Exception):
+    """A request to some environments, or their specs, cannot be pickled."""
+
+    def __init__(self, failed: dict[int, Raised]) -> None:
+        super().__init__(failed)
+        self.failed = failed
+
+
+class PickledSpecs:
+    """The specs of one tag, pickled separately, with what unpickling and building them needs of the program.
+
+    A class that cannot be loaded in a worker thus affects no environment of another tag.
+    """
+
+    def __init__(self, env_type: str, env_ids: list[int], settings: dict[str, Any], registered: bytes, pickled: bytes):
+        self.env_type, self.env_ids = env_type, env_ids
+        self._settings, self._registered, self._pickled = settings, registered, pickled
+
+    @classmethod
+    def of(cls, specs: Sequence[EnvSpec]) -> PickledSpecs:
+        """Pickle the specs of one tag; specs that cannot be pickled raise in :meth:`open`."""
+        env_ids = [spec.env_id for spec in specs]
+        try:
+            pickled = _sent(list(specs))
+        except Exception as error:
+            reason = f"the environment's class or configuration cannot be pickled: {Raised.of(error, 'load').text}"
+            pickled = _sent(reason)
+        return cls(specs[0].env_type, env_ids, program.settings_now(), _sent_registry(), pickled)
+
+    def open(self) -> list[EnvSpec]:
+        """The specs, their classes imported.
+
+        Raises:
+            EnvError: They could not be pickled.
+            Exception: Whatever unpickling them raises.
+        """
+        program.take_over(self._settings)
+        found = _received(self._pickled)
+        if isinstance(found, str):
+            raise EnvError(found)
+        if program.in_worker and self._registered:
+            warnings.filterwarnings("ignore", ".*Overriding environment")  # as a module is imported that registers ids
+            try:
+                registered = _received(self._registered)  # which imports gymnasium
+                sys.modules[_REGISTRATION].registry.update(registered)
+            except Exception:  # this machine lacks gymnasium, or the class of an id that others may need
+                log.debug("the ids that the program has registered with gymnasium are unknown here", exc_info=True)
+        return found
+
+
+def _sent_registry() -> bytes:
+    """Gymnasium's registry, pickled, for programs that have imported it: they may have registered ids themselves."""
+    if (registration := sys.modules.get(_REGISTRATION)) is None:
+        return b""
+    registry = dict(registration.registry)
+    try:
+        return _sent(registry)
+    except Exception:
+        return _sent({id: entry for id, entry in registry.items() if _can_be_sent(entry)})
+
+
+def _can_be_sent(value: Any) -> bool:
+    try:
+        return bool(_sent(value))
+    except Exception:
+        return False
+
+
+def _sent(value: Any) -> bytes:
+    """A value pickled with the classes that it needs by value, with their numbers, and the script's names in it."""
+    numbers: dict[int, type] = {}
+    names: dict[str, Any] = {}
+    return _carried((value, numbers, names), numbers, names)
+
+
+def _received(pickled: bytes) -> Any:
+    """The inverse of :func:`_sent`."""
+    global _is_receiver
+    value, numbers, names = pickle.loads(pickled)
+    if numbers:
+        _is_receiver = True
+        for number, kind in numbers.items():
+            _numbers[kind], _classes[number] = number, kind
+    program.script_globals().update(names)
+    return value
+
+
+class _ScriptGlobals(dict[str, Any]):
+    """Stands for the globals of the main script's functions."""
+
+    def __reduce__(self) -> Any:
+        return program.script_globals, ()
+
+
+def _carried(value: Any, numbers: dict[int, type] | None = None, names: dict[str, Any] | None = None) -> bytes:
+    """A value pickled with the classes and functions it needs by value.
+
+    Those classes are added to ``numbers``, and the main script's classes and functions to ``names``, meanwhile.
+    """
+    import cloudpickle  # late: workers rarely need it
+
+    class Carrier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+        def reducer_override(self, obj: Any) -> Any:
+            if _is_receiver and isinstance(obj, type) and (number := _numbers.get(obj)) is not None:
+                return _class_of, (number,)
+            if _is_receiver and type(obj) in _numbers and "__slots__" in vars(type(obj)):
+                return _reduced_with_slots(obj)
+            reduced = super().reducer_override(obj)
+            made_by = getattr(reduced[0], "__name__", "") if isinstance(reduced, tuple) else ""
+            if numbers is not None and isinstance(obj, type) and "skeleton" in made_by:
+                numbers[_number(obj)] = obj
+            name = getattr(obj, "__name__", "")
+            if names is not None and isinstance(obj, _NAMED) and script.get(name) is obj:
+                names[name] = obj
+            return reduced
+
+    script = vars(sys.modules["__main__"])
+    file = io.BytesIO()
+    carrier = Carrier(file, protocol=5)
+    carrier.globals_ref[id(script)] = _ScriptGlobals()  # cloudpickle would give functions a copy of what they use
+    carrier.dump(value)
+    return file.getvalue()
+
+
+def _reduced_with_slots(obj: Any) -> Any:
+    """Reduce an instance of a class that was received by value, which has lost its slots."""
+    reduced = obj.__reduce_ex__(5)
+    state = reduced[2] if len(reduced) > 2 else None
+    if isinstance(state, tuple) and len(state) == 2:
+        attributes = {**(state[0] or {}), **(state[1] or {})}
+        return *reduced[:2], (None, attributes), *reduced[3:]
+    return reduced
+
+
+def _number(kind: type) -> int:
+    """The number of a class that is sent by value."""
+    number = _numbers.get(kind)
+    if number is None:
+        number = next(_counter)
+        _numbers[kind], _classes[number] = number, kind
+    return number
+
+
+def _class_of(number: int) -> type:
+    """The class with this number, in the process that sent it or in one that received it."""
+    return _classes[number]

@@ -1,0 +1,242 @@
+"""RAGEN's game: the definition of a turn of a text game, and the one function that plays it.
+
+A turn depends only on the environment's state and the actions, and its result shares no memory with the environment, so
+that the result is the same whether it stays in its process or is sent through a pipe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from typing import Any, NamedTuple
+
+from envlanes.episode.game import Game, Options
+from envlanes.episode.values import IMMUTABLE, copied, is_immutable, options_taken
+from envlanes.returned import (
+    LARGEST_REWARD,
+    REWARD,
+    SHOWN,
+    check_success,
+    checked_done,
+    checked_reward,
+    wrong,
+    wrong_step,
+)
+
+Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
+
+_NUMBERS = frozenset({int, float, bool})
+_TRUTHS = frozenset({bool, type(None)})
+RAW_REWARD = "raw_reward"  # of which a turn's info has the sum over its actions, as RAGEN's trainer reads it
+
+named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
+
+
+class Turn(NamedTuple):
+    """The actions of a turn.
+
+    Attributes:
+        actions: The model's actions, as names or text.
+        actions_left: Maximum number of actions that the episode still allows.
+    """
+
+    actions: tuple[str, ...]
+    actions_left: int
+
+
+class TurnResult(NamedTuple):
+    """The result of a turn.
+
+    Attributes:
+        executed: Keys (or texts) of the executed actions.
+        malformed: Whether an action was unknown, or none was left to execute: the turn earns the format penalty.
+        reward: Sum over the executed actions; int 0 if there were none.
+        done: Whether the game is over.
+        info: The infos of the executed actions merged; later values win.
+        observation: Text, or a list of ``(H, W, 3)`` uint8 arrays.
+        digest: The observation's digest, which a replay must reproduce; see :func:`digest_observation`.
+    """
+
+    executed: list[Any]
+    malformed: bool
+    reward: float
+    done: bool
+    info: dict[str, Any]
+    observation: Observation
+    digest: Any
+
+
+def failed_turn(text: str, observation: Observation) -> TurnResult:
+    """The turn of an environment that failed: nothing executed, the game over, the failure in the info."""
+    return TurnResult([], False, 0, True, {"env_error": text}, observation, None)
+
+
+def play_turn(env: Any, turn: Turn) -> TurnResult:
+    """Play one turn: map the action names, execute the allowed actions, sum rewards, merge infos, render.
+
+    Its info has the sum of the actions' ``raw_reward``, a float; what is not a number counts as 0.
+
+    Args:
+        env: The environment, between two turns of an episode that is not over.
+        turn: The actions.
+
+    Returns:
+        The result, which shares no mutable object with the environment.
+
+    Raises:
+        ReturnError: The environment returned values of the wrong form, or the turn's reward is not a finite number.
+        Exception: Whatever the environment raises.
+    """
+    actions, actions_left = turn
+    known = map_actions(env, actions)
+    malformed = not known or len(known) != len(actions)
+    executed: list[Any] = []
+    reward: float = 0
+    done = False
+    info: dict[str, Any] = {}
+    raw_reward = 0.0
+    for action in known[:actions_left]:
+        returned = env.step(action)
+        try:
+            _, gained, done, extra = returned
+            reward += gained
+            info.update(extra)
+            goes_on = not done
+        except Exception as error:  # whatever values of a user's classes raise
+            raise wrong_step(env, returned) from error
+        executed.append(action)
+        if RAW_REWARD in extra:
+            raw_reward += _number(extra[RAW_REWARD])
+        if not goes_on:
+            break
+    if type(info.get("success")) not in _TRUTHS:
+        check_success(env, info)
+    info[RAW_REWARD] = raw_reward
+    if type(reward) not in _NUMBERS:
+        reward = _own_reward(env, reward)
+    elif not -LARGEST_REWARD <= reward <= LARGEST_REWARD:
+        raise wrong(env, "step", reward, REWARD, "reward")
+    if done is not True and done is not False:
+        done = checked_done(env, done)
+    digest = observation = env.render()
+    if type(observation) is not str:
+        observation = _observed(env, observation)
+        digest = digest_observation(observation)
+    if not IMMUTABLE.issuperset(map(type, info.values())):
+        info = _detached(info)
+    return named(TurnResult, (executed, malformed, reward, done, info, observation, digest))
+
+
+class RagenGame(Game):
+    """RAGEN's environments, with ``reset(seed, mode)``, ``step(action)`` that returns four values, and ``render()``."""
+
+    recorded = ("reward", "done", "digest")
+    # No methods of its own where each call counts.
+    record = staticmethod(operator.itemgetter(*map(TurnResult._fields.index, recorded)))  # type: ignore[assignment]
+    play = staticmethod(play_turn)  # type: ignore[assignment]
+
+    def build(self, spec: Any) -> Any:
+        """Call the class, with a configuration of its own if there is one."""
+        return spec.env_class() if spec.config is None else spec.env_class(copied(spec.config))  # which it may change
+
+    def reset(self, env: Any, seed: int | None, options: Options) -> Observation:
+        """Reset with the seed and the options that ``reset`` takes (``mode``); returns the rendered observation."""
+        taken = options_taken(type(env).reset)
+        given = {key: value for key, value in (options or {}).items() if taken is None or key in taken}
+        env.reset(seed=seed, **given)
+        return observe(env)
+
+    def digest(self, observation: Observation) -> Any:
+        """The text itself, or digests of the images."""
+        return digest_observation(observation)
+
+    def observe(self, env: Any) -> Observation:
+        """The rendered observation."""
+        return observe(env)
+
+
+RAGEN = RagenGame()
+
+
+def action_lookup(env: Any) -> dict[Any, str] | None:
+    """The environment's action keys with their names, if its configuration has such a table."""
+    return getattr(getattr(env, "config", None), "action_lookup", None)
+
+
+def map_actions(env: Any, actions: tuple[str, ...]) -> list[Any]:
+    """Turn action names into the environment's action keys; unknown names are left out.
+
+    Names are case-insensitive. An environment whose configuration has no ``action_lookup`` gets the texts unchanged.
+    (RAGEN's ``_extract_map_valid_actions``.)
+    """
+    lookup = action_lookup(env)
+    if lookup is None:
+        return list(actions)
+    keys = {name.lower(): key for key, name in lookup.items()}
+    return [keys[name] for name in map(str.lower, actions) if name in keys]
+
+
+def observe(env: Any) -> Observation:
+    """Render the environment, into text or a list of ``(H, W, 3)`` uint8 arrays of its own.
+
+    Raises:
+        ReturnError: The environment rendered something else.
+    """
+    return _observed(env, env.render())
+
+
+def _observed(env: Any, rendered: Any) -> Observation:
+    if isinstance(rendered, str):
+        return rendered if type(rendered) is str else str.__str__(rendered)
+    images = rendered if isinstance(rendered, list | tuple) else [rendered]
+    return [_as_image(env, image, rendered) for image in images]
+
+
+def _as_image(env: Any, image: Any, rendered: Any) -> Any:
+    import numpy as np  # late: a text environment's worker need not load it
+
+    try:
+        pixels = np.array(image, copy=True)
+    except Exception as error:  # rows of different lengths
+        raise wrong(env, "render", rendered, SHOWN) from error
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+        of_shape = f"; this has shape {pixels.shape} and dtype {pixels.dtype}" if pixels.ndim else ""
+        raise wrong(env, "render", rendered, SHOWN + of_shape)
+    return pixels
+
+
+def _own_reward(env: Any, reward: Any) -> Any:
+    """A reward of another type than Python's own numbers, detached; a scalar of NumPy or torch remains one."""
+    number = checked_reward(env, reward)
+    return copied(reward) if getattr(reward, "shape", None) == () else number
+
+
+def digest_observation(observation: Observation) -> Any:
+    """An observation's digest for the journal: the text itself, or a tuple of the images' BLAKE2b digests."""
+    if isinstance(observation, str):
+        return observation
+    return tuple(
+        hashlib.blake2b(image.tobytes() + repr(image.shape).encode(), digest_size=16).hexdigest()
+        for image in observation
+    )
+
+
+def state_hash(digest: Any) -> str:
+    """A hash of an observation's digest, as 32 hexadecimal digits."""
+    shown = digest if isinstance(digest, str) else "\n".join(digest)
+    return hashlib.blake2b(shown.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _detached(info: dict[str, Any]) -> dict[str, Any]:
+    """The info itself if it is immutable throughout, else a copy, as pickling would make one."""
+    for value in info.values():
+        if type(value) not in IMMUTABLE and not is_immutable(value):
+            return {key: copied(value) for key, value in info.items()}
+    return info

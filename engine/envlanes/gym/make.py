@@ -1,0 +1,59 @@
+"""``make_vec``: a vector environment in workers from the id of a registered environment."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from envlanes.gym.lane_vector_env import LaneVectorEnv
+
+
+class _Make:
+    """Builds a registered environment; sent to workers, which may have to import the module that registers it."""
+
+    def __init__(self, spec: EnvSpec, wrappers: Sequence[Callable[[Any], Any]], kwargs: dict[str, Any]) -> None:
+        self._spec, self._wrappers, self._kwargs = spec, tuple(wrappers), kwargs
+        self.__module__, self.__qualname__ = "gymnasium", spec.id
+
+    def __call__(self) -> Any:
+        env = gymnasium.make(self._spec, **self._kwargs)
+        for wrapper in self._wrappers:
+            env = wrapper(env)
+        return env
+
+
+def make_vec(
+    id: str | EnvSpec,
+    num_envs: int = 1,
+    *,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
+    vector_kwargs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> LaneVectorEnv:
+    """Create a vector environment, like ``gymnasium.make_vec``.
+
+    Args:
+        id: The id of a registered environment, or its spec.
+        num_envs: Number of sub-environments.
+        wrappers: Wrappers for each, the first one innermost.
+        vector_kwargs: Arguments of :class:`LaneVectorEnv`.
+        kwargs: Also arguments of :class:`LaneVectorEnv` (``workers``, ``autoreset_mode``, ...); all others are passed
+            to the environment.
+
+    Returns:
+        The vector environment; its ``spec`` records how it was created.
+    """
+    names = set(inspect.signature(LaneVectorEnv).parameters) - {"env_fns"}
+    vector = {key: kwargs.pop(key) for key in list(kwargs) if key in names} | (vector_kwargs or {})
+    spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))
+    build = _Make(spec, wrappers or (), kwargs)
+    envs = LaneVectorEnv([build] * num_envs, **vector)
+    recorded = {**spec.kwargs, **kwargs, "num_envs": num_envs, "vectorization_mode": "lanes", "vector_kwargs": vector}
+    envs.spec = copy.deepcopy(spec)
+    envs.spec.kwargs = recorded | {"wrappers": wrappers or ()}
+    return envs

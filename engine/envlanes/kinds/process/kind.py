@@ -1,0 +1,370 @@
+"""Workers that are processes of our own, started and reaped by a supervisor process.
+
+What belongs to whom, and what connects it:
+
+    main process                                          supervisor process
+    +--------------------------+     start, end           +--------------------------+
+    | ProcessKind              | <----------------------> | Supervisor               |
+    |   Launcher               |     how it ended         +--------------------------+
+    |   ProcessHandle, ...     |                                | fork, kill, reap
+    |     Channel              |     messages             +--------------------------+
+    |                          | <----------------------> | worker_main: Worker      |
+    |     Vitals               | < - -  shared file - - - |   Progress, faulthandler |
+    +--------------------------+                          +--------------------------+
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from io import FileIO
+from typing import Any
+
+from ragen.errors import LaneStartError
+from envlanes import linux
+from envlanes.kinds.process import supervisor
+from envlanes.kinds.process.channel import Channel, next_reply
+from envlanes.lanes import codec
+from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from envlanes.lanes.progress import Progress
+from envlanes.this_process import OWN, usable_cpus
+from envlanes.resources import TemporaryFolder
+
+END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
+_TITLES_SPARE_THE_MARK = {"SPT_NOENV": "1"}  # setproctitle would write over the environment that /proc shows
+_STACKS_TIMEOUT = 0.3  # seconds
+_STACKS_SIZE = 1 << 16  # bytes of them that are read
+
+
+def unavailable() -> str:
+    """Why there can be no workers of this kind here, such as ``"there is no os.fork on win32"``; "" if there can."""
+    if sys.platform not in ("linux", "darwin"):
+        return f"it requires Linux or macOS, and this is {sys.platform}"
+    if not sys.executable:
+        return "the path of the Python interpreter is unknown (sys.executable is empty)"
+    needed = [(os, "fork"), (socket, "send_fds"), (socket, "recv_fds"), (socket, "socketpair"), (signal, "SIGUSR2")]
+    missing = [f"{module.__name__}.{name}" for module, name in needed if not hasattr(module, name)]
+    return f"this Python has no {' and no '.join(missing)}" if missing else ""
+
+
+class ProcessKind(LaneKind):
+    """Starts worker processes through a supervisor, which is started at once, and anew if it has died."""
+
+    name = "process"
+
+    def __init__(self, start_method: str, preload: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+        """Start the supervisor, without waiting for it.
+
+        Args:
+            start_method: ``"forkserver"`` (workers are forks of the supervisor) or ``"spawn"`` (fresh interpreters).
+            preload: Modules that workers will need, imported once for all forks.
+            environ: Environment variables that workers see, beside those of this process.
+
+        Raises:
+            LaneStartError: It cannot be started.
+        """
+        self.slots = usable_cpus()
+        self._how = start_method, list(preload), dict(environ or {})
+        self._lock = threading.RLock()
+        self._known: weakref.WeakSet[ProcessHandle] = weakref.WeakSet()
+        self._launcher = self._new_launcher()
+
+    def start(self, lane: str) -> ProcessHandle:
+        """Begin to start a worker, without waiting for it."""
+        with self._lock:
+            if not self._launcher.is_alive():
+                self._launcher.close()
+                self._launcher = self._new_launcher()
+            launcher = self._launcher
+        try:
+            return ProcessHandle(launcher, lane, self._known)
+        except OSError as error:
+            raise LaneStartError(f"cannot start {lane} ({error}).") from error
+
+    def close(self) -> None:
+        """End the supervisor, with all that is left of its workers; bounded in time. A later start starts over."""
+        with self._lock:
+            self._launcher.close()
+
+    def forget_in_child(self) -> None:
+        """In a fork of the main process: let go of the supervisor and of all workers, which are the parent's."""
+        self._lock = threading.RLock()
+        for handle in list(self._known):
+            handle.forget_in_child()
+        self._launcher.forget_in_child()
+
+    def _new_launcher(self) -> Launcher:
+        try:
+            return Launcher(*self._how)
+        except OSError as error:
+            text = f"cannot start the supervisor process ({error}); no worker can be started."
+            raise LaneStartError(text) from error
+
+
+class ProcessHandle(WorkerHandle):
+    """A worker process."""
+
+    def __init__(self, launcher: Launcher, lane: str, known: weakref.WeakSet[ProcessHandle]) -> None:
+        """Begin to start a worker.
+
+        ``known`` takes the handle in before it opens anything: a fork of the main process forgets what is in it.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self._launcher = launcher
+        self._token = secrets.token_hex(8)
+        self._ending: Ending | None = None
+        self._opened = contextlib.ExitStack()  # what is to be closed
+        known.add(self)
+        try:
+            ours, theirs = map(self._opened.enter_context, socket.socketpair())
+            ours.setblocking(False)
+            self._channel = Channel(ours)
+            self._vitals = Vitals()
+            self._opened.callback(self._vitals.close)
+            launcher.start(self._token, lane, [theirs.fileno(), self._vitals.fileno()])
+            theirs.close()
+        except BaseException:
+            self._opened.close()
+            raise
+
+    def send(self, message: Message) -> None:
+        """Begin to send a message; never waits."""
+        try:
+            self._channel.send(message)
+        except OSError as error:
+            with contextlib.suppress(WorkerGone):
+                next_reply(self, self._channel)  # its hello, if that was not read yet
+            raise WorkerGone(str(error)) from None
+        finally:
+            self.moved = self._channel.moved
+
+    def fileno(self) -> int:
+        """The connection's descriptor; -1 once the worker was ended."""
+        return self._channel.fileno()
+
+    def unsent(self) -> bool:
+        """Whether part of a message is still here."""
+        return self._channel.is_sending()
+
+    def receive(self) -> Message | None:
+        """Go on sending what is unsent, and take the next reply if it is complete; None if not. Never waits."""
+        return next_reply(self, self._channel)
+
+    def position(self) -> Position | None:
+        """Where the worker is; once it was ended, where it was in the end."""
+        return self._vitals.position() if self._ending is None else self._ending.position
+
+    def stacks(self) -> str:
+        """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
+        if self.pid is None or self._ending is not None:
+            return ""
+        return self._vitals.stacks(self.pid)
+
+    def ask_to_exit(self) -> bool:
+        """Ask the worker to close its environments and end, which shows as an end of the connection."""
+        return codec.ask_to_exit(self)
+
+    def end(self) -> Ending:
+        """Kill the worker, if it lives, and what it started as far as that is known; bounded in time."""
+        if self._ending is None:
+            ending = self._launcher.end(self._token, self.is_up)
+            if ending.status is not None:
+                ending = replace(ending, position=self._vitals.position())  # only now that it cannot move any more
+            elif self.pid is not None and sys.platform != "linux":  # where nothing else kills it
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+            self._ending = replace(ending, where=ending.where or self.where)
+            self._opened.close()
+        return self._ending
+
+    def forget_in_child(self) -> None:
+        """In a fork of the main process: let go of both ends of the connection; the worker is the parent's."""
+        self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
+        self._opened.close()
+
+
+class Vitals:
+    """A file for the worker's stacks, which begins with memory that the worker writes its position to."""
+
+    def __init__(self) -> None:
+        """Open it.
+
+        Raises:
+            OSError: There can be no more descriptors.
+        """
+        with contextlib.ExitStack() as opened:
+            self._file = opened.enter_context(FileIO(linux.anonymous_file(), "r+"))
+            self._file.truncate(Progress.SIZE)
+            self._file.seek(Progress.SIZE)  # the worker shares the place that is written to next
+            self._progress = Progress(opened.enter_context(mmap.mmap(self._file.fileno(), Progress.SIZE)))
+            opened.callback(self._progress.close)
+            self._opened = opened.pop_all()
+
+    def fileno(self) -> int:
+        """The descriptor that the worker needs."""
+        return self._file.fileno()
+
+    def position(self) -> Position:
+        """Where the worker is."""
+        return self._progress.read()
+
+    def stacks(self, pid: int) -> str:
+        """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
+        begin = os.fstat(self.fileno()).st_size
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGUSR2)
+        deadline, size = time.monotonic() + _STACKS_TIMEOUT, -1
+        while time.monotonic() < deadline and (size <= begin or size != os.fstat(self.fileno()).st_size):
+            size = os.fstat(self.fileno()).st_size
+            time.sleep(0.02)
+        return os.pread(self.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._opened.close()
+
+
+class Launcher:
+    """Starts and ends workers through a supervisor process; see :mod:`envlanes.kinds.process.supervisor`."""
+
+    def __init__(self, method: str, preload: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Start the supervisor; see :class:`ProcessKind`.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self._lock = threading.RLock()  # the garbage collector may end a lane while one is being started or ended
+        self._buffer = b""
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._gave_up = False
+        self._mark = secrets.token_hex(8)
+        self._folder: TemporaryFolder | None = None
+        with contextlib.suppress(OSError):  # else workers have their temporary files where this process has
+            self._folder = TemporaryFolder()
+        lock = self._folder.fileno() if self._folder is not None else None
+        preload = [] if method == "spawn" else [supervisor.WORKER_MODULE, *preload]
+        arguments = {"parent": os.getpid(), "method": method, "preload": preload, "lock": lock}
+        arguments["folder"] = str(self._folder.path) if self._folder is not None else ""
+        own = {**environ, supervisor.MARK: self._mark, **_TITLES_SPARE_THE_MARK}
+        self._commands, theirs = socket.socketpair()
+        self._commands.settimeout(END_TIMEOUT)
+        with theirs, contextlib.ExitStack() as unless_started:
+            unless_started.enter_context(self._commands)
+            unless_started.callback(self._remove_folder)
+            self._process = subprocess.Popen(
+                supervisor.command_line(supervisor.__name__, {"commands": theirs.fileno(), **arguments}),
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **own, OWN: " ".join([OWN, *own])},
+                pass_fds=[theirs.fileno(), *([lock] if lock is not None else [])],
+                start_new_session=True,  # an interrupt from the terminal goes to the main process alone
+            )
+            unless_started.pop_all()
+        if self._folder is not None:
+            self._folder.let_go()  # the supervisor holds its lock from now on, and its watcher
+
+    def is_alive(self) -> bool:
+        """Whether this launcher can still start workers."""
+        return self._process.poll() is None
+
+    def start(self, token: str, lane: str, descriptors: list[int]) -> None:
+        """Begin to start a worker, which no other ever shares its token with; it says hello when it is there.
+
+        ``descriptors`` are its connection and its vitals.
+
+        Raises:
+            OSError: The supervisor lives, but cannot be asked.
+        """
+        command = {"do": "start", "token": token, "lane": lane}
+        # A dead supervisor shows as a worker that never says hello, and its end gives the reason.
+        with self._lock, contextlib.suppress(ConnectionError):
+            socket.send_fds(self._commands, [json.dumps(command).encode() + b"\n"], descriptors)
+
+    def end(self, token: str, was_up: bool) -> Ending:
+        """End a worker if it lives, with all it left behind as far as that is known; how it ended. Bounded in time."""
+        with self._lock:
+            answer = self._ask({"do": "end", "token": token})
+        if answer is None:
+            how = self._describe_end()
+            return Ending(
+                error=f"ended with its supervisor process, which {how}"
+                if was_up
+                else f"could not be started (the supervisor process {how})"
+            )
+        if answer["pid"] is None:
+            return Ending(
+                error=f"could not be started ({answer['error'] or 'the supervisor was not asked to start it'})"
+            )
+        return Ending(f"pid {answer['pid']}", answer["status"])
+
+    def close(self) -> None:
+        """End every worker and the supervisor, and whatever is left of them. Bounded."""
+        try:
+            self._commands.shutdown(socket.SHUT_WR)  # a fork of this process may hold a copy of the descriptor
+            while self._commands.recv(4096):  # until it is done, which takes milliseconds
+                pass
+        except TimeoutError:
+            self._process.kill()
+        except OSError:  # it has ended, or this was closed before
+            pass
+        self._commands.close()
+        self._await_end(END_TIMEOUT)
+        if self._process.returncode != 0:
+            linux.kill_all_with(f"{supervisor.MARK}={self._mark}")
+        self._remove_folder()
+
+    def forget_in_child(self) -> None:
+        """In a fork of the main process: let go of the socket, so that the supervisor sees the main process end."""
+        self._lock = threading.RLock()
+        self._commands.close()
+        self._process.returncode = 0  # not this process's child: nothing to wait for, to kill or warn about
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
+
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any] | None:
+        """Send a command and wait for its answer; None, and the supervisor killed, if none comes."""
+        deadline = time.monotonic() + END_TIMEOUT
+        try:
+            self._commands.settimeout(END_TIMEOUT)
+            self._commands.sendall(json.dumps(command).encode() + b"\n")
+            while command["token"] not in self._answers:
+                self._commands.settimeout(max(0.001, deadline - time.monotonic()))
+                received = self._commands.recv(4096)
+                if not received:
+                    raise ConnectionError("the supervisor closed its socket")
+                *lines, self._buffer = (self._buffer + received).split(b"\n")
+                self._answers.update({answer["token"]: answer for answer in map(json.loads, lines)})
+        except OSError as error:
+            self._gave_up |= isinstance(error, TimeoutError)
+            self._await_end(0.0 if self._gave_up else 1.0)  # its sockets are closed a little before it has ended
+            return None
+        return self._answers.pop(command["token"])
+
+    def _await_end(self, patience: float) -> None:
+        """Wait for the supervisor's end so many seconds, then kill it."""
+        try:
+            self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_TIMEOUT)
+
+    def _describe_end(self) -> str:
+        if self._gave_up:
+            return f"did not answer within {END_TIMEOUT:g} s and was killed"
+        return Ending(status=self._process.poll()).describe()

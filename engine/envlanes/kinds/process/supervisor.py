@@ -1,0 +1,292 @@
+"""The supervisor: a small process that starts the workers, and sees to it that nothing of them is left.
+
+The main process starts one supervisor for each start method in use, in a session of its own, and sends it commands
+over a socket, one JSON line each:
+
+    {"do": "start", "token": "7f3a", "lane": "worker 0"} + the worker's two descriptors
+    {"do": "end", "token": "7f3a"}               -> {"token": "7f3a", "pid": 4242, "status": -9, "error": ""}
+
+``start`` is not answered: the worker says hello itself. ``end`` kills the worker if it lives, with its process group
+and its descendants, and reports how it ended. Why not the standard library's fork server: that one is shared with
+whatever else uses ``multiprocessing`` in the process, stays until the process ends, imports the user's main script into
+every worker, swallows failing preloads, and leaves the grandchildren of a killed worker behind.
+
+The supervisor is a fresh interpreter, and its workers are forks of it (``forkserver``) or fresh interpreters again
+(``spawn``). Why not forks of the main process: those would hold copies of each other's sockets, so that the end of a
+worker goes unseen; what they leave behind would become the children of ``init``, where it is never found; and the main
+process must not adopt other people's orphans.
+
+Who ends whom:
+
+    main process ends (even by SIGKILL)       -> end of the command socket -> the supervisor ends all workers and exits
+    supervisor ends (even by SIGKILL)         -> the kernel kills the workers (parent-death signal)
+    a worker is ended                         -> its process group, and its descendants as they were then, are killed
+    a worker ends by itself                   -> its process group is killed
+    a worker's end is asked for               -> what it started in other groups is killed, its temporary files removed
+    the supervisor ends with its work done    -> whatever else workers left is killed: it has adopted their orphans
+    the supervisor is found dead              -> the main process kills what carries the supervisor's mark
+    main process and supervisor are SIGKILLed -> the watcher, a fork of the supervisor, does so in its place
+
+The mark is a variable of the environment, which the supervisor is started with and every descendant inherits; its value
+is random, so that no two supervisors share one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import ragen
+from envlanes import linux
+from envlanes.this_process import set_title
+from envlanes.resources import remove_tree
+
+MARK = "ENVLANES_SUPERVISOR"  # environment variable of the supervisor and all its descendants
+WORKER_MARK = "ENVLANES_WORKER"  # environment variable of what a worker has started: the worker's token
+DESCRIPTORS = 2  # connection, vitals
+WORKER_MODULE = "envlanes.kinds.process.worker_main"  # imported late: the main process has no need of it
+_SWEEP_TIMEOUT = 2.0  # seconds to kill what workers left, which could go on starting processes for ever
+
+_BOOT = """
+import json, sys
+arguments = json.loads(sys.argv[1])
+sys.path.insert(0, arguments["package"])
+import ragen
+sys.path[:] = arguments["path"]
+from importlib import import_module
+import_module(arguments["module"]).main(arguments)
+"""
+
+
+def command_line(module: str, arguments: dict[str, Any]) -> list[str]:
+    """A fresh interpreter that runs ``main(arguments)`` of a module, with this process's import path.
+
+    It imports the ``ragen`` that this process has imported, even if another one comes first on that path by now: the
+    working directory may be a checkout of RAGEN.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.abspath(ragen.__file__)))
+    given = {"package": package, "path": sys.path, "module": module, **arguments}
+    return [sys.executable, "-c", _BOOT, json.dumps(given)]
+
+
+@dataclass
+class _Worker:
+    pid: int | None = None
+    status: int | None = None
+    error: str = ""  # why there is none
+    folder: str = ""  # for its temporary files
+
+
+class Supervisor:
+    """The loop: commands from the main process, ends of children."""
+
+    def __init__(self, commands: socket.socket, arguments: dict[str, Any]) -> None:
+        self._commands = commands
+        self._parent, self._method = arguments["parent"], arguments["method"]
+        self._folder, self._lock = arguments["folder"], arguments["lock"]
+        self._numbers = itertools.count()
+        self._pid = os.getpid()
+        self._workers: dict[str, _Worker] = {}
+        self._buffer = b""
+        self._descriptors: list[int] = []
+        self._wake, self._wake_end = socket.socketpair()
+        self._wake.setblocking(False)
+        self._wake_end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_end.fileno(), warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve until the main process says so or is gone, then end every child."""
+        poll = select.poll()
+        poll.register(self._commands, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        try:
+            while os.getppid() == self._parent:
+                ready = {descriptor for descriptor, _ in poll.poll(1000)}
+                if self._wake.fileno() in ready:
+                    self._wake.recv(4096)
+                self._reap()
+                if self._commands.fileno() in ready and not self._obey():
+                    return
+        finally:
+            self._end_all()
+            if self._folder:
+                remove_tree(self._folder)
+            self._let_go()
+
+    def _obey(self) -> bool:
+        """Read and carry out commands; False once the main process is gone."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._commands, 1 << 16, 64)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        self._descriptors += descriptors
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            command = json.loads(line)
+            if command["do"] == "start":
+                self._start(command["token"], command["lane"])
+            else:
+                self._reply(self._end(command["token"]))
+        return True
+
+    def _start(self, token: str, lane: str) -> None:
+        descriptors, self._descriptors = self._descriptors[:DESCRIPTORS], self._descriptors[DESCRIPTORS:]
+        folder = os.path.join(self._folder, str(next(self._numbers))) if self._folder else ""
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker({"lane": lane, "token": token, "folder": folder, "descriptors": descriptors})
+            self._workers[token] = _Worker(pid, folder=folder)
+        except OSError as error:
+            self._workers[token] = _Worker(error=f"{type(error).__name__}: {error}")
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _become_worker(self, arguments: dict[str, Any]) -> None:
+        """In the new child: leave the supervisor's things behind, serve, and never return."""
+        try:
+            linux.die_with_parent(self._pid)
+            os.setsid()
+            self._let_go()
+            if self._method == "spawn":
+                for descriptor in arguments["descriptors"]:
+                    os.set_inheritable(descriptor, True)
+                line = command_line(WORKER_MODULE, arguments)
+                os.execv(line[0], line)
+            import_module(WORKER_MODULE).main(arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _end(self, token: str) -> dict[str, Any]:
+        worker = self._workers.get(token, _Worker())
+        self._reap()
+        if worker.pid is not None and worker.status is None:
+            family = linux.descendants(worker.pid)
+            _kill(worker.pid)
+            self._wait_for(worker.pid)
+            while left := family.intersection(linux.children()):  # orphans now, whose own children are adopted next
+                self._kill_all(left)
+        workers = {each.pid for each in self._workers.values()}
+        mark = f"{WORKER_MARK}={token}"  # of what had left its process group before it ended
+        while left := {pid for pid in linux.children() if pid not in workers and linux.has_in_environment(pid, mark)}:
+            self._kill_all(left)
+        if worker.folder:
+            remove_tree(worker.folder)
+        self._workers.pop(token, None)
+        return {"token": token, "pid": worker.pid, "status": worker.status, "error": worker.error}
+
+    def _kill_all(self, children: set[int]) -> None:
+        for pid in children:
+            _kill(pid)
+            self._wait_for(pid)
+
+    def _reap(self) -> None:
+        """Take note of the children that have ended: workers, and orphans of theirs."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._note_end(*ended)
+
+    def _wait_for(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):
+            self._note_end(*os.waitpid(pid, 0))
+
+    def _note_end(self, pid: int, status: int) -> None:
+        for worker in self._workers.values():
+            if worker.pid == pid and worker.status is None:
+                worker.status = os.waitstatus_to_exitcode(status)
+                _kill_group(pid)
+
+    def _end_all(self) -> None:
+        for token in list(self._workers):
+            self._end(token)
+        deadline = time.monotonic() + _SWEEP_TIMEOUT
+        while (left := linux.children()) and time.monotonic() < deadline:
+            for pid in left:
+                _kill(pid)
+            time.sleep(0.001)
+            self._reap()
+
+    def _let_go(self) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for end in (self._commands, self._wake, self._wake_end):
+            end.close()
+        if self._lock is not None:
+            os.close(self._lock)
+        for descriptor in self._descriptors:  # of workers that are still to be started
+            os.close(descriptor)
+
+    def _reply(self, answer: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self._commands.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _kill(pid: int) -> None:
+    """Kill a child that was not waited for yet, so that its id is still its own, and its process group."""
+    _kill_group(pid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _start_watcher(commands: socket.socket, folder: str) -> None:
+    """Start what kills all that carries the mark once this process has ended, unless this process ends it before."""
+    supervisor = os.getpid()
+    if sys.platform != "linux" or not os.path.exists("/proc/self/environ") or os.fork():
+        return
+    try:
+        os.setsid()
+        commands.close()
+        set_title("envlanes watcher")
+        linux.wait_for_end_of(supervisor)
+        linux.kill_all_with(f"{MARK}={os.environ[MARK]}")
+        if folder:
+            remove_tree(folder)
+    finally:
+        os._exit(0)
+
+
+def main(arguments: dict[str, Any]) -> None:
+    """Entry point of the supervisor's interpreter.
+
+    Args:
+        arguments: ``commands``, the socket's descriptor; ``parent``, the main process's id; ``method``, how workers
+            are started; ``folder``, for temporary files, and ``lock``, the descriptor of its lock, which this process
+            and the watcher hold; ``preload``, modules that every fork needs, imported once for all of them. One that
+            cannot be imported is left to the workers, which report it with the environment that wanted it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the thread that started this one has blocked
+    set_title("envlanes supervisor")
+    linux.adopt_orphans()
+    commands = socket.socket(fileno=arguments["commands"])
+    commands.settimeout(None)
+    if arguments["lock"] is not None:
+        os.set_inheritable(arguments["lock"], False)
+    _start_watcher(commands, arguments["folder"])
+    for module in arguments["preload"]:
+        with contextlib.suppress(Exception):  # whatever it raises, it raises again in the worker that needs it
+            import_module(module)
+    Supervisor(commands, arguments).run()
+    os._exit(0)  # the main process waits; there is nothing to clean up

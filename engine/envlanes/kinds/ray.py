@@ -1,0 +1,674 @@
+"""Workers on the nodes of a Ray cluster: ``es_manager.backend: ray``.
+
+    main process                                          a node
+    +----------------------------+   post(messages)       +------------------------------------+
+    | RayKind                    |                        | NodeAgent, an actor of Ray's       |
+    |   AgentClient, one a node -+----------------------->|   LaneKind, as on main's machine   |
+    |     sender, reader         |<-----------------------+     WorkerHandle --- worker        |
+    |   NodeHandle, one a lane   |   replies()            |     WorkerHandle --- worker        |
+    +----------------------------+                        +------------------------------------+
+
+Everything that passes between machines is a call of Ray's, and nothing here listens. An agent is an actor that has the
+workers of its node, of the same kind as the main process has its own: processes under a supervisor, or executors.
+
+1. Messages of lanes go to their node's outbox. Its sender thread makes one call of all that is there, so a turn takes
+   a few calls for each node and not one for each lane.
+2. One call of ``replies()`` is always under way: it returns what workers have said since the last one, as soon as one
+   has said something. The reader thread hands each lane its own.
+3. A worker's end is one of these replies. An agent's end, or its node's, is the failure of ``replies()``, in Ray's
+   words. A node that stops without Ray's noticing shows when a lane is overdue: its agent does not say then where the
+   worker is, and is given up.
+4. A lane's deadline runs on its node's clock, and only while its worker has the request: the agent is asked where its
+   workers are when the lane may be overdue, and not before.
+5. Ray ends actors with the process that made them, and workers end with their agent: nothing outlives the main process.
+
+What is asked of Ray beside such calls (to connect, which nodes there are, to place an agent) is in
+:mod:`envlanes.kinds.ray_cluster`; tests have a cluster of their own there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import platform
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ragen.errors import LaneStartError
+from envlanes.kinds.executor import ExecutorKind
+from envlanes.kinds.futures import FutureHandle
+from envlanes.kinds.process.kind import ProcessKind, unavailable
+from envlanes.lanes import codec
+from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from envlanes.this_process import NODE
+
+log = logging.getLogger(__name__)
+
+LOOK = 1.0  # seconds between looks at which nodes there are
+ROOM_TIMEOUT = 5.0  # seconds for others to give up what they claim
+ANSWER_TIMEOUT = 10.0  # seconds after which an agent that does not answer is given up; it needs milliseconds
+_CLOSE_TIMEOUT = 5.0  # seconds for all agents together
+_LATE = 10.0  # seconds after which an agent that is not up yet gets workers only where there is no other one
+_FRESH = 0.05  # seconds for which what an agent said of its workers' positions is good
+_LONGEST_WAY = 30.0  # seconds that a request, or a reply, may be on its way between two machines
+_LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end sooner than that
+_PATIENCE = 0.5  # seconds between looks whether an answer is still wanted
+_PINGS = 3
+
+Said = int | Message | None  # of a worker: its process id, once it is up; a reply; that it has ended
+
+
+# On a node
+
+
+def versions() -> dict[str, str]:
+    """What has to be equal on all nodes, for what is pickled on one to be unpickled on another."""
+    import numpy
+
+    return {"Python": ".".join(platform.python_version_tuple()[:2]), "numpy": numpy.__version__}
+
+
+def installed() -> dict[str, str]:
+    """What a node is asked for beside that, to say where it differs."""
+    import ray
+
+    import ragen
+
+    return {"ragen": ragen.__version__, "ray": ray.__version__}
+
+
+class NodeAgent:
+    """The actor that starts, asks and ends the workers of its node; each is known by a token that main draws."""
+
+    def __init__(self, node: str, start_method: str, preload: Sequence[str], wanted: Mapping[str, str]) -> None:
+        """Have what starts workers ready.
+
+        Args:
+            node: Name of the node, for people.
+            start_method: How workers start.
+            preload: Modules that workers will need.
+            wanted: What :func:`versions` gives in the main process.
+
+        Raises:
+            LaneStartError: The versions here are others, or no worker can be started.
+        """
+        here = versions()
+        if other := [
+            f"{name} {here.get(name)} (here {wanted[name]})" for name in wanted if here.get(name) != wanted[name]
+        ]:
+            raise LaneStartError(f"cannot be used: it has {', '.join(other)}; install the same version there")
+        self._node = node
+        self._kind = _home_kind(node, start_method, preload)
+        self._workers: dict[str, WorkerHandle] = {}
+        self._unwanted: set[str] = set()  # to be ended before their start was known here
+        self._at_work: dict[str, int] = {}  # numbers of the requests that workers have and did not reply to
+        self._replies: list[tuple[str, Said]] = []
+        self._may_reply = asyncio.Event()
+
+    async def facts(self) -> dict[str, Any]:
+        """What is installed here, and what time it is."""
+        return {**versions(), **installed(), "time": time.time()}
+
+    async def post(self, messages: Sequence[tuple[str, str | None, Message | None]]) -> None:
+        """Start workers, and send requests: a token each, with the name of a lane or a message."""
+        for token, lane, message in messages:
+            try:
+                if lane is not None:
+                    self._start(token, lane)
+                elif message is not None:
+                    self._at_work[token] = codec.number_of(message)
+                    self._workers[token].send(message)
+                    self._look(token)
+            except (KeyError, WorkerGone):
+                self._look(token)
+
+    async def replies(self) -> list[tuple[str, Said]]:
+        """What workers have said since the last call, in order; waits until one has."""
+        await self._may_reply.wait()
+        self._may_reply.clear()
+        replies, self._replies = self._replies, []
+        return replies
+
+    async def positions(self) -> dict[str, tuple[int, int, float]]:
+        """Of each worker that has a request: its number, the item's index, and the seconds that it has been at it."""
+        now, found = time.monotonic(), {}
+        for token, number in self._at_work.items():
+            position = self._workers[token].position() if token in self._workers else None
+            if position is not None and position.request == number:
+                found[token] = (number, position.item, now - position.since)
+        return found
+
+    async def stacks(self, token: str) -> str:
+        """The stacks of a worker's threads."""
+        worker = self._workers.get(token)
+        return await asyncio.to_thread(worker.stacks) if worker is not None else ""
+
+    async def end(self, token: str) -> Ending:
+        """End a worker; how it ended, its position with the seconds that it had been there."""
+        worker = self._workers.pop(token, None)
+        if worker is None:
+            self._unwanted.add(token)
+            return Ending(error="was not started")
+        self._unwatch(worker.fileno())
+        self._at_work.pop(token, None)
+        ending = await asyncio.to_thread(worker.end)
+        now, position = time.monotonic(), ending.position
+        if position is not None:
+            ending = replace(ending, position=position._replace(since=now - position.since))
+        return replace(ending, where=f"{ending.where} on {self._node}" if ending.where else "")
+
+    async def close(self) -> None:
+        """End all workers, and what started them."""
+        for token in list(self._workers):
+            await self.end(token)
+        await asyncio.to_thread(self._kind.close)
+
+    def _start(self, token: str, lane: str) -> None:
+        if token in self._unwanted:
+            self._unwanted.discard(token)
+            return
+        try:
+            self._workers[token] = worker = self._kind.start(f"{lane} on {self._node}")
+        except LaneStartError as error:
+            log.warning("%s", error)
+            self._say(token, None)
+            return
+        asyncio.get_running_loop().add_reader(worker.fileno(), self._look, token)
+
+    def _look(self, token: str) -> None:
+        """Take what a worker has to say, and go on sending to it."""
+        worker, loop = self._workers.get(token), asyncio.get_running_loop()
+        if worker is None:
+            self._say(token, None)
+            return
+        was_up = worker.is_up
+        try:
+            reply = worker.receive()
+        except WorkerGone:
+            self._unwatch(worker.fileno())
+            self._say(token, None)
+            return
+        if worker.is_up and not was_up:
+            self._say(token, worker.pid or 0)
+        if reply is not None:
+            self._at_work.pop(token, None)
+            self._say(token, codec.portable(reply))
+        if worker.unsent():
+            loop.add_writer(worker.fileno(), self._look, token)
+        else:
+            loop.remove_writer(worker.fileno())
+
+    def _say(self, token: str, said: Said) -> None:
+        self._replies.append((token, said))
+        self._may_reply.set()
+
+    def _unwatch(self, descriptor: int) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(descriptor)
+        loop.remove_writer(descriptor)
+
+
+def _home_kind(node: str, start_method: str, preload: Sequence[str]) -> LaneKind:
+    """What starts workers on this machine, which are given the name of their node."""
+    if not unavailable():
+        return ProcessKind(start_method, preload, {NODE: node})
+    os.environ[NODE] = node
+    return ExecutorKind(start_method)
+
+
+# In the main process
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine, or what Ray takes for one.
+
+    Attributes:
+        node_id: Ray's id of it, which no other node ever has.
+        name: For people.
+        address: In the cluster's network.
+        amounts: What it has of each resource.
+        is_head: Whether it is the head of the cluster.
+    """
+
+    node_id: str
+    name: str
+    address: str
+    amounts: dict[str, float] = field(default_factory=dict, compare=False)
+    is_head: bool = False
+
+
+class Cluster(Protocol):
+    """What is needed of a cluster; :mod:`envlanes.kinds.ray_cluster` says how it is done."""
+
+    def nodes(self) -> list[Node]:
+        """The nodes that live and are asked for."""
+
+    def seats(self, node: Node, most: int | None) -> int:
+        """How many lanes can claim a place on a node now, of so many that are wanted there; None: all."""
+
+    def may_have_room(self) -> bool:
+        """Whether a node has a place as soon as others have given up what they claim."""
+
+    def why_none(self) -> str:
+        """Why no node has a place, as a sentence."""
+
+    def place(self, node: Node, seats: int) -> Any:
+        """Begin to start a node's agent, with what so many lanes claim; calls of its methods are as Ray's."""
+
+    def get(self, call: Any, patience: float) -> Any:
+        """What a call returned; TimeoutError if nothing in so many seconds, or whatever it has failed with."""
+
+    def why_lost(self, node: Node, error: Exception, was_up: bool) -> str:
+        """Why calls of a node's agent fail with this error, in words that follow the node's name."""
+
+    def kill(self, agent: Any) -> None:
+        """End an agent, which may have ended."""
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+
+
+class AgentClient:
+    """The main process's end of a node: what lanes ask of its agent, and what they hear of it.
+
+    Attributes:
+        node: The node.
+        seats: How many lanes have claimed a place there.
+        why: Why it cannot be used any more, in words that follow the node's name; "" while it can.
+        begun: When its agent was placed, on ``time.monotonic()``.
+        rest: Seconds until an agent may be placed there again, once this one is lost.
+        facts: What is installed there; empty until the agent is up.
+        round_trip_s: Seconds that a call there and back takes.
+        skew_s: Seconds by which the node's clock is ahead of ours, as far as calls can show.
+        workers: Those of this node that were not ended yet, by token.
+    """
+
+    def __init__(self, cluster: Cluster, node: Node, seats: int, rest: float = 0.0) -> None:
+        """Begin to start the agent, without waiting for it."""
+        self.node, self.seats, self.rest = node, seats, rest
+        self.why, self.begun, self.lost_at = "", time.monotonic(), math.inf
+        self.facts: dict[str, Any] = {}
+        self.round_trip_s = self.skew_s = 0.0
+        self.workers: dict[str, NodeHandle] = {}
+        self._cluster, self._agent = cluster, cluster.place(node, seats)
+        self._lock = threading.RLock()
+        self._outbox: list[tuple[str, str | None, Message | None]] = []
+        self._has_posted = threading.Event()
+        self._positions: dict[str, tuple[int, int, float]] = {}
+        self._asked_at = -math.inf
+        self._threads = [
+            threading.Thread(target=run, name=f"envlanes {does} {node.name}", daemon=True)
+            for does, run in (("asks", self._send), ("hears", self._read))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the agent answers, as far as known."""
+        return bool(self.facts) and not self.why
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the agent should answer by now, and does not."""
+        return not self.facts and time.monotonic() - self.begun > _LATE
+
+    def post(self, token: str, lane: str | None, message: Message | None) -> None:
+        """Have a worker started for this lane, or asked with this message; never waits."""
+        with self._lock:
+            self._outbox.append((token, lane, message))
+        self._has_posted.set()
+
+    def position(self, token: str) -> tuple[int, int, float] | None:
+        """Where a worker is: its request, the item, and since when; None if it has none.
+
+        The agent is asked, unless it was a moment ago.
+        """
+        if time.monotonic() - self._asked_at > _FRESH:
+            self._positions, self._asked_at = self._ask("positions") or {}, time.monotonic()
+        found = self._positions.get(token)
+        return (found[0], found[1], self._asked_at - found[2]) if found is not None else None
+
+    def stacks(self, token: str) -> str:
+        """The stacks of a worker's threads."""
+        return self._ask("stacks", token) or ""
+
+    def end(self, worker: NodeHandle) -> Ending:
+        """End a worker; bounded in time."""
+        self.workers.pop(worker.token, None)
+        if not self.why and not self.facts:  # it is logged when it comes up
+            with contextlib.suppress(Exception):  # of many kinds: Ray may be shut down
+                self._agent.end.remote(worker.token)
+            return Ending(error=f"could not be started: node {self.node.name} has no agent yet", is_shared=True)
+        ending: Ending | None = self._ask("end", worker.token)
+        if ending is None:
+            what, where = ("ended", worker.where) if worker.is_up else ("could not be started", "")
+            return Ending(where, error=f"{what}: node {self.node.name} {self.why}", is_shared=True)
+        if ending.position is not None:
+            since = time.monotonic() - ending.position.since
+            ending = replace(ending, position=ending.position._replace(since=since))
+        return ending
+
+    def give_up(self, why: str) -> None:
+        """Use the node no more: its workers are as good as dead."""
+        with self._lock:
+            if self.why:
+                return
+            self.why, self.lost_at = why, time.monotonic()
+        if why != "was closed":
+            log.warning("node %s %s", self.node.name, why)
+        for worker in list(self.workers.values()):
+            worker.fail(f"node {self.node.name} {why}")
+        self._has_posted.set()
+
+    def begin_to_close(self) -> Any:
+        """Have the agent end its workers; the call."""
+        with contextlib.suppress(Exception):  # of many kinds: Ray may be shut down
+            return self._agent.close.remote() if self.is_up else None
+
+    def close(self, call: Any, deadline: float) -> None:
+        """End the agent when that call has returned, or at the deadline on ``time.monotonic()``."""
+        with contextlib.suppress(Exception):  # it may have ended
+            if call is not None:
+                self._cluster.get(call, max(0.0, deadline - time.monotonic()))
+        self.give_up("was closed")
+        self._cluster.kill(self._agent)
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+
+    def _ask(self, method: str, *given: Any) -> Any:
+        """Call the agent, which is given up if it does not answer; None then."""
+        if self.why:
+            return None
+        try:
+            return self._cluster.get(getattr(self._agent, method).remote(*given), ANSWER_TIMEOUT)
+        except TimeoutError:
+            self.give_up(f"does not answer within {ANSWER_TIMEOUT:g} s")
+        except Exception as error:  # of many kinds
+            self.give_up(self._cluster.why_lost(self.node, error, True))
+        return None
+
+    # Threads
+
+    def _send(self) -> None:
+        """Post what lanes have to say, all that is there in one call."""
+        while not self.why:
+            self._has_posted.wait()
+            self._has_posted.clear()
+            with self._lock:
+                messages, self._outbox = self._outbox, []
+            if messages and not self.why:
+                with contextlib.suppress(Exception):  # of which the reader hears too
+                    self._agent.post.remote(messages)
+
+    def _read(self) -> None:
+        """Hand workers' replies to their lanes, until the agent is lost or closed."""
+        try:
+            self._greet()
+            while (replies := self._await(self._agent.replies.remote())) is not None:
+                for token, said in replies:
+                    if (worker := self.workers.get(token)) is not None:
+                        worker.hear(said)
+        except Exception as error:  # of many kinds
+            self.give_up(self._cluster.why_lost(self.node, error, bool(self.facts)))
+        finally:
+            self._cluster.kill(self._agent)
+
+    def _greet(self) -> None:
+        if (facts := self._await(self._agent.facts.remote())) is None:
+            return
+        took = []
+        for _ in range(_PINGS):
+            begin = time.monotonic()
+            pong = self._cluster.get(self._agent.facts.remote(), ANSWER_TIMEOUT)
+            took.append((time.monotonic() - begin, pong["time"] - time.time()))
+        self.round_trip_s, ahead = min(took)
+        self.skew_s = ahead + self.round_trip_s / 2
+        self.facts = facts
+
+    def _await(self, call: Any) -> Any:
+        """What a call returned, however late; None if the agent was given up meanwhile."""
+        while not self.why:
+            with contextlib.suppress(TimeoutError):
+                return self._cluster.get(call, _PATIENCE)
+        return None
+
+
+def close_all(agents: Iterable[AgentClient]) -> None:
+    """Have agents end their workers, all at the same time, and end; bounded in time."""
+    deadline = time.monotonic() + _CLOSE_TIMEOUT
+    for agent, call in [(agent, agent.begin_to_close()) for agent in agents]:
+        agent.close(call, deadline)
+
+
+class NodeHandle(FutureHandle):
+    """One worker on a node. Its futures are fulfilled by its node's reader, in the order of requests."""
+
+    def __init__(self, agent: AgentClient, lane: str) -> None:
+        """Begin to start a worker.
+
+        Raises:
+            OSError: There can be no more descriptors.
+        """
+        hello: Future[int] = Future()
+        super().__init__(hello)
+        self.agent, self.token = agent, secrets.token_hex(8)
+        self._due: deque[Future[Any]] = deque([hello])
+        self._turnover = threading.Lock()  # held for the moments in which the reader and other threads agree
+        self._lost = ""  # why nothing more will be heard
+        self._number, self._asked, self._on_its_way = 0, 0.0, 0.0
+        self._ending: Ending | None = None
+        agent.workers[self.token] = self
+        agent.post(self.token, lane, None)
+        if agent.why:  # since a moment ago
+            self.fail(agent.why)
+
+    @property
+    def node(self) -> str:
+        """See :attr:`WorkerHandle.node`."""
+        return self.agent.node.name
+
+    @property
+    def where(self) -> str:
+        """See :attr:`WorkerHandle.where`."""
+        return f"pid {self.pid} on {self.node}" if self.pid is not None else f"on {self.node}"
+
+    def _submit(self, message: Message) -> Future[Message | None]:
+        future: Future[Message | None] = Future()
+        with self._turnover:
+            if self._lost:
+                raise WorkerGone(self._lost)
+            self._due.append(future)
+        self._number, self._asked, self._on_its_way = codec.number_of(message), time.monotonic(), 0.0
+        self.agent.post(self.token, None, codec.portable(message))
+        return future
+
+    def hear(self, said: Said) -> None:
+        """Take what the worker says; in the reader's thread."""
+        if said is None:
+            self.fail("its worker has ended")
+            return
+        with self._turnover:
+            future = self._due.popleft() if self._due else None
+        if future is not None:
+            future.set_result(said)
+
+    def fail(self, why: str) -> None:
+        """Nothing more will be heard of the worker; in any thread."""
+        with self._turnover:
+            self._lost = self._lost or why
+            due, self._due = list(self._due), deque()
+        for future in due:
+            future.set_exception(WorkerGone(why))
+
+    def kill(self) -> None:
+        """See :meth:`WorkerHandle.kill`: who waits for it finds it dead, and ends it."""
+        self.fail("it was killed")
+
+    def position(self) -> Position | None:
+        """See :meth:`WorkerHandle.position`; no time passes while the request, or the reply, is on its way."""
+        if self._ending is not None:
+            return self._ending.position
+        if not self.is_up:
+            return None
+        if time.monotonic() - self._asked < _FRESH or self._lost:
+            return Position(self._number, 0, self._asked)
+        found = self.agent.position(self.token)  # which may take its time
+        if found is not None and found[0] == self._number:
+            self._on_its_way = 0.0
+            return Position(*found)
+        now = time.monotonic()
+        self._on_its_way = self._on_its_way or now
+        return Position(self._number, 0, min(now, self._on_its_way + _LONGEST_WAY))
+
+    def stacks(self) -> str:
+        """See :meth:`WorkerHandle.stacks`."""
+        return self.agent.stacks(self.token) if self.is_up and self._ending is None else ""
+
+    def end(self) -> Ending:
+        """See :meth:`WorkerHandle.end`."""
+        if self._ending is None:
+            self._ending = self.agent.end(self)
+            self.fail("it was ended")
+            self._close()
+        return self._ending
+
+    def forget_in_child(self) -> None:
+        """See :meth:`WorkerHandle.forget_in_child`."""
+        self._turnover = threading.Lock()
+        self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
+        super().forget_in_child()
+
+
+class RayKind(LaneKind):
+    """Starts workers on nodes, through an agent on each.
+
+    Attributes:
+        name: ``"ray"``.
+        is_remote: True.
+    """
+
+    name = "ray"
+    is_remote = True
+
+    def __init__(self, cluster: Cluster, most: int | None, startup_timeout: float) -> None:
+        """Have agents placed, without waiting for them.
+
+        Args:
+            cluster: Where; it is closed with the kind, and where this raises.
+            most: Maximum number of lanes; None for as many as the nodes have room for.
+            startup_timeout: Seconds that an agent may take to be there.
+
+        Raises:
+            LaneStartError: There is no node with room for a lane.
+        """
+        self._most, self._cluster, self._startup_timeout = most, cluster, startup_timeout
+        self._lock = threading.RLock()
+        self._agents: dict[str, AgentClient] = {}  # by node, the last one of each
+        self._looked = -math.inf
+        self._is_closed = False
+        try:
+            deadline = time.monotonic() + ROOM_TIMEOUT
+            self._look()
+            while not self._agents and cluster.may_have_room() and time.monotonic() < deadline:
+                time.sleep(LOOK / 5)  # the cluster learns of the end of other lanes a little later
+                self._look()
+            if not self._agents:
+                raise LaneStartError(cluster.why_none())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def slots(self) -> int:  # type: ignore[override]
+        """Lanes that the nodes have room for now."""
+        return max(1, sum(agent.seats for agent in self._present()))
+
+    @property
+    def round_trip_s(self) -> float:  # type: ignore[override]
+        """Of the nodes that are there, the slowest one's."""
+        return max((agent.round_trip_s for agent in self._present()), default=0.0)
+
+    def start(self, lane: str) -> NodeHandle:
+        """See :meth:`LaneKind.start`; on the node that has most room for it."""
+        with self._lock:
+            if not self._present():
+                self._look()
+            if not (agents := self._present()):
+                raise LaneStartError(f"no node of the cluster can be used{self._whys()}")
+            agent = min(agents, key=lambda each: (each.is_late, (len(each.workers) + 1) / max(1, each.seats)))
+            try:
+                return NodeHandle(agent, lane)
+            except OSError as error:
+                raise LaneStartError(f"{lane}: no worker can be started on {agent.node.name}: {error}") from error
+
+    def is_misplaced(self, worker: WorkerHandle) -> bool:
+        """See :meth:`LaneKind.is_misplaced`: another node would have more room for it, even with it."""
+        if time.monotonic() - self._looked > LOOK:
+            with contextlib.suppress(Exception):  # whatever Ray raises while its head is away
+                self._look()
+        if not isinstance(worker, NodeHandle):
+            return False
+        here = len(worker.agent.workers) / max(1, worker.agent.seats)
+        others = [agent for agent in self._present() if agent is not worker.agent and agent.is_up]
+        return any((len(agent.workers) + 1) / max(1, agent.seats) < here for agent in others)
+
+    def close(self) -> None:
+        """See :meth:`LaneKind.close`: agents and what is left of their workers end, and a cluster of our own."""
+        with self._lock:
+            self._is_closed = True
+            agents = list(self._agents.values())
+        close_all(agents)
+        self._cluster.close()
+
+    def forget_in_child(self) -> None:
+        """See :meth:`LaneKind.forget_in_child`; what is Ray's stays as it is, and is not used."""
+        self._lock = threading.RLock()
+        self._is_closed = True
+        for agent in self._agents.values():
+            agent.why = "belongs to the process that this one was forked from"
+
+    def _present(self) -> list[AgentClient]:
+        """The agents that can be used, or may be a little later."""
+        agents = list(self._agents.values())
+        for agent in agents:
+            if not agent.facts and time.monotonic() - agent.begun > self._startup_timeout:
+                agent.give_up(f"did not start an agent within {self._startup_timeout:g} s")
+        return [agent for agent in agents if not agent.why]
+
+    def _whys(self) -> str:
+        whys = {f"{agent.node.name} {agent.why}" for agent in self._agents.values() if agent.why}
+        return f": {'; '.join(sorted(whys))}" if whys else ""
+
+    def _look(self) -> None:
+        """Have an agent placed on each node that has none, and forget those that are no more.
+
+        Nodes whose agents end soon rest for a while, unless there is no other one.
+        """
+        with self._lock:
+            nodes, now = self._cluster.nodes(), time.monotonic()
+            self._looked = now
+            known = {node.node_id for node in nodes}
+            if may_rest := bool(self._present()):
+                self._agents = {key: each for key, each in self._agents.items() if not each.why or key in known}
+            most = None if self._most is None else -(-self._most // max(1, len(nodes)))
+            for node in nodes:
+                last, rest = self._agents.get(node.node_id), 0.0
+                if last is not None:
+                    if not last.why or (may_rest and now < last.lost_at + last.rest):
+                        continue
+                    has_lived = last.lost_at - last.begun > _LONGEST_REST
+                    rest = 0.0 if has_lived else min(2 * last.rest + 1, _LONGEST_REST)
+                seats = self._cluster.seats(node, most)
+                if seats > 0 and not self._is_closed:
+                    self._agents[node.node_id] = AgentClient(self._cluster, node, seats, rest)

@@ -1,0 +1,336 @@
+"""All that is asked of Ray beside calls: to connect, which nodes there are, to place an agent, and why one is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ragen.errors import ConfigError, LaneStartError, install_command
+from envlanes.kinds.ray import ANSWER_TIMEOUT, Node, NodeAgent, versions
+from envlanes.settings import CURRENT, WORKERS, RayOptions
+
+log = logging.getLogger(__name__)
+
+_LOCAL_STORE = 80 << 20  # bytes of object store of a cluster of our own, which keeps nothing there
+_HEAD = "node:__internal_head__"
+
+
+class RayCluster:
+    """The cluster that this process is connected to, as far as lanes need it."""
+
+    def __init__(self, options: RayOptions, start_method: str, preload: Sequence[str]) -> None:
+        """Connect, or start a local cluster, unless this process is connected already.
+
+        Args:
+            options: What is used of the cluster.
+            start_method: How workers start.
+            preload: Modules that workers will need.
+
+        Raises:
+            ConfigError: The process is connected in a way, or to a cluster, that does not fit the options.
+            LaneStartError: There is no Ray, or no such cluster.
+        """
+        self._options, self._how = options, (start_method, list(preload))
+        self._is_ours = connect(options)
+        try:
+            self._group = _placement_group(options.placement_group)
+        except BaseException:
+            self.close()
+            raise
+
+    def nodes(self) -> list[Node]:
+        """The nodes that live and are asked for, the head last: it has other things to do."""
+        import ray
+
+        found = [_node_of(entry) for entry in ray.nodes() if entry["Alive"]]
+        bundles = self._bundles()
+        wanted = [
+            node for node in found if is_wanted(node, self._options) and (bundles is None or node.node_id in bundles)
+        ]
+        return sorted(wanted, key=lambda node: (node.is_head, node.node_id))
+
+    def may_have_room(self) -> bool:
+        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        claims = self._options.claims()
+        return any(all(node.amounts.get(name, 0.0) >= claims[name] for name in claims) for node in self.nodes())
+
+    def why_none(self) -> str:
+        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        import ray
+
+        if not self.nodes():
+            there = ", ".join(sorted(_node_of(entry).name for entry in ray.nodes() if entry["Alive"])) or "none"
+            named = list(self._options.nodes) if isinstance(self._options.nodes, tuple) else self._options.nodes
+            return f"ray.nodes = {named!r}: no such node is alive; nodes: {there}."
+        return (
+            f"no node of the cluster has {self._options.claims()} free, which each worker claims "
+            f"(es_manager.ray.num_cpus and .resources): claim less, such as num_cpus: 0, or free some."
+        )
+
+    def seats(self, node: Node, most: int | None) -> int:
+        """See :class:`~envlanes.kinds.ray.Cluster`; without a limit, as many as processors or claims."""
+        claims = self._options.claims()
+        bundles = self._bundles()
+        if bundles is not None:
+            free = max((amounts for _, amounts in bundles[node.node_id]), key=lambda amounts: amounts.get("CPU", 0.0))
+        else:
+            free = _free().get(node.node_id, node.amounts) if claims else node.amounts
+        room = [int(free.get(name, 0.0) / amount + 1e-9) for name, amount in claims.items()]
+        if not claims or not self._options.num_cpus:
+            room.append(max(1, int(node.amounts.get("CPU", 1.0))) if most is None else most)
+        return min(room if most is None else [*room, most])
+
+    def place(self, node: Node, seats: int) -> Any:
+        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+        claims = {name: amount * seats for name, amount in self._options.claims().items()}
+        strategy: Any = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        if (bundles := self._bundles()) is not None:
+            index, _ = max(bundles[node.node_id], key=lambda bundle: bundle[1].get("CPU", 0.0))
+            strategy = PlacementGroupSchedulingStrategy(self._group, index, placement_group_capture_child_tasks=False)
+        agent_class = _agent_class().options(
+            num_cpus=claims.get("CPU", 0),
+            num_gpus=claims.get("GPU", 0),
+            resources={name: amount for name, amount in claims.items() if name not in ("CPU", "GPU")},
+            max_restarts=0,
+            scheduling_strategy=strategy,
+            runtime_env=_to_ship(self._options) or None,
+        )
+        return agent_class.remote(node.name, *self._how, versions())
+
+    def get(self, call: Any, patience: float) -> Any:
+        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        import ray
+
+        return ray.get(call, timeout=patience)  # its GetTimeoutError is a TimeoutError
+
+    def why_lost(self, node: Node, error: Exception, was_up: bool) -> str:
+        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        import ray
+
+        entry = None
+        with contextlib.suppress(Exception):  # whatever Ray raises when its head is gone
+            entry = next((each for each in ray.nodes() if each["NodeID"] == node.node_id), None)
+            if entry is None or not entry["Alive"]:
+                reason = (entry or {}).get("DeathReasonMessage") or "it is no longer in the cluster"
+                return f"is dead, according to Ray: {' '.join(str(reason).split())}"
+        if was_up:
+            return "has lost its agent" if entry is not None else f"cannot be asked: {type(error).__name__}: {error}"
+        return _why_not_started(error)
+
+    def kill(self, agent: Any) -> None:
+        """See :class:`~envlanes.kinds.ray.Cluster`."""
+        import ray
+
+        if ray.is_initialized():
+            with contextlib.suppress(Exception):  # it has ended, or Ray has
+                ray.kill(agent, no_restart=True)
+
+    def close(self) -> None:
+        """Let go of the connection, if it was made for lanes; a local cluster ends with it."""
+        if self._is_ours:
+            self._is_ours = False
+            disconnect()
+
+    def _bundles(self) -> dict[str, list[tuple[int, dict[str, float]]]] | None:
+        """The bundles of the placement group by node; None without a group."""
+        if self._group is None:
+            return None
+        from ray.util import placement_group_table
+
+        table = placement_group_table(self._group)
+        found: dict[str, list[tuple[int, dict[str, float]]]] = {}
+        for index, node_id in table.get("bundles_to_node_id", {}).items():
+            found.setdefault(node_id, []).append((int(index), table["bundles"][index]))
+        return found
+
+
+@cache
+def _agent_class() -> Any:
+    """The actor's class, made once: Ray keeps each one that it was ever given."""
+    import ray
+
+    return ray.remote(NodeAgent)
+
+
+def _placement_group(name: str | None) -> Any:
+    if name is None:
+        return None
+    from ray.util import get_current_placement_group, get_placement_group
+
+    if name == CURRENT:
+        if (group := get_current_placement_group()) is None:
+            raise ConfigError("ray.placement_group = 'current': this process is not in a placement group.")
+        return group
+    try:
+        return get_placement_group(name)
+    except ValueError as error:
+        raise ConfigError(f"ray.placement_group = {name!r}: {error}") from error
+
+
+def _node_of(entry: dict[str, Any]) -> Node:
+    name = f"{entry['NodeManagerHostname']}/{entry['NodeID'][:6]}"
+    amounts = dict(entry["Resources"])
+    return Node(entry["NodeID"], name, entry["NodeManagerAddress"], amounts, _HEAD in amounts)
+
+
+def is_wanted(node: Node, options: RayOptions) -> bool:
+    """Whether the options name a node."""
+    if isinstance(options.nodes, tuple):
+        known = (node.address, node.name, node.name.partition("/")[0])
+        return any(name in known or (len(name) > 3 and node.node_id.startswith(name)) for name in options.nodes)
+    return options.nodes != WORKERS or not node.is_head
+
+
+def _free() -> dict[str, dict[str, float]]:
+    """What is free on each node, as far as Ray reports."""
+    try:
+        from ray._private.state import available_resources_per_node
+
+        return available_resources_per_node()
+    except (ImportError, AttributeError):  # it is none of Ray's public functions
+        return {}
+
+
+def _why_not_started(error: Exception) -> str:
+    """Why an agent did not start, in words that follow its node's name."""
+    text = str(error)
+    if "ModuleNotFoundError: No module named 'ragen" in text:
+        return "does not have the package ragen; install it there as here"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    _, own, why = last.rpartition(f"{LaneStartError.__name__}: ")
+    return why if own else f"could not start an agent: {type(error).__name__}: {last}"
+
+
+# The connection, which all who need one share
+
+_connecting = threading.RLock()
+_users = 0  # of a connection that was made here
+_job_has = ""  # the runtime_env that it was made with
+
+
+def connect(options: RayOptions) -> bool:
+    """Connect to a cluster, or start a local one, unless this process is connected already.
+
+    Args:
+        options: Which cluster, and what Ray is to ship for the job.
+
+    Returns:
+        Whether that was done here, and is to be undone by :func:`disconnect`.
+
+    Raises:
+        ConfigError: The process is connected in a way, or to a cluster, that does not fit the options.
+        LaneStartError: There is no Ray, or no such cluster.
+    """
+    global _users, _job_has
+    try:
+        import ray
+    except ImportError as error:
+        raise LaneStartError(
+            f"backend 'ray' needs Ray, which cannot be imported ({error}): {install_command('ray')}."
+        ) from error
+    with _connecting:
+        if ray.util.client.ray.is_connected():
+            raise ConfigError(
+                "backend 'ray': this process is connected over Ray Client (ray://), which cannot reach the "
+                "nodes; run the program on a node of the cluster (`ray job submit` does)."
+            )
+        if ray.is_initialized():
+            _refuse_another(options, ray.get_runtime_context().gcs_address)
+            _refuse_local_paths(options)
+            _users += bool(_users)
+            return bool(_users)
+        address = options.address or os.environ.get("RAY_ADDRESS")
+        expect_answer(address)
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        shipped: dict[str, Any] = {"runtime_env": options.environment()} if options.runtime_env else {}
+        own: dict[str, Any] = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
+        try:
+            ray.init(address=address or "local", **own, **shipped, **quiet)
+        except Exception as error:  # of many kinds
+            which = f"the cluster at {address!r} cannot be used" if address else "no local cluster can be started"
+            raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}{_hint(address)}") from error
+        if not address:
+            warn_if_open()
+        _users, _job_has = 1, options.runtime_env
+        return True
+
+
+def disconnect() -> None:
+    """Let go of the connection, which ends with the last one who has it."""
+    global _users, _job_has
+    import ray
+
+    with _connecting:
+        _users -= 1
+        if not _users:
+            _job_has = ""
+            ray.shutdown()
+
+
+def expect_answer(address: str | None) -> None:
+    """Ensure that a cluster listens at an address, for which Ray itself would wait for minutes.
+
+    Raises:
+        LaneStartError: None does.
+    """
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT).close()
+    except (OSError, OverflowError) as error:
+        raise LaneStartError(
+            f"backend 'ray': no answer from {address!r} ({error}): is the cluster up, and is its port reachable?"
+        ) from error
+
+
+def warn_if_open() -> None:
+    """Warn of a cluster that was started here, and that serves every process that can reach it."""
+    mode = os.environ.get("RAY_AUTH_MODE")  # which Ray sets to "token" as it switches that on
+    if (mode or "").lower() != "token":
+        what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray requires no token by default"
+        log.warning(
+            "backend 'ray': any process that reaches this machine's ports may run code on the cluster that was started "
+            "for workers, since %s. Unset it, or set RAY_AUTH_MODE=token, where others are in the same network.",
+            what,
+        )
+
+
+def _to_ship(options: RayOptions) -> dict[str, Any]:
+    """The ``runtime_env`` that agents are to have beside the job's."""
+    return options.environment() if options.runtime_env != _job_has else {}
+
+
+def _hint(address: str | None) -> str:
+    """What may be wrong where a cluster refuses connections, for which Ray gives no reason."""
+    if not address or os.environ.get("RAY_AUTH_MODE"):
+        return ""
+    return " (if the cluster requires a token: export RAY_AUTH_MODE=token; see docs/several_machines.md)"
+
+
+def _refuse_another(options: RayOptions, connected: str) -> None:
+    if options.address in (None, "auto", connected):
+        return
+    raise ConfigError(
+        f"ray.address = {options.address!r}: this process is connected to the cluster at {connected!r} already; leave "
+        "the key out, or call ray.shutdown() before."
+    )
+
+
+def _refuse_local_paths(options: RayOptions) -> None:
+    """What is on this machine is shipped when a process connects, and not after."""
+    if options.runtime_env != _job_has and (local := options.local_paths()):
+        raise ConfigError(
+            f"ray.runtime_env: {', '.join(local)} cannot be shipped any more, since this process is connected to a "
+            "cluster already: give it to ray.init(runtime_env=...), or to `ray job submit --working-dir`, or name a "
+            "package that the nodes can reach, such as file:///shared/code.zip."
+        )

@@ -1,0 +1,248 @@
+"""Requests to lanes, and the replies as they come.
+
+No thread is used. The steps, and what can go wrong at each:
+
+1. ``claim`` locks the lanes that are to be asked.
+2. ``send``: ``Lane.begin`` starts the worker if the lane has none, packs the request and begins to send it. (A request
+   that cannot be pickled is found before anything is sent. A dead worker shows as a failed send: see 5.)
+3. While lanes work, the caller does its own share, and then calls ``listen``.
+4. ``replies`` waits for all, or for what is urgent, never longer than to the next deadline. Deadlines are per item
+   and start when work on the item starts, which the worker's position shows; so it looks again before an item that
+   began meanwhile is due. Each lane is checked when its reply arrives and when it may be overdue, but not when others
+   answer: the cost of a reply must not grow with the number of lanes.
+5. A lane whose connection ends has died: its handle returns how, and at which item.
+6. A lane whose item is overdue writes its stacks, is killed, and only then is its position read: it cannot move any
+   more. Nothing is left computing, and its late reply died with its connection.
+7. A lane that has answered, or has failed, may be asked again while others work: one that has lost its worker rebuilds
+   its environments meanwhile.
+8. Whatever interrupts the wait (Ctrl-C, which is held back everywhere but in the caller's share and in 4), lanes with
+   an unread reply are ended on the way out: a lane is either idle or gone, so that no later request can meet an older
+   reply. Each reply also repeats its request's number.
+
+Several threads may ask at once. A thread waits for another's lane only while it has no lane under way itself, and locks
+lanes in one order: none waits for a thread that waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import selectors
+import time
+from collections.abc import Iterable, Iterator, Mapping, Set
+from operator import attrgetter
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import NamedTuple
+
+from envlanes.episode.clock import Spent
+from envlanes.episode.outcome import Batch, Outcome
+from envlanes.episode.pickled import CannotTravel
+from envlanes.interrupts import interrupts_held, interrupts_let_through
+from envlanes.lanes.failure import LaneFailure
+from envlanes.lanes.lane import Lane, Request
+
+
+class Answer(NamedTuple):
+    """A lane's reply.
+
+    Attributes:
+        outcomes: In the order of the request's items.
+        spent: The time they took, by tag.
+        generation: The worker that sent it.
+    """
+
+    outcomes: list[Outcome]
+    spent: Mapping[str, Spent]
+    generation: int
+
+
+Reply = Answer | LaneFailure
+
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # no descriptor of its own, where it can be
+_LONGEST_WAIT = 600.0  # seconds of one wait, which the system counts in milliseconds
+_in_order = attrgetter("order")  # in which every thread locks lanes
+_LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thread has the lane
+
+
+def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Wait at most this many seconds until descriptors are readable; returns the readable ones."""
+    with _Selector() as watched:
+        for descriptor in descriptors:
+            watched.register(descriptor, EVENT_READ)
+        if not watched.get_map():  # which Windows does not wait for
+            return []
+        return [key.fd for key, _ in watched.select(max(0.0, seconds))]
+
+
+def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
+    """Send each lane its request, and wait for all replies, in the order of the requests."""
+    found: dict[Lane, Reply] = {}
+    if requests:
+        with interrupts_held(), Exchange() as exchange:
+            exchange.claim(requests)
+            exchange.send(requests)
+            exchange.listen()
+            while len(found) < len(requests):
+                found.update(exchange.replies())
+    return {lane: found[lane] for lane in requests}
+
+
+@contextlib.contextmanager
+def locked(lanes: Iterable[Lane]) -> Iterator[None]:
+    """Lock lanes with interrupts held back, except while waiting for another thread's lane."""
+    with interrupts_held(), contextlib.ExitStack() as locks:
+        for lane in sorted(lanes, key=_in_order):
+            _lock(lane)
+            locks.callback(lane.lock.release)
+        yield
+
+
+def _lock(lane: Lane) -> None:
+    while not lane.lock.acquire(timeout=_LOCK_PATIENCE):
+        with interrupts_let_through():
+            pass
+
+
+def end_all(lanes: Iterable[Lane]) -> None:
+    """End the workers of lanes; if one cannot be ended, its error is raised after all others were ended."""
+    with contextlib.ExitStack() as ends:
+        for lane in lanes:
+            ends.callback(lane.end)
+
+
+class Exchange:
+    """Requests that are under way; a context manager that leaves none under way.
+
+    Interrupts must be held back by its user; it lets them through while it waits.
+
+    Attributes:
+        has_failed: Whether a failure is here, so that :meth:`replies` returns at once.
+        starting_s: Seconds spent waiting while workers were starting.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[Lane, int] = {}  # and the descriptor that is watched, -1 before that
+        self._claimed: set[Lane] = set()  # whose lock this thread holds
+        self._watched = _Selector()
+        self._looks: list[tuple[float, int, Lane]] = []  # a heap: when to look where a lane is; some have answered
+        self._arrived: dict[Lane, Reply] = {}
+        self._starting: list[Lane] = []
+        self.has_failed = False
+        self.starting_s = 0.0
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._under_way:
+                end_all(self._under_way)  # interrupted: an unread reply must not meet a later request
+        finally:
+            for lane in self._claimed:
+                lane.lock.release()
+            self._watched.close()
+
+    def claim(self, lanes: Iterable[Lane]) -> list[Lane]:
+        """Lock the lanes that are to be asked next; each is released by its reply.
+
+        Returns:
+            All of them, after waiting for other threads; or those that are free, if requests are under way.
+        """
+        may_wait, claimed = not self._under_way, []
+        for lane in sorted(lanes, key=_in_order):
+            if not lane.lock.acquire(blocking=False):
+                if not may_wait:
+                    continue
+                _lock(lane)
+            self._claimed.add(lane)
+            claimed.append(lane)
+        return claimed
+
+    def send(self, requests: Mapping[Lane, Request]) -> None:
+        """Begin to send each claimed lane its request."""
+        for lane, request in requests.items():
+            self._under_way[lane] = -1
+            try:
+                given: Batch | LaneFailure | None = lane.begin(request)
+            except CannotTravel as unfit:
+                given = Batch([Outcome(env_id, raised) for env_id, raised in unfit.failed.items()])
+            if given is not None:
+                self._finish(lane, given)
+
+    def listen(self) -> None:
+        """Begin to wait, after :meth:`send` and the caller's own share."""
+        self._starting = [lane for lane in self._under_way if not lane.is_up]
+        for lane, descriptor in self._under_way.items():
+            if descriptor < 0:
+                self._follow(lane)
+            first_look = lane.listen()
+            if descriptor < 0:
+                heapq.heappush(self._looks, (first_look, lane.order, lane))
+
+    def replies(self, urgent: Set[Lane] = frozenset()) -> dict[Lane, Reply]:
+        """Wait for all replies, or until a lane has failed or an urgent one has answered; what is here by then.
+
+        Never waits longer than the deadlines allow.
+        """
+        while self._under_way and not self.has_failed and urgent.isdisjoint(self._arrived):
+            self._wait()
+        return self._taken()
+
+    def arrived(self) -> dict[Lane, Reply]:
+        """The replies that are here by now, without waiting."""
+        if self._under_way and not self.has_failed:
+            self._wait(at_most=0.0)
+        return self._taken()
+
+    def _taken(self) -> dict[Lane, Reply]:
+        arrived, self._arrived, self.has_failed = self._arrived, {}, False
+        return arrived
+
+    def _finish(self, lane: Lane, given: Batch | LaneFailure) -> None:
+        descriptor = self._under_way.pop(lane)
+        if descriptor >= 0:
+            self._watched.unregister(descriptor)
+        if isinstance(given, LaneFailure):
+            self._arrived[lane], self.has_failed = given, True
+        else:
+            self._arrived[lane] = Answer(*given, lane.generation)
+        self._claimed.remove(lane)
+        lane.lock.release()
+
+    def _follow(self, lane: Lane) -> None:
+        """Watch the descriptor of the lane's worker for reading, and for writing if needed."""
+        assert lane.handle is not None
+        events = EVENT_READ | EVENT_WRITE if lane.handle.unsent() else EVENT_READ
+        if self._under_way[lane] >= 0:
+            self._watched.modify(self._under_way[lane], events, lane)
+            return
+        self._under_way[lane] = lane.handle.fileno()
+        self._watched.register(self._under_way[lane], events, lane)
+
+    def _wait(self, at_most: float = _LONGEST_WAIT) -> None:
+        """Wait for the next thing to happen: a reply, an end, or a deadline."""
+        start = time.monotonic()
+        with interrupts_let_through():
+            ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, at_most)))
+        now = time.monotonic()
+        if self._starting:
+            self.starting_s += now - start
+        for key, _ in ready:
+            lane = key.data
+            if (given := lane.advance()) is not None:
+                self._finish(lane, given)
+            else:
+                self._follow(lane)
+        while self._looks and self._looks[0][0] <= now:
+            lane = heapq.heappop(self._looks)[2]
+            if lane in self._under_way:
+                self._look(lane)
+        if self._starting:
+            self._starting = [lane for lane in self._starting if lane in self._under_way and not lane.is_up]
+
+    def _look(self, lane: Lane) -> None:
+        """End a lane's worker if it is overdue, or look again when it may be."""
+        if lane.deadline() < time.monotonic():
+            self._finish(lane, lane.expire())
+        else:
+            heapq.heappush(self._looks, (lane.next_look(), lane.order, lane))

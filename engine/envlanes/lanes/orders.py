@@ -1,0 +1,213 @@
+"""Orders: the batches of requests to the environments of one home, in the main process and in workers alike.
+
+An order is created by the engine, sent as plain data (:mod:`envlanes.lanes.codec`), and carried out on an
+:class:`~envlanes.episode.host.EnvHost`, wherever that is. It maps each of its items to its environment, so that a
+death or a missed deadline is attributed to the environment that was running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from envlanes.episode.host import EnvHost, ResetOrder
+from envlanes.episode.journal import EpisodeJournal
+from envlanes.episode.outcome import Batch, Outcome, Raised
+from envlanes.episode.pickled import PickledSpecs
+from envlanes.episode.spec import EnvSpec, by_tag
+from envlanes.interrupts import let_signals_pass
+from envlanes.this_process import node_name
+
+
+class Order:
+    """One batch.
+
+    Attributes:
+        items: The requests; each starts with an env_id unless the class states otherwise.
+        phase: The operation, for messages.
+        plays, rebuilds: Whether it plays turns, and whether it rebuilds environments from their journals.
+        counts: Whether its time is counted.
+    """
+
+    phase: ClassVar[str]
+    plays: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
+    rebuilds: ClassVar[bool] = False
+
+    def __init__(self, items: Sequence[Any] = ()) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def envs_at(self, index: int) -> list[int]:
+        """The environments of an item: one, except where a class is loaded for all environments of a tag."""
+        return [self.items[index][0]]
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """Carry it out; returns an outcome for each environment that has something to report."""
+        raise NotImplementedError
+
+    def carry_out(self, host: EnvHost) -> Batch:
+        """:meth:`run`, with the time it took if the order counts."""
+        outcomes = self.run(host)
+        return Batch(outcomes, host.spent) if self.counts else Batch(outcomes)
+
+    def is_load(self, index: int) -> bool:
+        """Whether the item loads a tag."""
+        return False
+
+    def steps(self, index: int) -> int:
+        """How many deadlines the item may take, one after the other."""
+        return 1
+
+
+class Build(Order):
+    """Build environments; items are ``(env_id, None)``."""
+
+    phase = "build"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.build`."""
+        return host.build(self.items)
+
+
+class Reset(Order):
+    """Begin new episodes; items are ``ResetOrder``."""
+
+    phase = "reset"
+    counts = True
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.reset`."""
+        return host.reset([ResetOrder(*item) for item in self.items])
+
+
+class Play(Order):
+    """Play turns; items are ``(env_id, action)``."""
+
+    phase = "play"
+    plays = counts = True
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.play`."""
+        return host.play(self.items)
+
+
+class Call(Order):
+    """Call methods, set or read attributes; items are ``(env_id, Change)``."""
+
+    phase = "call"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.call`."""
+        return host.call(self.items)
+
+
+class Fork(Order):
+    """Bring forks to the end of their journals; never sent, since a rebuild does all of it."""
+
+    phase = "fork"
+
+
+class Unload(Order):
+    """Close environments and forget them; items are their ids."""
+
+    phase = "close"
+
+    def envs_at(self, index: int) -> list[int]:
+        """The one that is closed."""
+        return [self.items[index]]
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.unload`."""
+        host.unload(self.items)
+        return []
+
+
+class Rebuild(Order):
+    """Bring environments to the end of their journals: load those unknown to the host, and replay their episodes.
+
+    Items are the tags that are loaded, and then the journals, one by one.
+    """
+
+    phase = "replay"
+    rebuilds = True
+
+    def __init__(self, loads: Sequence[PickledSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
+        super().__init__([*loads, *journals])
+        self.loads, self.journals = loads, journals
+
+    @classmethod
+    def of(cls, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> Rebuild:
+        """An order for a worker: specs are pickled by tag."""
+        return cls([PickledSpecs.of(members) for members in by_tag(specs).values()], journals)
+
+    def envs_at(self, index: int) -> list[int]:
+        """All environments of a tag that is loaded, or the one that is replayed."""
+        return self.loads[index].env_ids if self.is_load(index) else super().envs_at(index)
+
+    def is_load(self, index: int) -> bool:
+        """See :meth:`Order.is_load`."""
+        return index < len(self.loads)
+
+    def steps(self, index: int) -> int:
+        """A deadline for the reset and one for each turn and change."""
+        return 1 if self.is_load(index) else 1 + len(self.items[index][1].entries)
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """Load and replay; environments that could not be loaded are not replayed."""
+        outcomes: dict[int, Outcome] = {}
+        for index, part in enumerate(self.loads):
+            if host.mark is not None:
+                host.mark(index)
+            try:
+                host.load(part.open())
+                outcomes.update({env_id: Outcome(env_id, None) for env_id in part.env_ids})
+            except BaseException as error:
+                let_signals_pass(error)
+                raised = _not_loaded(error)
+                outcomes.update({env_id: Outcome(env_id, raised) for env_id in part.env_ids})
+        if all(outcome.value is None for outcome in outcomes.values()):
+            outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.journals, len(self.loads))})
+            return list(outcomes.values())
+        for index, item in enumerate(self.journals, len(self.loads)):
+            if item[0] not in outcomes or outcomes[item[0]].value is None:
+                outcomes[item[0]] = host.replay([item], index)[0]
+        return list(outcomes.values())
+
+
+class RebuildHere(Rebuild):
+    """The same for the main process, where nothing is pickled."""
+
+    def __init__(self, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
+        super().__init__((), journals)
+        self._specs = specs
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """Load and replay."""
+        host.load(self._specs)
+        outcomes = {spec.env_id: Outcome(spec.env_id, None) for spec in self._specs}
+        outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.journals)})
+        return list(outcomes.values())
+
+
+class CloseAll(Order):
+    """Close all environments of an engine that is gone; has no items."""
+
+    phase = "close"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.close`."""
+        host.close()
+        return []
+
+
+def _not_loaded(error: BaseException) -> Raised:
+    """The failure to load the classes of a tag; on another machine, a package may be missing."""
+    raised = Raised.of(error, "load")
+    if isinstance(error, ImportError) and (node := node_name()):
+        advice = f"{raised.text} (on node {node}: install it there, or let Ray ship it: es_manager.ray.runtime_env)"
+        return replace(raised, text=advice)
+    return raised

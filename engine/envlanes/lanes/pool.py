@@ -1,0 +1,175 @@
+"""The lanes of this process, shared by all its engines: one pool for each kind of worker.
+
+The first engine that asks for lanes makes the pool, the last one that leaves ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from ragen.errors import LaneStartError
+from envlanes.lanes.exchange import ask, end_all, locked, wait_readable
+from envlanes.lanes.failure import Cause, LaneFailure
+from envlanes.lanes.handle import LaneKind
+from envlanes.lanes.lane import Lane, Request
+from envlanes.lanes.orders import CloseAll
+
+log = logging.getLogger(__name__)
+
+EXIT_TIMEOUT = 2.0  # seconds that workers get to close their environments when the pool closes
+
+
+class WorkerPool:
+    """Lanes of one kind.
+
+    Attributes:
+        kind: The kind that starts their workers.
+    """
+
+    def __init__(self, key: object, kind: LaneKind) -> None:
+        """A pool without lanes; ``key`` identifies a shared pool."""
+        self.kind = kind
+        self._key = key
+        self._lanes: list[Lane] = []
+        self._extra: set[Lane] = set()
+        self._users: set[int] = set()
+        self._departed: deque[int] = deque()
+        self._lock = threading.RLock()
+        _known.add(self)
+
+    def lanes(self, count: int, without: Collection[Lane] = ()) -> list[Lane]:
+        """The first ``count`` lanes that are not in ``without``, with their workers started."""
+        self._close_departed()
+        with self._lock:
+            while len(self._lanes) < count:
+                self._lanes.append(Lane(f"worker {len(self._lanes)}", self.kind))
+            lanes = [lane for lane in self._lanes[:count] if lane not in without]
+        with locked(lanes):
+            for lane in lanes:
+                with suppress(OSError, LaneStartError):  # its first request tries again, and reports
+                    lane.start()
+        return lanes
+
+    def rearrange(self) -> None:
+        """Between episodes: end workers for which there is a better place now; they are started there when needed."""
+        with self._lock:
+            lanes = [lane for lane in self._lanes if lane.handle is not None] if self.kind.is_remote else []
+        with locked(lanes):
+            for lane in lanes:
+                if lane.handle is not None and self.kind.is_misplaced(lane.handle):
+                    lane.end()
+
+    def ready(self) -> int:
+        """The number of lanes whose worker is up."""
+        handles = [lane.handle for lane in self._lanes if lane.handle is not None]
+        said = set(wait_readable([handle.fileno() for handle in handles if not handle.is_up], 0.0))
+        return sum(handle.is_up or handle.fileno() in said for handle in handles)
+
+    def open_extra(self, name: str) -> Lane:
+        """Open an additional lane that is not shared."""
+        with self._lock:
+            lane = Lane(name, self.kind)
+            self._extra.add(lane)
+            return lane
+
+    def close_extra(self, lane: Lane) -> None:
+        """Kill an extra lane's worker and forget the lane."""
+        with locked([lane]):
+            lane.end()
+        with self._lock:
+            self._extra.discard(lane)
+
+    def leave(self, user: int, later: bool = False) -> None:
+        """An engine closes: its environments are closed, and with the last engine all workers end.
+
+        ``later``: while other engines remain, its environments are closed at the next request for lanes, since the
+        caller may be waiting for replies, and hold the lanes.
+        """
+        with _pools_lock:
+            self._users.discard(user)
+            last = not self._users
+            if last and _pools.get(self._key) is self:
+                del _pools[self._key]
+        if last:
+            self.close()
+        else:
+            self._departed.append(user)
+            if not later:
+                self._close_departed()
+
+    def _close_departed(self) -> None:
+        """Close the environments of engines that have left."""
+        while True:
+            try:
+                user = self._departed.popleft()
+            except IndexError:  # another thread may have taken the last one
+                return
+            present = [lane for lane in self._lanes if lane.handle is not None]
+            order = CloseAll()
+            requests = {lane: Request(user, order, EXIT_TIMEOUT, generation=lane.generation) for lane in present}
+            for reply in ask(requests).values():
+                if isinstance(reply, LaneFailure) and reply.cause is not Cause.REPLACED:
+                    log.warning("%s, closing environments of a manager that is gone.", reply.describe())
+
+    def close(self) -> None:
+        """End all workers: those that do not close their environments within ``EXIT_TIMEOUT`` are killed."""
+        seats = [*self._lanes, *self._extra]
+        with locked(seats):  # another thread may still be closing the environments of its own engine
+            handles = [lane.handle for lane in seats if lane.handle is not None]
+            _await_exit({handle.fileno() for handle in handles if handle.ask_to_exit()})
+            try:
+                end_all(seats)
+            finally:
+                self.kind.close()
+
+    def forget_in_child(self) -> None:
+        """In a fork of the main process: the workers are the parent's."""
+        self._lock = threading.RLock()
+        for lane in (*self._lanes, *self._extra):
+            lane.forget_in_child()
+        self.kind.forget_in_child()
+
+
+def _await_exit(left: set[int]) -> None:
+    """Wait until the workers behind these descriptors have ended, or for ``EXIT_TIMEOUT``."""
+    deadline = time.monotonic() + EXIT_TIMEOUT
+    while left and (patience := deadline - time.monotonic()) > 0:
+        left -= set(wait_readable(left, patience))
+
+
+_known: weakref.WeakSet[WorkerPool] = weakref.WeakSet()  # all pools of this process, shared or not
+_pools: dict[object, WorkerPool] = {}
+_pools_lock = threading.RLock()  # the garbage collector may close an engine while another is being made
+
+
+def shared_pool(user: int, key: object, make: Callable[[], LaneKind]) -> WorkerPool:
+    """The process's pool of this key, made now if there is none; ``user``, an engine's number, leaves it in the end.
+
+    Raises:
+        LaneStartError: What starts workers cannot be started itself.
+    """
+    with _pools_lock:
+        pool = _pools.get(key) or WorkerPool(key, make())
+        pool._users.add(user)
+        _pools[key] = pool
+        return pool
+
+
+def _forget_in_child() -> None:
+    global _pools_lock
+    _pools_lock = threading.RLock()
+    for pool in _known:
+        pool.forget_in_child()
+    _known.clear()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,114 @@
+"""The code that runs in a worker of any kind: it handles messages and returns replies.
+
+One thread handles one request at a time. A worker serves all engines of the main process; each has a host of its own
+here. The kind of worker transports the messages: :mod:`envlanes.kinds.process.worker_main` reads them from a
+socket, :mod:`envlanes.kinds.executor` is called with them.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from envlanes.episode import global_rng, program
+from envlanes.episode.host import EnvHost
+from envlanes.episode.outcome import Raised
+from envlanes.lanes import codec, logs
+from envlanes.lanes.handle import Message
+from envlanes.lanes.orders import CloseAll, Rebuild
+from envlanes.lanes.progress import Progress
+from envlanes.this_process import set_title
+from envlanes.resources import close_resources, use_temporary_folder
+
+_worker: Worker | None = None  # of this process, where a kind calls functions instead of keeping the object
+
+
+class Worker:
+    """The hosts of this process, one for each engine, and where it is in its work."""
+
+    def __init__(self, lane: str, progress: Progress) -> None:
+        """Initialize the worker of this lane, which records its position in ``progress``."""
+        self._lane = lane
+        self._progress = progress
+        self._env_types: set[str] = set()
+        self._hosts: dict[int, EnvHost] = {}
+
+    def handle(self, message: Message) -> Message | None:
+        """Carry out a request.
+
+        Returns:
+            The reply; None if it asked this worker to end, whose environments are closed then.
+        """
+        number = codec.number_of(message)
+        self._progress.begin(number)
+        if not number:
+            for each in self._hosts.values():
+                each.close()
+            close_resources()
+            logs.show_rest()
+            return None
+        _, engine, order = codec.unpack_request(message)
+        if (host := self._hosts.get(engine)) is None:
+            host = self._hosts[engine] = EnvHost(self._progress.mark, keeps_outer_rng=False)
+        batch = order.carry_out(host)
+        if isinstance(order, CloseAll):
+            del self._hosts[engine]
+        elif isinstance(order, Rebuild) and order.loads:
+            self._env_types.update(part.env_type for part in order.loads)
+            set_title(f"envlanes {self._lane}: {', '.join(sorted(self._env_types))}")
+        self._progress.mark(len(order))
+        return codec.pack_reply(number, *batch)
+
+
+def _worker_init(
+    configuration: Sequence[Message], lane: str = "worker 0", memory: Any = None, folder: str = ""
+) -> None:
+    """Initialize the worker of a lane, and build the environments that it is given.
+
+    The initializer of executors. That of :mod:`envlanes.kinds.executor` is given none, since what is built here
+    has no deadline of its own: it builds them by the same requests, made afterwards.
+
+    Args:
+        configuration: The requests that build and reset its environments: specs and seeds.
+        lane: Name of the lane.
+        memory: Memory for :class:`Progress` that the main process shares, if it looks at it.
+        folder: For temporary files; the main process removes it. "" leaves them where the system has them.
+
+    Raises:
+        BaseException: An environment could not be built, or reset.
+    """
+    global _worker
+    if folder:
+        use_temporary_folder(folder)
+    enter_worker_process(lane)
+    _worker = Worker(lane, Progress(bytearray(Progress.SIZE) if memory is None else memory))
+    for request in configuration:
+        reply = _worker.handle(request)
+        for outcome in codec.unpack_reply(reply).outcomes if reply is not None else ():
+            if isinstance(outcome.value, Raised):
+                raise outcome.value.exception()
+
+
+def _worker_step_single_env(request: Message) -> Message | None:
+    """Step single environments one after the other: all of the request's, which are a lane's environments in a turn.
+
+    Other requests (resets, calls, rebuilding) are handled as well.
+
+    Returns:
+        The reply with each environment's result, observation and time; None if the request asked this worker to end.
+    """
+    assert _worker is not None
+    reply = _worker.handle(request)
+    return None if reply is None else codec.portable(reply)
+
+
+def enter_worker_process(lane: str) -> None:
+    """Set up a worker process: it ignores interrupts, and its title names the lane."""
+    program.in_worker = True
+    logs.send_records()
+    global_rng.keeps_outer = False
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
+    set_title(f"envlanes {lane}")
+    gc.freeze()  # what was imported is there to stay: collections need not look at it, nor unshare its memory

@@ -1,0 +1,134 @@
+"""Calls to the operating system: what only Linux can do, and what stands in for it elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+_SWEEP_TIMEOUT = 1.0  # seconds
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends; elsewhere than on Linux the parent has to do it.
+
+    ``parent`` is its id as it was before; if it is gone already, this process ends now.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def wait_for_end_of(parent: int) -> None:
+    """Wait until the parent ends, however it does; on Linux only."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    while os.getppid() == parent:
+        signal.sigtimedwait({signal.SIGUSR1}, 60)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of this process's descendants whose own parents end, so that they can be found and ended."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> list[int]:
+    """Process ids of this process's children, adopted orphans included; empty where the system has no such list."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def children_of_thread(thread: int) -> bytes:
+    """Process ids of the children that a thread of this process has started; empty where there is no such list."""
+    try:
+        return Path(f"/proc/self/task/{thread}/children").read_bytes()
+    except OSError:
+        return b""
+
+
+class ThreadChildren:
+    """Reads the process ids of the current thread's children, with the list of the last thread kept open."""
+
+    def __init__(self) -> None:
+        self._thread, self._list = 0, -1
+
+    def read(self) -> bytes:
+        """The ids; empty where the system has no such list."""
+        thread = threading.get_native_id()
+        if thread != self._thread:  # in a fork of this process as well
+            self.close()
+            with contextlib.suppress(OSError):
+                self._list = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY)
+            self._thread = thread
+        try:
+            return os.pread(self._list, 1 << 16, 0) if self._list >= 0 else b""
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Close the list; the next read opens one again."""
+        descriptor, self._thread, self._list = self._list, 0, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def descendants(pid: int) -> set[int]:
+    """Process ids of a process's children, their children and so on; empty where the system has no such list."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # it ended meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (thread / "children").read_text().split()):
+                found |= {child} | descendants(child)
+    return found
+
+
+def processes_with(entry: str) -> set[int]:
+    """Process ids of this user's other processes that were started with this ``NAME=value`` in their environment."""
+    pids = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+    return {pid for pid in pids if has_in_environment(pid, entry)}
+
+
+def kill_all_with(entry: str) -> None:
+    """Kill every process of this user, this one aside, that was started with this ``NAME=value`` in its environment.
+
+    Looks again until none is found twice: one that is in the middle of an exec shows no environment for a moment.
+    """
+    deadline, misses = time.monotonic() + _SWEEP_TIMEOUT, 0
+    while misses < 2 and time.monotonic() < deadline:
+        found = processes_with(entry)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        misses = 0 if found else misses + 1
+        time.sleep(0.01)
+
+
+def anonymous_file() -> int:
+    """Open a file that has no path and goes away with its last descriptor."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("envlanes", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def has_in_environment(pid: int, entry: str) -> bool:
+    """Whether a process of this user was started with this ``NAME=value`` in its environment."""
+    try:
+        return entry.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

@@ -106,6 +106,7 @@ def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     is_warm = node.get_closest_marker("processes") and not node.get_closest_marker("cold")
     if is_warm and sys.platform == "linux":  # elsewhere nobody counts what is left
         from envlanes.kinds.process import kind
+
         from support import warm_supervisors
 
         monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)

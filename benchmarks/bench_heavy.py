@@ -40,9 +40,8 @@ from typing import Any
 
 import psutil
 
-from ragen.commands import counted
 from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS
-from ragen.errors import RagenError, did_you_mean
+from ragen.errors import RagenError, counted, did_you_mean
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording
 

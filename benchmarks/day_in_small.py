@@ -95,8 +95,8 @@ class Room:
         self._rest = 0.0  # no node is started before
         self._stopped: list[tuple[float, list[psutil.Process]]] = []  # and when they are to go on
         self._kinds: dict[str, Callable[[psutil.Process], bool]] = {
-            "worker": lambda raylet: self._kill(raylet, "ragen worker"),
-            "supervisor": lambda raylet: self._kill(raylet, "ragen superviso"),
+            "worker": lambda raylet: self._kill(raylet, "envlanes worker"),
+            "supervisor": lambda raylet: self._kill(raylet, "envlanes superviso"),
             "agent": lambda raylet: self._kill(raylet, "ray::NodeAgent"),
             "node": self._lose,
             "stop and go": self._stop_some,
@@ -136,7 +136,7 @@ class Room:
         kind = self._chance.choice(("worker", "agent", "node"))
         found = [raylet, *_below(raylet)]
         if kind != "node":
-            title = {"worker": "ragen worker", "agent": "ray::NodeAgent"}[kind]
+            title = {"worker": "envlanes worker", "agent": "ray::NodeAgent"}[kind]
             chosen = [process for process in found if _title(process).startswith(title)]
             if not chosen:
                 return False
@@ -192,7 +192,7 @@ def _title(process: psutil.Process) -> str:
         name, line = process.name(), " ".join(process.cmdline())
     except psutil.Error:
         return ""
-    return name if name.startswith("ragen ") else line
+    return name if name.startswith("envlanes ") else line
 
 
 def _lives(pid: int) -> bool:

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from envlanes.resources import close_resources, temporary_folder
 
 from ragen.env.registry import resolve_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from envlanes.resources import close_resources, temporary_folder
 
 MARK = "RAGEN_HEAVY_KILLS"
 GONE_WITHIN = 30.0  # seconds for processes to end after close()

@@ -68,6 +68,6 @@ class Server:
             return []
         try:
             inside = psutil.Process(self._process.pid).children(recursive=True)
-            return [each for each in inside if each.name().startswith("ragen worker")]
+            return [each for each in inside if each.name().startswith("envlanes worker")]
         except psutil.NoSuchProcess:
             return []

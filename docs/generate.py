@@ -32,7 +32,7 @@ CURES = {
     "UnknownEnvError": "Register the type, install the plug-in that provides it, or name the class itself: "
     "`env_type: my_package.my_module:MyEnv`. The class must be importable from where the command runs.",
     "CacheError": "Remove the file that the message names; it is rebuilt. If the folder is not writable, set "
-    "`ENVLANES_CACHE` to another one.",
+    "`RAGEN_CACHE` to another one.",
     "ResourceError": "Ignore it: the engine rebuilds the environment, which acquires the resource again. If it "
     "recurs, `close` was called, or the resource discarded, while the environment was still playing.",
     "TemplateError": "Use an instruction-tuned model's tokenizer, or set `tokenizer.chat_template` to one that shows "

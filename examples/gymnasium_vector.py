@@ -11,9 +11,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import SyncVectorEnv
-
 from envlanes.gym import LaneVectorEnv
+from gymnasium.vector import SyncVectorEnv
 
 ENVS, TURNS = 6, 40
 

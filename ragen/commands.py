@@ -151,11 +151,6 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600:d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
-    """A number and its noun, whose plural ends in ``s`` if none is given."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
-
-
 def typed(command: str) -> str:
     """The command line for a command whose module is in ``ragen.tools``, such as ``ragen replay``.
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from envlanes import resources
+from envlanes.resources import TemporaryFolder, remove_tree, temporary_folder, worker_resource
+
+from ragen.cache import machine_cache, machine_lock
 from ragen.errors import CacheError, ResourceError
-from envlanes.resources import TemporaryFolder, machine_cache, machine_lock, remove_tree, temporary_folder, worker_resource
 from support.leftovers import until
 
 
@@ -198,7 +199,7 @@ def test_a_tree_that_forbids_its_removal_is_removed_and_links_are_not_followed(t
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -208,7 +209,7 @@ def write(folder: Path) -> None:
 
 @pytest.mark.parametrize("what", ["cache", "shelf"])
 def test_a_cache_that_others_may_write_to_is_not_trusted(tmp_path, monkeypatch, what):
-    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path))
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path))
     planted = machine_cache("levels", 1, write)
     open_to_all = {"cache": tmp_path, "shelf": planted.parent}[what]
     open_to_all.chmod(0o777)
@@ -303,13 +304,13 @@ def test_a_name_that_is_no_folder_is_refused(cache: Path, name: str) -> None:
 
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CacheError, match=r"no cache can be created in .*/file; set ENVLANES_CACHE"):
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "file"))
+    with pytest.raises(CacheError, match=r"no cache can be created in .*/file; set RAGEN_CACHE"):
         machine_cache("x", 1, write)
 
 
 def test_without_a_variable_the_cache_is_where_the_system_has_caches(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.delenv("ENVLANES_CACHE", raising=False)
+    monkeypatch.delenv("RAGEN_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert machine_cache("x", 1, write).parent == tmp_path / "ragen" / "x"
     (tmp_path / "file").touch()

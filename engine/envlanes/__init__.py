@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from envlanes.lazy import attach
+from envlanes.version import __version__
 
 if TYPE_CHECKING:
     from envlanes.engine import EnvEngine
@@ -45,6 +46,7 @@ __all__ = [
     "PythonRng",
     "Settings",
     "Work",
+    "__version__",
     "holds_interrupts",
     "outer_state_kept",
 ]

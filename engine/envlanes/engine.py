@@ -29,15 +29,15 @@ from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
-from envlanes.closing import Closing
-from ragen.errors import ForkError, StateError
 from envlanes import fork
+from envlanes.closing import Closing
 from envlanes.environments import EnvFailed, Environments, EnvRecord
 from envlanes.episode import program
 from envlanes.episode.host import ResetOrder
 from envlanes.episode.journal import Change
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
+from envlanes.errors import ForkError, StateError
 from envlanes.failures import Asked, Failures, OnFailure, say_nothing
 from envlanes.homes import Homes
 from envlanes.interrupts import holds_interrupts
@@ -297,8 +297,8 @@ class EnvEngine(Closing):
         """Call a method of environments between two turns, or read an attribute; journaled like a turn.
 
         Returns:
-            Its result by env_id (a copy, if the environment lives in a worker); an :class:`~ragen.errors.EnvError` if
-            it raised, or the failure's error if the environment was lost.
+            Its result by env_id (a copy, if the environment lives in a worker); an
+            :class:`~envlanes.errors.EnvError` if it raised, or the failure's error if the environment was lost.
         """
         return self.change(dict.fromkeys(env_ids, Change(name, copied(arguments), copied(keywords))))
 

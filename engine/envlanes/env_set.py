@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from envlanes.closing import Closing
-from ragen.errors import StateError
 from envlanes.engine import EnvEngine
 from envlanes.environments import raise_failures
 from envlanes.episode.spec import EnvSpec
+from envlanes.errors import StateError
 from envlanes.failures import OnFailure, say_nothing
 from envlanes.settings import Settings
 from envlanes.stats import LaneStats, Work

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.errors import EnvError, InputError, RagenError, StateError
 from envlanes.episode.game import EpisodeStart
 from envlanes.episode.host import ResetOrder
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.outcome import Raised
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import named
+from envlanes.errors import EnvError, EnvLanesError, InputError, StateError
 from envlanes.interrupts import interrupts_held
 from envlanes.lanes.lane import Lane
 
@@ -37,7 +37,7 @@ class EnvFailed:
     """
 
     text: str
-    error: RagenError
+    error: EnvLanesError
     phase: str = ""
 
 

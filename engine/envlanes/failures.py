@@ -7,12 +7,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, ReturnError, add_note
 from envlanes import recovery
 from envlanes.environments import NOT_LOADED, EnvFailed, Environments, EnvRecord
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import LOADING, Raised, TimedOut
 from envlanes.episode.spec import EnvSpec
+from envlanes.errors import (
+    DivergenceError,
+    EnvError,
+    EnvLanesError,
+    LaneDiedError,
+    LaneTimeoutError,
+    ReturnError,
+    add_note,
+)
 from envlanes.homes import Homes
 from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.lanes.lane import Lane
@@ -47,7 +55,7 @@ class Failure:
     item: Any
     phase: str
     text: str
-    error: RagenError
+    error: EnvLanesError
     timeout: float
 
 
@@ -71,7 +79,7 @@ class Asked:
         """Seconds that each item of an order may take."""
         return self.reset_timeout if order.rebuilds else self.timeout
 
-    def failure(self, record: EnvRecord, order: Order, text: str, error: RagenError, phase: str = "") -> Failure:
+    def failure(self, record: EnvRecord, order: Order, text: str, error: EnvLanesError, phase: str = "") -> Failure:
         """The failure of an environment during an order; its phase is the order's by default."""
         journal, item, timeout = record.journal, self.items.get(record.env_id), self.timeout_of(order)
         return Failure(record.spec, journal, self.kind, item, phase or order.phase, text, error, timeout)
@@ -297,7 +305,7 @@ class Failures:
         if decision.then is Then.FAIL:
             self._messages.warn(spec, what, "This ends the episode.", str(error), after=(_IN_MAIN, _ONCE_MORE))
         else:
-            is_said = isinstance(cause, ReturnError) or (failure.phase == "build" and isinstance(cause, RagenError))
+            is_said = isinstance(cause, ReturnError) or (failure.phase == "build" and isinstance(cause, EnvLanesError))
             shown = None if is_said else cause  # its traceback only shows where it was noticed
             then = _IN_MAIN if decision.then is Then.STAY_IN_MAIN else _ONCE_MORE
             after = (_ONCE_MORE,) if then == _IN_MAIN else ()
@@ -344,7 +352,7 @@ class Failures:
     ) -> None:
         if failure.cause is Cause.TIMEOUT:
             text = f"timed out after {failure.seconds:g} s"
-            error: RagenError = LaneTimeoutError(f"{record.describe()} {text}: {failure.describe()}.")
+            error: EnvLanesError = LaneTimeoutError(f"{record.describe()} {text}: {failure.describe()}.")
         else:
             text = f"its process {failure.ending.describe()}"
             where = f"{failure.lane}, {failure.ending.where}" if failure.ending.where else failure.lane

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ragen.errors import ForkError, InputError, StateError
 from envlanes.environments import EnvRecord
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.values import copied
+from envlanes.errors import ForkError, InputError, StateError
 from envlanes.lanes.lane import Lane
 
 

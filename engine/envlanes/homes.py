@@ -11,7 +11,6 @@ from math import inf
 from time import perf_counter
 from weakref import WeakValueDictionary
 
-from ragen.env.registry import why_in_main
 from envlanes.environments import NOT_LOADED, Environments, EnvRecord
 from envlanes.episode.clock import Spent
 from envlanes.episode.host import EnvHost
@@ -152,7 +151,7 @@ class Homes:
         if self._pool is None:
             classes = [record.spec.env_class for record in self._records.values()]
             bases = {base for each in classes for base in (each if isinstance(each, type) else type(each)).__mro__}
-            modules = {base.__module__ for base in bases if base.__module__.startswith("ragen.")}
+            modules = {base.__module__ for base in bases if base.__module__.startswith(self._settings.preloaded)}
             modules.update(*[getattr(each, "preload", ()) for each in classes])  # what they say that workers will need
             preload = ["numpy", *sorted(modules)]
             self._pool = open_pool(self.number, self._settings, preload)
@@ -258,7 +257,7 @@ class Homes:
         if episodes := min((rest.episodes for rest in self._rests.values() if rest.episodes), default=0):
             text = f"workers do not start; next attempt in {episodes} episode{'s' if episodes > 1 else ''}"
             held = {record.spec.tag: text for record in records if not self._is_sequential(record)}
-        why = why_in_main(record.spec.env_type for record in records if self._is_sequential(record))
+        why = self._settings.why_sequential
         held |= {record.spec.tag: why[record.spec.env_type] for record in records if record.spec.env_type in why}
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
         return self._placement.reasons(in_lanes, held, costs, mode)

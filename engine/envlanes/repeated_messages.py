@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from ragen.commands import counted
-from ragen.errors import without_values
 from envlanes.episode.spec import EnvSpec
+from envlanes.errors import counted, without_values
 
 
 class _Kind(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragen.errors import ReturnError, steady_repr
+from envlanes.errors import ReturnError, steady_repr
 
 FOUR = "(observation, reward, done, info)"
 FIVE = "(observation, reward, terminated, truncated, info)"

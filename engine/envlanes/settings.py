@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ragen.errors import ConfigError, did_you_mean
+from envlanes.errors import ConfigError, did_you_mean
 from envlanes.this_process import usable_cpus
 
 Mode = bool | Literal["auto"]
@@ -144,6 +144,9 @@ class Settings:
             also how often an environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
         ray: Which nodes of a cluster are used and what workers claim there; options or a mapping of them.
+        why_sequential: Why types of ``sequential_env_types`` must stay there, by type; shown where placement is.
+        preloaded: How the names of modules begin that are imported once for all workers, such as ``"my_envs."``, where
+            such a module defines an environment's class or a base of it.
     """
 
     use_lanes: Mode = "auto"
@@ -157,6 +160,8 @@ class Settings:
     max_restarts: int = 3
     start_method: str = "forkserver"
     ray: RayOptions = dataclasses.field(default_factory=RayOptions)
+    why_sequential: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    preloaded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every value.

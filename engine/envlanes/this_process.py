@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-OWN = "ENVLANES_OWN"  # environment variable of workers: names of those that they have of their own, not from the program
+OWN = "ENVLANES_OWN"  # environment variable of workers: names of those that they have of their own
 NODE = "ENVLANES_NODE"  # environment variable of workers on other machines: the name of theirs
 
 

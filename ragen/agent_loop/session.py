@@ -13,12 +13,13 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from envlanes.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
+
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
-from envlanes.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
 from ragen.settings import choice
 
 log = logging.getLogger(__name__)

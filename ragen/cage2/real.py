@@ -23,9 +23,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from envlanes import PythonRng
+
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, INDEX, N_ACTIONS, N_BITS
 from ragen.errors import ConfigError, MissingExtraError
-from envlanes import PythonRng
 
 ENV_VAR = "RAGEN_CAGE2_PATH"
 SCENARIO = Path("Shared", "Scenarios", "Scenario2.yaml")

@@ -17,17 +17,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from envlanes import EnvSpec, Mode, Settings, holds_interrupts
+from envlanes.games import GYM, GymResult
+from envlanes.gym import SubEnvs
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS
 from ragen.errors import ConfigError, EnvError, InputError, StateError
-from envlanes.games import GYM, GymResult
-from envlanes import EnvSpec, Mode, Settings, holds_interrupts
 from ragen.seeds import checked_seed
 from ragen.validity import is_valid
-from envlanes.gym import SubEnvs
 
 Infos = list[dict[str, Any]]
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]

@@ -16,12 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
-from ragen.container.game import ACTIONS, ActionResult, Shown
-from ragen.env.base import BaseLanguageBasedEnv
-from ragen.env.fields import check_kinds
-from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, InputError, StateError
 from envlanes.env_set import EnvSet
 from envlanes.environments import EnvFailed
 from envlanes.episode.spec import EnvSpec
@@ -29,6 +23,12 @@ from envlanes.episode.values import copied
 from envlanes.failures import OnFailure, say_nothing
 from envlanes.interrupts import holds_interrupts
 from envlanes.settings import Settings
+
+from ragen.container.game import ACTIONS, ActionResult, Shown
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.fields import check_kinds
+from ragen.env.registry import resolve_env
+from ragen.errors import ConfigError, InputError, StateError
 from ragen.seeds import checked_seed, group_seeds
 from ragen.settings import refuse_unknown
 from ragen.validity import is_valid

@@ -6,9 +6,10 @@ Containers of environments, their managers and collectors are implemented on hig
 under these names, and imported on first use.
 """
 
+from envlanes.lazy import attach
+
 from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseEnvConfig, BaseLanguageBasedEnv
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
-from envlanes.lazy import attach
 
 __all__ = [
     "REGISTERED_ENVS",

@@ -13,6 +13,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+from envlanes.env_set import EnvSet
+from envlanes.environments import EnvFailed
+from envlanes.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
+from envlanes.interrupts import holds_interrupts
+from envlanes.returned import NO_SUCCESS, success_of
+from envlanes.settings import Mode
+from envlanes.stats import LaneStats
 from PIL import Image
 
 from ragen.errors import InputError, StateError
@@ -20,13 +27,6 @@ from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.manager.handle import public_entry
 from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_turns
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from envlanes.env_set import EnvSet
-from envlanes.environments import EnvFailed
-from envlanes.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
-from envlanes.interrupts import holds_interrupts
-from envlanes.settings import Mode
-from envlanes.stats import LaneStats
-from envlanes.returned import NO_SUCCESS, success_of
 from ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 from ragen.tools.examples import gives_examples
 

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from envlanes.games import GymResult
 from gymnasium.spaces import Discrete
 
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
-from envlanes.games import GymResult
 from ragen.meta.agents import AGENT_ARCHS
 from ragen.meta.manager import ParallelEnvManager
 from ragen.meta.rollouts import EpisodeBuffer, Rollout, StepBuffer

@@ -18,10 +18,11 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
-from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
-from envlanes.games import GymGame, GymOldGame, GymResult, GymTurn
 from envlanes import Change, EnvFailed, EnvSet, EnvSpec, Options, Settings, holds_interrupts
+from envlanes.games import GymGame, GymOldGame, GymResult, GymTurn
 from envlanes.returned import checked_reward
+
+from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
 
 PATH, METHOD = "ragen:path", "ragen:method"
 """Reading an attribute of an attribute; and what is read in place of a method."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from envlanes.games import GymResult
 
 from ragen.errors import InputError
-from envlanes.games import GymResult
 
 FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")
 

@@ -32,12 +32,6 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from ragen.commands import CommandParser, check_no_option, positive, refusing
-from ragen.env.fields import check_kinds, field_types, read_settings
-from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
-from ragen.extras import check_installed, extra_of
-from ragen.output import printable
 from envlanes import EnvEngine, EnvSpec, Settings, outer_state_kept
 from envlanes.episode import program
 from envlanes.episode.game import Options, declares_snapshots
@@ -46,6 +40,13 @@ from envlanes.episode.pickled import Pickled
 from envlanes.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.placement import EACH_S
 from envlanes.stats import duration
+
+from ragen.commands import CommandParser, check_no_option, positive, refusing
+from ragen.env.fields import check_kinds, field_types, read_settings
+from ragen.env.registry import resolve_env
+from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
+from ragen.extras import check_installed, extra_of
+from ragen.output import printable
 from ragen.tools.examples import TEXTS, checked_example, gives_examples
 from ragen.tools.json_codec import plain
 

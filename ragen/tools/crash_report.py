@@ -35,17 +35,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import ragen
-from ragen.commands import typed
-from ragen.env.registry import REGISTERED_ENV_CONFIGS
-from ragen.errors import CrashReportError, DivergenceError, LaneDiedError, LaneTimeoutError, RagenError, in_short
-from ragen.files import write_whole
 from envlanes.episode.game import Game
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import state_hash
 from envlanes.failures import Failure
 from envlanes.lanes.orders import Fork, Play, Reset
+
+import ragen
+from ragen.commands import typed
+from ragen.env.registry import REGISTERED_ENV_CONFIGS
+from ragen.errors import CrashReportError, DivergenceError, LaneDiedError, LaneTimeoutError, RagenError, in_short
+from ragen.files import write_whole
 from ragen.tools.json_codec import encode, lost_in, plain, read
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from ragen.errors import CrashReportError, steady_repr
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.turn import Turn
+
+from ragen.errors import CrashReportError, steady_repr
 
 _DEEPEST = 30
 _LONGEST_REPR = 300

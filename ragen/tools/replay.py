@@ -32,15 +32,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import CommandParser, refusing, typed
-from ragen.errors import CrashReportError
-from ragen.output import printable
 from envlanes.episode.host import EnvHost
 from envlanes.episode.journal import Change, JournalTurn, difference
 from envlanes.episode.outcome import LOADING, Outcome, Raised
 from envlanes.episode.spec import EnvSpec
 from envlanes.interrupts import let_signals_pass
 from envlanes.lanes.orders import Call, Order, Play, Rebuild
+
+from ragen.commands import CommandParser, refusing, typed
+from ragen.errors import CrashReportError
+from ragen.output import printable
 from ragen.tools.crash_report import CrashReport, about_to_run, load_spec, place_of, read_crash_report, shown, versions
 from ragen.tools.sandbox import Mishap, Sandbox
 

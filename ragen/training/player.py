@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from envlanes import Work
 from envlanes.closing import Closing
+
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
 from ragen.llm_agent.config import ContextSettings
 from ragen.llm_agent.evaluation import PlayedThoughts
-from envlanes import Work
 from ragen.settings import setting
 from ragen.statistics import mean
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members

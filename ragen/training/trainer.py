@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ragen.checkpoints import CheckpointFolder, restore_random_states, seed_everything
 from envlanes.closing import Closing
+
+from ragen.checkpoints import CheckpointFolder, restore_random_states, seed_everything
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError, shown_path
 from ragen.extras import needs

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from envlanes.gym import LaneVectorEnv
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
@@ -10,7 +11,6 @@ from ragen.cage2 import Cage2Env, real
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import INDEX, compromised_types
 from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
-from envlanes.gym import LaneVectorEnv
 from support.cage2 import plain
 from support.import_lines import imported_needlessly
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from envlanes.settings import Settings
 
 from ragen.container.container import (
     NO_MOVE,
@@ -17,7 +18,6 @@ from ragen.container.container import (
     to_numpy,
 )
 from ragen.errors import ConfigError, EnvError, InputError, StateError, UnknownEnvError
-from envlanes.settings import Settings
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 6}
 AT_HOME = {"use_lanes": False}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from envlanes.settings import Settings
 
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer, env_specs
 from ragen.errors import ConfigError, InputError, ReturnError, StateError
@@ -18,7 +19,6 @@ from ragen.llm_agent.collecting.managers import (
 )
 from ragen.llm_agent.collecting.step_prompts import LONGEST_SHOP_PROMPT, Facts, StepPrompts, step_templates
 from ragen.llm_agent.prompting.replies import create_projection_function, mixed_projection
-from envlanes.settings import Settings
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
 UP, DOWN = "<action>up</action>", "<action>down</action>"

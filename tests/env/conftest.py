@@ -16,4 +16,4 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's cache is the module's."""
-    monkeypatch.setenv("ENVLANES_CACHE", str(cache_folder))
+    monkeypatch.setenv("RAGEN_CACHE", str(cache_folder))

@@ -90,7 +90,7 @@ def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., AlfWorldEnv])
 @needs_alfworld
 def test_another_process_with_another_hash_seed_plays_and_translates_the_same_and_ends_well(cache_folder: Path) -> None:
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    environ = {**os.environ, "PYTHONHASHSEED": seed, "ENVLANES_CACHE": str(cache_folder / "another")}
+    environ = {**os.environ, "PYTHONHASHSEED": seed, "RAGEN_CACHE": str(cache_folder / "another")}
     done = subprocess.run([sys.executable, "-c", TOLD], env=environ, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     here: dict[str, Any] = {}

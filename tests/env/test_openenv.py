@@ -7,12 +7,13 @@ import pytest
 
 pytest.importorskip("websockets")
 
+from envlanes.episode.spec import EnvSpec
+
 from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.env import REFUSAL, OpenEnvEnv, shown
 from ragen.env.openenv.wire import Actions
 from ragen.errors import ConfigError, OpenEnvError
 from ragen.llm_agent.es_manager import EnvStateManager
-from envlanes.episode.spec import EnvSpec
 from ragen.serve.sessions import ServeSettings, Sessions
 from support import openenv_servers as servers
 from support.openenv_servers import ours, server

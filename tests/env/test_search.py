@@ -33,7 +33,7 @@ DOCUMENTS = [
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

@@ -83,7 +83,7 @@ def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., TextWorldEnv]
 @needs_textworld
 def test_another_process_with_another_hash_seed_plays_the_same_and_compiles_the_same(cache_folder: Path) -> None:
     def told(hash_seed: str, folder: Path) -> str:
-        environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "ENVLANES_CACHE": str(folder)}
+        environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "RAGEN_CACHE": str(folder)}
         return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True).stdout
 
     assert told("1", cache_folder) == told("2", cache_folder) == told("3", cache_folder / "another")

@@ -21,7 +21,7 @@ from support import webshop_data as data
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ENVLANES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("RAGEN_WEBSHOP_DATA", raising=False)
     return tmp_path / "cache"
 
@@ -194,7 +194,7 @@ def test_without_a_place_to_write_the_catalogue_is_kept_in_memory(
 ) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    monkeypatch.delenv("ENVLANES_CACHE")
+    monkeypatch.delenv("RAGEN_CACHE")
     monkeypatch.setattr(cache, "_directories", lambda asked: [in_the_way / "webshop"])
     with pytest.warns(RuntimeWarning, match="cache_dir"):
         assert catalogue_in(shop).search("lamp") == (0,)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from envlanes.episode.turn import TurnResult
 
 from ragen.agent_loop.episode import Episode
 from ragen.env import BaseEnvConfig
@@ -18,7 +19,6 @@ from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.prompting.replies import ParsedReply
-from envlanes.episode.turn import TurnResult
 from ragen.utils import all_seed, register_resolvers
 from support.chat_server import chat_server, fail, say
 from support.configurations import composed

@@ -6,6 +6,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 import pytest
+from envlanes.stats import LaneStats
 from PIL import Image
 
 from ragen.llm_agent.report import (
@@ -21,7 +22,6 @@ from ragen.llm_agent.report.command import report_of_rows
 from ragen.llm_agent.report.page import SCRIPT, STYLE, policy
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
-from envlanes.stats import LaneStats
 
 EVIL = [
     "</script><script>alert(1)</script>",

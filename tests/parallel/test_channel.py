@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from envlanes.kinds.process.channel import Channel
 from envlanes.lanes.handle import Message
 

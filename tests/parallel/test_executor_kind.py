@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from ragen.errors import LaneStartError
 from envlanes.episode.host import EnvHost, ResetOrder
 from envlanes.episode.journal import Change
 from envlanes.episode.spec import EnvSpec
@@ -33,6 +31,8 @@ from envlanes.lanes import codec
 from envlanes.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
 from envlanes.lanes.orders import Call, Play, Rebuild, Reset
 from envlanes.lanes.worker import _worker_init, _worker_step_single_env
+
+from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import is_over, processes, until
 from support.worker_handles import PATIENCE, asked, wait
@@ -171,7 +171,7 @@ def handle(kind: ExecutorKind) -> Iterator[WorkerHandle]:
 def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
     handle = kind.start("worker 7")
     assert wait(handle, lambda: handle.is_up) is None
-    assert handle.pid is not None and processes()[handle.pid].startswith("ragen worker 7")
+    assert handle.pid is not None and processes()[handle.pid].startswith("envlanes worker 7")
     assert handle.where == f"pid {handle.pid}"
     handle.send(load())
     assert answer(handle) is None

@@ -235,7 +235,7 @@ def test_many_managers_at_once_share_their_workers() -> None:
     try:
         for manager in managers:
             manager.reset()
-        assert len(titled("ragen worker")) == 2
+        assert len(titled("envlanes worker")) == 2
     finally:
         for manager in managers:
             manager.close()

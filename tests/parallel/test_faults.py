@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
-from ragen.llm_agent.es_manager import EnvStateManager
 from envlanes.kinds import executor, ray_cluster
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
+
+from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
+from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import BACKEND, config, errors, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
@@ -542,7 +542,7 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
                 SimulatedCluster.last.kill_agent(name)
         else:
             monkeypatch.setattr(executor, "ProcessPoolExecutor", refuse)
-            for pid in titled("ragen worker"):
+            for pid in titled("envlanes worker"):
                 os.kill(pid, signal.SIGKILL)
         assert until(lambda: not titled("ragen "))
         return allow

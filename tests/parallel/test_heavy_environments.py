@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envlanes.resources import TemporaryFolder, temporary_folder
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from envlanes.resources import TemporaryFolder, temporary_folder
 from support import scripts
 from support.episodes import config, inputs
 from support.leftovers import is_over, until
@@ -106,7 +106,7 @@ def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path: Pat
     main = scripts.start(scripts.write(tmp_path, body), stdin=-1)
     assert main.stdout is not None
     supervisor, worker = map(int, main.stdout.readline().split())
-    assert len(list(folder.glob("ragen-*/*/*/file"))) == 4
+    assert len(list(folder.glob("envlanes-*/*/*/file"))) == 4
     pids = {"main": main.pid, "supervisor": supervisor, "worker": worker}
     for victim in victims:
         os.kill(pids[victim], signal.SIGKILL)
@@ -133,4 +133,4 @@ def test_what_a_killed_program_with_executors_left_is_removed_by_the_next(tmp_pa
     main.communicate()  # the worker may still be quick enough to remove its folder itself
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     TemporaryFolder().remove()
-    assert not list(folder.glob("ragen-*"))  # the standard library's own folder for its fork server stays
+    assert not list(folder.glob("envlanes-*"))  # the standard library's own folder for its fork server stays

@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from envlanes.interrupts import interrupts_held, interrupts_let_through
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from envlanes.interrupts import interrupts_held, interrupts_let_through
 from support.episodes import config, freeze, inputs, sequential
 from support.faulty_envs import Walk
 

@@ -9,13 +9,13 @@ import time
 from typing import ClassVar
 
 import pytest
-
-from ragen.llm_agent.es_manager import EnvStateManager
 from envlanes import EnvEngine, EnvSpec, Settings
 from envlanes.episode.host import EnvHost
 from envlanes.episode.main_deadline import Deadline
 from envlanes.episode.outcome import Overdue
 from envlanes.episode.turn import Turn
+
+from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 
@@ -130,14 +130,14 @@ def test_a_hang_in_main_is_told_once_at_once_and_what_to_do(monkeypatch):
     monkeypatch.setattr(Told, "told", [])
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: Told.told.append(record.getMessage())
-    logging.getLogger("ragen").addHandler(handler)
+    logging.getLogger("envlanes").addHandler(handler)
     try:
         specs = [EnvSpec.of(Told, None, number, tag="Told") for number in range(3)]
         with EnvEngine(specs, Settings(step_timeout=0.1, on_env_failure="truncate")) as engine:
             engine.reset(dict.fromkeys(range(3), 1))
             engine.play({number: Turn(("go",) * 4, 4) for number in range(3)})
     finally:
-        logging.getLogger("ragen").removeHandler(handler)
+        logging.getLogger("envlanes").removeHandler(handler)
     first, told = Told.told[:2]
     assert first == "hangs" and Told.told.count("hangs") == 3
     assert re.match(r"env \d \(tag 'Told'.*\) timed out after 0.1 s in the main process, where", told)

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ragen.errors import ConfigError, LaneStartError
-from ragen.llm_agent.es_manager import EnvStateManager
 from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent, RayKind
 from envlanes.lanes.lane import Request
 from envlanes.settings import RayOptions, Settings
+
+from ragen.errors import ConfigError, LaneStartError
+from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import SEED, config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
@@ -83,8 +83,8 @@ def test_each_node_has_its_share_of_the_workers(honest: list[list[dict[str, Any]
     with on_nodes() as (manager, _):
         assert freeze(play(manager, TURNS)) == honest[0]
         assert used(manager) == set(THREE)
-        assert len(titled("ragen worker")) == 3
-        assert all(" on " in processes()[pid] for pid in titled("ragen worker"))
+        assert len(titled("envlanes worker")) == 3
+        assert all(" on " in processes()[pid] for pid in titled("envlanes worker"))
         assert freeze(play(manager, TURNS)) == honest[1]
 
 
@@ -294,7 +294,7 @@ def test_two_managers_share_the_nodes() -> None:
     with on_nodes() as (first, cluster), on_nodes() as (second, _):
         play(first, 1)
         play(second, 1)
-        assert sorted(cluster.placed) == sorted(THREE) and len(titled("ragen worker")) == 3
+        assert sorted(cluster.placed) == sorted(THREE) and len(titled("envlanes worker")) == 3
 
 
 # Options

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-
-from ragen.errors import LaneStartError
 from envlanes import linux
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.kind import Launcher, ProcessKind, unavailable
 from envlanes.lanes.handle import Message, WorkerGone
+
+from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import descriptors, is_over, processes, until
 from support.worker_handles import ask, asked, end_of, say, up, wait
@@ -47,7 +47,7 @@ def any_kind(request: pytest.FixtureRequest) -> Iterator[ProcessKind]:
 
 
 def is_supervisor(title: str) -> bool:
-    return title.startswith("ragen superviso")  # 15 letters are what the kernel keeps
+    return title.startswith("envlanes superviso")  # 15 letters are what the kernel keeps
 
 
 def supervisor_pid() -> int:
@@ -60,7 +60,7 @@ def supervisor_pid() -> int:
 
 def programs() -> list[int]:
     """What workers have started, without workers."""
-    return [pid for pid, title in processes().items() if not title.startswith("ragen ")]
+    return [pid for pid, title in processes().items() if not title.startswith("envlanes ")]
 
 
 # Starting
@@ -80,7 +80,7 @@ def test_a_worker_says_hello_and_answers(kind: ProcessKind) -> None:
 
 def test_a_worker_is_started_and_killed_by_either_method(any_kind: ProcessKind) -> None:
     handle = up(any_kind)
-    assert processes()[handle.pid or 0].startswith("ragen worker 0")
+    assert processes()[handle.pid or 0].startswith("envlanes worker 0")
     assert handle.end().describe() == "was killed by SIGKILL"
     assert until(lambda: handle.pid not in processes())
 
@@ -101,7 +101,7 @@ def test_several_workers_live_side_by_side(kind: ProcessKind) -> None:
     assert ask(handles[1], say("echo", 9)) == [b"echo", b"9"]
     for handle in handles:
         handle.end()
-    assert sum(title.startswith("ragen worker") for title in processes().values()) == 0
+    assert sum(title.startswith("envlanes worker") for title in processes().values()) == 0
 
 
 def test_workers_see_the_environment_that_was_asked_for(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> Non
 
 def worker_pid() -> int:
     def titled() -> list[int]:
-        return [pid for pid, title in processes().items() if title.startswith("ragen worker")]
+        return [pid for pid, title in processes().items() if title.startswith("envlanes worker")]
 
     assert until(lambda: len(titled()) == 1)
     return titled()[0]

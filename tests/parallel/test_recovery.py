@@ -17,11 +17,11 @@ from typing import Any
 
 import psutil
 import pytest
+from envlanes.engine import EnvEngine
+from envlanes.linux import descendants
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from envlanes.engine import EnvEngine
-from envlanes.linux import descendants
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play, sequential
 from support.faulty_envs import Faulty, Walk
@@ -125,7 +125,7 @@ def killing(find: Callable[[], list[int]], often: int) -> Iterator[list[int]]:
 def test_workers_killed_at_random_moments(reference: Any) -> None:
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
-        with killing(lambda: titled("ragen worker")[:1], 8) as killed:
+        with killing(lambda: titled("envlanes worker")[:1], 8) as killed:
             while len(killed) < 8:
                 for expected in reference:
                     manager.seed_counter = 0 if expected is reference[0] else 4

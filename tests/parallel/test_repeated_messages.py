@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 import pytest
-
-from ragen.llm_agent.es_manager import EnvStateManager
 from envlanes import EnvSpec
 from envlanes.repeated_messages import RepeatedMessageFilter
+
+from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, play
 
 each_kind = pytest.mark.usefixtures("backend")

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.turn import Turn
 from test_crash_report import engine_of, play, spec
 
 from ragen.commands import REFUSED
-from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
-from envlanes.episode.turn import Turn
 from ragen.tools import replay
 from ragen.tools.crash_report import read_crash_report, versions
 from ragen.tools.replay import AGAIN, AS_RECORDED, DIFFERENT

@@ -14,12 +14,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from envlanes.gym import LaneVectorEnv
 
 from ragen.cage2 import ParallelEnvWrapper
 from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.meta import make_parallel_env
-from envlanes.gym import LaneVectorEnv
 from support.episodes import config, freeze, inputs
 
 TURNS, INTERRUPTS, WORKERS = 12, 20, 2

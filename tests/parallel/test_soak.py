@@ -85,7 +85,7 @@ class Killer:
     def _victims(self) -> tuple[list[int], list[int]]:
         titles = processes()
         supervisors = [pid for pid, title in titles.items() if title.startswith("envlanes supervisor")]
-        workers = [pid for pid, title in titles.items() if title.startswith(("ragen worker", "ragen quarantine"))]
+        workers = [pid for pid, title in titles.items() if title.startswith(("envlanes worker", "envlanes quarantine"))]
         return sorted(supervisors), sorted(workers)
 
 

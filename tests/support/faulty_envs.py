@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from ragen.env import BaseEnv
 from envlanes.episode import program
 from envlanes.episode.replicas import REPLAY_S
+
+from ragen.env import BaseEnv
 
 FOREVER = 10**6
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from envlanes import EnvSpec
+from envlanes.episode.turn import RAGEN, Turn
+
 from ragen.env.bandit.config import BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv
 from ragen.env.countdown.config import CountdownEnvConfig
@@ -25,8 +28,6 @@ from ragen.env.sudoku.config import SudokuEnvConfig
 from ragen.env.sudoku.env import SudokuEnv
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
-from envlanes import EnvSpec
-from envlanes.episode.turn import RAGEN, Turn
 from support.faulty_envs import GlobalDraws, Pictures, Walk
 
 SHOPPING = ("search[lamp]", "search[mug]", "click[next >]", "click[< prev]", "click[back to search]", "click[b1]")

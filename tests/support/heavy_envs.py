@@ -6,8 +6,9 @@ import subprocess
 import tempfile
 from typing import Any, ClassVar
 
-from ragen.env.base import BaseLanguageBasedEnv
 from envlanes.resources import temporary_folder, worker_resource
+
+from ragen.env.base import BaseLanguageBasedEnv
 
 
 def start_program() -> subprocess.Popen[bytes]:

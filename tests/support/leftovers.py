@@ -120,7 +120,7 @@ def _title(process: Path) -> str:
     """The command line, unless the kernel's name alone is a title: a fork cannot always change the former."""
     name = (process / "comm").read_text().strip()
     line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:100]
-    return name if name.startswith("ragen ") and not line.startswith("ragen ") else line or name
+    return name if name.startswith("envlanes ") and not line.startswith("envlanes ") else line or name
 
 
 def descriptors() -> set[tuple[str, str]]:

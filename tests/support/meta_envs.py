@@ -9,10 +9,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from envlanes.episode import program
 from gymnasium.spaces import Box, Discrete
 
 from ragen.meta.tasks import TaskEnv
-from envlanes.episode import program
 
 
 class Corridor(TaskEnv):

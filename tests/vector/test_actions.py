@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from envlanes import EnvEngine, EnvSpec, Settings
+from envlanes.games.gym_game import GYM, GymTurn
 from gymnasium.spaces import Box
 
 from ragen.container.game import ActionGame
-from envlanes.games.gym_game import GYM, GymTurn
 from ragen.meta.manager import META
-from envlanes import EnvEngine, EnvSpec, Settings
 from support.gym_envs import Walk
 
 GAMES = {

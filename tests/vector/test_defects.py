@@ -5,10 +5,10 @@ import os
 
 import numpy as np
 import pytest
+from envlanes.gym import LaneVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
 from ragen.errors import EpisodeOverError
-from envlanes.gym import LaneVectorEnv
 from support.gym_envs import Counted, Obeys, Reuses, Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes

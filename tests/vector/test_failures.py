@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from envlanes.gym import LaneVectorEnv
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import SyncVectorEnv
 
 from ragen.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError
-from envlanes.gym import LaneVectorEnv
 from support.gym_envs import Obeys, TellsItsProcess, Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ragen.errors import in_contrast
 from envlanes.episode.values import copied
+from envlanes.errors import in_contrast
 
 
 class JournalTurn(NamedTuple):

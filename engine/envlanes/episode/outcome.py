@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ragen.errors import EnvError, place_of
 from envlanes.episode.clock import Spent
+from envlanes.errors import EnvError, place_of
 from envlanes.interrupts import let_signals_pass
 
 LOADING = "load() of a snapshot"
@@ -58,7 +58,7 @@ class Raised:
         trace: The formatted traceback.
         pickled: The exception itself, if it comes from another process and can be pickled.
         original: The exception itself, if it was raised in this process.
-        place: The innermost line of the user's own code; see :func:`~ragen.errors.place_of`.
+        place: The innermost line of the user's own code; see :func:`~envlanes.errors.place_of`.
     """
 
     phase: str

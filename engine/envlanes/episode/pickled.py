@@ -23,15 +23,15 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ragen.errors import EnvError
 from envlanes.episode import program
 from envlanes.episode.outcome import Raised, TimedOut
 from envlanes.episode.spec import EnvSpec
+from envlanes.errors import EnvError
 
 log = logging.getLogger(__name__)
 
 _PLAIN = frozenset({complex, Raised, TimedOut})
-OURS = ("envlanes.", "envlanes.games.", "ragen.container.", "ragen.meta.")  # whose values run no code of a user's
+_ours: tuple[str, ...] = ("envlanes.",)  # how modules' names begin whose values run no code of a user's
 _NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
@@ -39,6 +39,20 @@ _counter = itertools.count(1)
 _REGISTRATION = "gymnasium.envs.registration"
 _DEEPEST = 9  # parts of parts that are looked at for what cannot be pickled: a value may contain itself
 _is_receiver = False  # whether this process received such classes, and must identify them by number
+
+
+def trust(beginning: str) -> None:
+    """Have values of further modules travel as the engine's own do: unpickling them runs no code of a user's.
+
+    Called by the module of a :class:`~envlanes.episode.game.Game`, so that it is known wherever the game is.
+    """
+    global _ours
+    _ours = (*_ours, beginning)
+
+
+def is_ours(kind: type) -> bool:
+    """Whether a class is the engine's own, or a trusted module's."""
+    return kind.__module__.startswith(_ours)
 
 
 class PlainPickler(pickle.Pickler):
@@ -53,7 +67,7 @@ class PlainPickler(pickle.Pickler):
         kind = type(value)
         origin = value if issubclass(kind, _NAMED) else kind
         module = origin.__module__ or ""
-        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(OURS):
+        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(_ours):
             return NotImplemented
         raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
 

@@ -15,12 +15,12 @@ from pickle import PicklingError
 from time import perf_counter
 from typing import Any
 
-from ragen.errors import described_with_place
 from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.journal import Change, EpisodeJournal, difference
 from envlanes.episode.outcome import Overdue
 from envlanes.episode.pickled import Pickled, unpicklable_part
 from envlanes.episode.spec import EnvSpec
+from envlanes.errors import described_with_place
 from envlanes.interrupts import let_signals_pass
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.errors import ConfigError, did_you_mean
 from envlanes.episode.game import Game
 from envlanes.episode.turn import RAGEN
+from envlanes.errors import ConfigError, did_you_mean
 
 HINTS = ("cheap", "heavy", "io")  # the same as ``CostHint``, which the base classes of a RAGEN checkout lack
 

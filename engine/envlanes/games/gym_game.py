@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from envlanes.games import snapshots
-from envlanes.games.shared_buffer import Place, left
-from envlanes.games.values import NUMBERS, detached, detached_info, digest_of, dumped
 from envlanes.episode.game import EpisodeStart, Game, Options
 from envlanes.episode.global_rng import state_in_place
 from envlanes.episode.journal import Change
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import named
 from envlanes.episode.values import copied
+from envlanes.games import snapshots
+from envlanes.games.shared_buffer import Place, left
+from envlanes.games.values import NUMBERS, detached, detached_info, digest_of, dumped
 from envlanes.returned import FIVE, REWARD, is_number, wrong, wrong_reset, wrong_step
 
 NEVER, NOW, AT_END = range(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.errors import EnvError
-from envlanes.games.gym_game import GymGame
 from envlanes.episode.game import Options
 from envlanes.episode.values import copied, options_taken
+from envlanes.errors import EnvError
+from envlanes.games.gym_game import GymGame
 from envlanes.returned import wrong_step
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen.errors import ConfigError
+from envlanes.errors import ConfigError
 from envlanes.settings import Mode, Settings, default_workers
 
 Options = dict[str, Any] | None

@@ -34,19 +34,19 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 
-from envlanes.games.gym_game import CHECK, DESCRIBE, GYM, HAS, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
-from envlanes.games.gym_old import GYM_OLD
-from envlanes.games.values import dumped
 from envlanes import EnvEngine, EnvSpec, LaneStats
 from envlanes.episode.journal import Change
 from envlanes.episode.values import copied
-from envlanes.interrupts import holds_interrupts, interrupts_come_too_late
-from envlanes.settings import OnEnvFailure
+from envlanes.games.gym_game import CHECK, DESCRIBE, GYM, HAS, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
+from envlanes.games.gym_old import GYM_OLD
+from envlanes.games.values import dumped
 from envlanes.gym import arguments, spaces
 from envlanes.gym.arguments import OptionsSource, SeedsSource
 from envlanes.gym.batch import Batches, Infos, Stepped
 from envlanes.gym.pending import Pending, PendingSteps
 from envlanes.gym.sub_envs import SubEnvs
+from envlanes.interrupts import holds_interrupts, interrupts_come_too_late
+from envlanes.settings import OnEnvFailure
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ragen.errors import StateError
+from envlanes.errors import StateError
 from envlanes.games.gym_game import GymResult
 from envlanes.interrupts import interrupts_let_through
 

@@ -17,15 +17,12 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.vec_env import VecEnv
 
-from ragen.errors import ConfigError
-from ragen.extras import needs
+from envlanes.errors import ConfigError
 from envlanes.games.gym_game import IsMethod
-from envlanes.interrupts import holds_interrupts
 from envlanes.gym.lane_vector_env import LaneVectorEnv
-
-with needs("sb3", "LaneVecEnv"):
-    from stable_baselines3.common.vec_env import VecEnv
+from envlanes.interrupts import holds_interrupts
 
 
 class LaneVecEnv(VecEnv):  # type: ignore[misc]

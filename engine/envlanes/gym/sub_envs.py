@@ -16,11 +16,11 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
-from ragen.errors import EpisodeOverError
-from envlanes.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
-from envlanes.games.shared_buffer import IN_BUFFER, Place, SharedBuffer
 from envlanes import EnvFailed, EnvSet, EnvSpec, Settings
 from envlanes.episode.turn import named
+from envlanes.errors import EpisodeOverError
+from envlanes.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
+from envlanes.games.shared_buffer import IN_BUFFER, Place, SharedBuffer
 from envlanes.gym.arguments import Options
 
 UNKNOWN = object()  # the last observation of an environment that has shown none yet

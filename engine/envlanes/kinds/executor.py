@@ -44,21 +44,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import ProcessPoolExecutor
 from functools import cache, partial
-from importlib.machinery import PathFinder
 from multiprocessing import forkserver, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess, _children  # type: ignore[attr-defined]
 from typing import Any
 
-import ragen
-from ragen.errors import LaneStartError
+from envlanes.errors import LaneStartError
 from envlanes.kinds.futures import FutureHandle, in_words
 from envlanes.lanes.codec import portable
 from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from envlanes.lanes.progress import Progress
 from envlanes.lanes.worker import _worker_init, _worker_step_single_env
-from envlanes.this_process import usable_cpus
 from envlanes.resources import remove_tree, temporary_folder
+from envlanes.this_process import usable_cpus
 
 EXIT_TIMEOUT = 2.0  # seconds that workers get to close their environments when the program ends without closing them
 _PATIENCE = 2.0  # seconds for operations that normally take milliseconds
@@ -308,13 +306,10 @@ class _Context:
 def start_fork_server() -> None:
     """Have the program's fork server running, with what every worker needs imported once for all of them.
 
-    One that runs already is left as it is; what the program itself wants to be imported there, is. The server looks for
-    modules in the working directory first: if that has another ``ragen``, workers import this one by themselves.
+    One that runs already is left as it is; what the program itself wants to be imported there, is.
     """
     wanted = list(getattr(getattr(forkserver, "_forkserver", None), "_preload_modules", ["__main__"]))
-    here = PathFinder.find_spec("ragen", [os.getcwd()])
-    is_other = here is not None and here.origin is not None and not os.path.samefile(here.origin, ragen.__file__)
-    forkserver.set_forkserver_preload(wanted if is_other else [*wanted, *_PRELOADED])
+    forkserver.set_forkserver_preload([*wanted, *_PRELOADED])
     try:
         forkserver.ensure_running()
     finally:

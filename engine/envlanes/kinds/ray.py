@@ -43,7 +43,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ragen.errors import LaneStartError
+from envlanes.errors import LaneStartError
 from envlanes.kinds.executor import ExecutorKind
 from envlanes.kinds.futures import FutureHandle
 from envlanes.kinds.process.kind import ProcessKind, unavailable
@@ -81,9 +81,9 @@ def installed() -> dict[str, str]:
     """What a node is asked for beside that, to say where it differs."""
     import ray
 
-    import ragen
+    from envlanes.version import __version__
 
-    return {"ragen": ragen.__version__, "ray": ray.__version__}
+    return {"envlanes": __version__, "ray": ray.__version__}
 
 
 class NodeAgent:

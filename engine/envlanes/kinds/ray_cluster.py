@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ragen.errors import ConfigError, LaneStartError, install_command
+from envlanes.errors import ConfigError, LaneStartError
 from envlanes.kinds.ray import ANSWER_TIMEOUT, Node, NodeAgent, versions
 from envlanes.settings import CURRENT, WORKERS, RayOptions
 
@@ -202,8 +202,8 @@ def _free() -> dict[str, dict[str, float]]:
 def _why_not_started(error: Exception) -> str:
     """Why an agent did not start, in words that follow its node's name."""
     text = str(error)
-    if "ModuleNotFoundError: No module named 'ragen" in text:
-        return "does not have the package ragen; install it there as here"
+    if "ModuleNotFoundError: No module named 'envlanes" in text:
+        return "does not have the package envlanes; install it there as here"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     _, own, why = last.rpartition(f"{LaneStartError.__name__}: ")
@@ -235,7 +235,7 @@ def connect(options: RayOptions) -> bool:
         import ray
     except ImportError as error:
         raise LaneStartError(
-            f"backend 'ray' needs Ray, which cannot be imported ({error}): {install_command('ray')}."
+            f"backend 'ray' needs Ray, which cannot be imported ({error}): pip install 'envlanes[ray]'."
         ) from error
     with _connecting:
         if ray.util.client.ray.is_connected():

@@ -21,7 +21,7 @@ from typing import Any
 from envlanes.episode.clock import Spent
 from envlanes.episode.host import ResetOrder
 from envlanes.episode.outcome import Batch, Outcome, Raised
-from envlanes.episode.pickled import OURS, Pickled, PlainPickler, pickled_items
+from envlanes.episode.pickled import Pickled, PlainPickler, is_ours, pickled_items
 from envlanes.episode.turn import named
 from envlanes.interrupts import let_signals_pass
 from envlanes.lanes import logs
@@ -187,8 +187,8 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 def to_columns(values: Sequence[Any]) -> tuple[str | None, list[Any]]:
     """Named tuples of one of the package's classes by column, with the name of the class; other values as they are."""
     kind = type(values[0])
-    is_ours = kind.__module__.startswith(OURS) and bool(getattr(kind, "_fields", None))
-    if not is_ours or set(map(type, values)) != {kind}:
+    is_row = is_ours(kind) and bool(getattr(kind, "_fields", None))
+    if not is_row or set(map(type, values)) != {kind}:
         return None, list(values)
     columns = [column if type(column[0]) in _PLAIN else packed(column) for column in zip(*values, strict=True)]
     return f"{kind.__module__}:{kind.__qualname__}", columns

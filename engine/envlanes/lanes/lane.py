@@ -26,8 +26,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ragen.errors import LaneStartError
 from envlanes.episode.outcome import Batch
+from envlanes.errors import LaneStartError
 from envlanes.lanes import codec
 from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle

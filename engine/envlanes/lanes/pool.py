@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from ragen.errors import LaneStartError
+from envlanes.errors import LaneStartError
 from envlanes.lanes.exchange import ask, end_all, locked, wait_readable
 from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.lanes.handle import LaneKind

@@ -19,8 +19,8 @@ from envlanes.lanes import codec, logs
 from envlanes.lanes.handle import Message
 from envlanes.lanes.orders import CloseAll, Rebuild
 from envlanes.lanes.progress import Progress
-from envlanes.this_process import set_title
 from envlanes.resources import close_resources, use_temporary_folder
+from envlanes.this_process import set_title
 
 _worker: Worker | None = None  # of this process, where a kind calls functions instead of keeping the object
 

@@ -20,10 +20,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ragen.cache import machine_cache
 from ragen.env.alfworld.tasks import GOAL, Game, surroundings_kept
 from ragen.env.textworld.library import private_library
 from ragen.extras import needs
-from envlanes.resources import machine_cache
 
 FORMAT = 1
 """Version of the translations; part of the cache key."""

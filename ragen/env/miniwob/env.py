@@ -11,6 +11,8 @@ import re
 from random import Random
 from typing import Any
 
+from envlanes.resources import Lease
+
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser
@@ -18,7 +20,6 @@ from ragen.env.miniwob.config import MiniWobEnvConfig
 from ragen.env.miniwob.solver import solve
 from ragen.env.text import TextObservation
 from ragen.errors import ResourceError
-from envlanes.resources import Lease
 
 LONGEST = 300
 """Maximum length of a typed text, in characters."""

@@ -22,10 +22,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from envlanes.resources import Lease, worker_resource
+
 from ragen.env.sandbox import inside
 from ragen.env.sandbox.system_calls import compile_filter, load_library
 from ragen.errors import ResourceError, SandboxError
-from envlanes.resources import Lease, worker_resource
 
 NOBODY = 65534  # the user of a sandbox started by root, since RLIMIT_NPROC does not apply to root
 INSIDE = 1000

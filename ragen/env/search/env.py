@@ -14,6 +14,8 @@ from itertools import islice
 from random import Random
 from typing import Any
 
+from envlanes.resources import Lease
+
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.rows import RowSource, is_held_out, load_rows
@@ -23,7 +25,6 @@ from ragen.env.search.index import Index, Placeholders, Server, hold_index
 from ragen.env.search.world import Question, World, ask, generate, solve
 from ragen.env.text import TextObservation
 from ragen.errors import ConfigError
-from envlanes.resources import Lease
 
 _SPLITS = {"train": ("train",), "val": ("val", "validation", "dev", "test"), "test": ("test", "val", "validation")}
 

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from envlanes.resources import Lease, worker_resource
+
+from ragen.cache import machine_cache
 from ragen.env.search.world import Hit, Passage, generate, generator_digest
 from ragen.errors import ConfigError, SearchError
 from ragen.extras import needs
-from envlanes.resources import Lease, machine_cache, worker_resource
 
 FORMAT = 1
 """Version of the indexes; part of the cache key."""

@@ -16,8 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from envlanes.resources import environment_variable
+
+from ragen.cache import machine_cache
 from ragen.extras import needs
-from envlanes.resources import environment_variable, machine_cache
 
 FORMAT = 1
 """Version of the compiled games; part of the cache key."""

@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     build.add_argument("--human-goals", action="store_true", help="use the goals of items_human_ins.json")
     build.add_argument("--price-seed", type=int, default=WebShopEnvConfig.price_seed, help="seed of prices and limits")
     build.add_argument("--nouns", choices=("words", "spacy"), default="words", help="how titles are compared")
-    build.add_argument("--cache-dir", help="folder for the index (default: ENVLANES_CACHE, or ~/.cache/ragen)")
+    build.add_argument("--cache-dir", help="folder for the index (default: RAGEN_CACHE, or ~/.cache/ragen)")
     game = commands.add_parser("play", help="shop in the terminal")
     game.add_argument(
         "settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as data_dir=DIR"

@@ -14,12 +14,12 @@ import tempfile
 import warnings
 from pathlib import Path
 
+from ragen.cache import CACHE_VARIABLE, cache_places, machine_lock
 from ragen.env.checks import require
 from ragen.env.webshop.build import build_store
 from ragen.env.webshop.source import Source
 from ragen.env.webshop.store import Store
 from ragen.errors import CacheError
-from envlanes.resources import CACHE_VARIABLE, cache_places, machine_lock
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def check_cache_dir(cache_dir: str | None) -> None:
 def open_store(source: Source, cache_dir: str | None = None) -> Store:
     """The built file of a source; it is built if there is none.
 
-    Unless a directory is configured (``cache_dir`` or ``ENVLANES_CACHE``), this uses ``~/.cache/ragen``, or a directory
+    Unless a directory is configured (``cache_dir`` or ``RAGEN_CACHE``), this uses ``~/.cache/ragen``, or a directory
     beside the temporary files, or as a last resort, with a warning, this process's memory.
 
     Raises:

@@ -47,7 +47,7 @@ class WebShopEnvConfig:
             and the hints have a line break that is missing in 2025.
         nouns: How the titles of two products are compared for the reward: ``"words"`` compares all words, ``"spacy"``
             only the nouns tagged by spaCy's ``en_core_web_sm`` (as RAGEN does; spaCy must be installed).
-        cache_dir: The folder of built indices; None for the environment variable ``ENVLANES_CACHE``, or
+        cache_dir: The folder of built indices; None for the environment variable ``RAGEN_CACHE``, or
             ``~/.cache/ragen``.
         render_mode: ``"text"``.
     """

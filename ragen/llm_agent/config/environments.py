@@ -10,11 +10,6 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-from ragen.env.fields import check_kinds
-from ragen.env.registry import known_names, resolve_env, staying_in_main
-from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
-from ragen.extras import check_installed, extra_of
-from ragen.llm_agent.config.groups import check_tag, first_groups, tag_groups
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import RAGEN
 from envlanes.failures import OnFailure, say_nothing
@@ -26,6 +21,12 @@ from envlanes.settings import (
     RayOptions,
     Settings,
 )
+
+from ragen.env.fields import check_kinds
+from ragen.env.registry import known_names, resolve_env, staying_in_main, why_in_main
+from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
+from ragen.extras import check_installed, extra_of
+from ragen.llm_agent.config.groups import check_tag, first_groups, tag_groups
 from ragen.settings import choice, count, number, plain, refused, seconds, setting, texts
 from ragen.validity import read_policy
 
@@ -135,7 +136,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         ),
         format_penalty=number(config, "es_manager.format_penalty", -0.1),
         base_seed=count(config, f"seed.{mode}", None),
-        engine=replace(engine, sequential_env_types=tuple(kept)),
+        engine=replace(engine, sequential_env_types=tuple(kept), why_sequential=why_in_main(kept)),
         crash_report_dir=_folder(config, "es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
         env_state_hash=setting(config, "es_manager.env_state_hash", bool, False),
     )
@@ -185,7 +186,7 @@ def _folder(config: Any, key: str, default: str) -> str | None:
 
 
 def _check_manager_keys(config: Any) -> None:
-    settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes"}
+    settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes", "why_sequential", "preloaded"}
     top = (
         *sorted(settings),
         "use_multiprocessing",
@@ -341,4 +342,5 @@ def _engine_settings(config: Any, used: set[str]) -> Settings:
         max_restarts=count(config, "es_manager.max_restarts", 3),
         start_method=choice(config, "es_manager.start_method", "forkserver", START_METHODS),
         ray=RayOptions.of(_raw(config, "es_manager.ray"), "es_manager.ray"),
+        preloaded=("ragen.",),
     )

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from envlanes.interrupts import holds_interrupts
+
 from ragen.env.registry import another_package
 from ragen.errors import ConfigError, did_you_mean, in_contrast, nearest, suggestion
 from ragen.output import shown_override
-from envlanes.interrupts import holds_interrupts
 from ragen.settings import config_directory, count, one_line, override_key, plain, refused, setting
 
 if TYPE_CHECKING:

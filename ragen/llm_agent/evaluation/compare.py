@@ -20,8 +20,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ragen.commands import CommandParser, command, counted
-from ragen.errors import ConfigError
+from ragen.commands import CommandParser, command
+from ragen.errors import ConfigError, counted
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import evaluate
 from ragen.llm_agent.evaluation.tables import shown_p, tables_of

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ragen.commands import counted
+from ragen.errors import counted
 from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.validity import is_valid
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragen.output import print_table
 from envlanes.stats import gathered
+
+from ragen.output import print_table
 
 if TYPE_CHECKING:
     from rich.console import Console

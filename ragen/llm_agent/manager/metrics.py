@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ragen.env.base import BaseEnv
-from ragen.errors import RagenError, steady_text
 from envlanes.engine import EnvEngine
 from envlanes.interrupts import let_signals_pass
+
+from ragen.env.base import BaseEnv
+from ragen.errors import RagenError, steady_text
 from ragen.statistics import mean_pass_at_k
 from ragen.validity import env_error, is_valid
 

@@ -14,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from envlanes.stats import gathered
+
 from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.base import TOKENS
@@ -23,7 +25,6 @@ from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import browser_of
-from envlanes.stats import gathered
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")

@@ -26,8 +26,9 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload, runtime_checkable
 
-from ragen.commands import counted
-from ragen.errors import BackendError, ConfigError
+from envlanes.returned import wrong
+
+from ragen.errors import BackendError, ConfigError, counted
 from ragen.llm_agent.backends.base import (
     LEFT_OUT,
     SAMPLING_BOUNDS,
@@ -39,7 +40,6 @@ from ragen.llm_agent.backends.base import (
     reply_facts,
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from envlanes.returned import wrong
 from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:

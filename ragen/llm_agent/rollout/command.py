@@ -18,13 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.commands import FAILED, CommandParser, counted, typed
+from ragen.commands import FAILED, CommandParser, typed
 from ragen.errors import (
     BackendError,
     ConfigError,
     LimitReachedError,
     LimitUnmeasuredError,
     StorageError,
+    counted,
     shown_path,
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend

@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from ragen.commands import clock, counted
+from ragen.commands import clock
+from ragen.errors import counted
 from ragen.llm_agent.backends.base import Activity, tokens_of
 from ragen.llm_agent.rollout.trajectories import played_turns
 

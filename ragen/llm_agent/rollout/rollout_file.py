@@ -20,10 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-import ragen
 from envlanes.closing import Closing
-from ragen.commands import counted
-from ragen.errors import ConfigError, StorageError, did_you_mean, shown_path, suggestion
+
+import ragen
+from ragen.errors import ConfigError, StorageError, counted, did_you_mean, shown_path, suggestion
 from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, has_replies, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ragen.commands import STOPPED, counted
-from ragen.errors import ConfigError, LimitReachedError, LimitUnmeasuredError
+from ragen.commands import STOPPED
+from ragen.errors import ConfigError, LimitReachedError, LimitUnmeasuredError, counted
 from ragen.llm_agent.backends.base import tokens_of
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import called_as

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from envlanes.settings import BACKENDS
+
 from ragen.commands import CommandParser, beside, check_no_option, positive, refusing
 from ragen.env import resolve_env
 from ragen.env.registry import registered_names
@@ -38,7 +40,6 @@ from ragen.llm_agent.config.loading import load_config, referenced_sections, set
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.output import printable
-from envlanes.settings import BACKENDS
 from ragen.settings import setting
 from ragen.tools.examples import Examples
 

@@ -32,15 +32,15 @@ from dataclasses import replace
 from io import FileIO
 from typing import Any
 
-from ragen.errors import LaneStartError
 from envlanes import linux
+from envlanes.errors import LaneStartError
 from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.channel import Channel, next_reply
 from envlanes.lanes import codec
 from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from envlanes.lanes.progress import Progress
-from envlanes.this_process import OWN, usable_cpus
 from envlanes.resources import TemporaryFolder
+from envlanes.this_process import OWN, usable_cpus
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
 _TITLES_SPARE_THE_MARK = {"SPT_NOENV": "1"}  # setproctitle would write over the environment that /proc shows

@@ -47,10 +47,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-import ragen
 from envlanes import linux
-from envlanes.this_process import set_title
 from envlanes.resources import remove_tree
+from envlanes.this_process import set_title
 
 MARK = "ENVLANES_SUPERVISOR"  # environment variable of the supervisor and all its descendants
 WORKER_MARK = "ENVLANES_WORKER"  # environment variable of what a worker has started: the worker's token
@@ -61,8 +60,6 @@ _SWEEP_TIMEOUT = 2.0  # seconds to kill what workers left, which could go on sta
 _BOOT = """
 import json, sys
 arguments = json.loads(sys.argv[1])
-sys.path.insert(0, arguments["package"])
-import ragen
 sys.path[:] = arguments["path"]
 from importlib import import_module
 import_module(arguments["module"]).main(arguments)
@@ -70,13 +67,8 @@ import_module(arguments["module"]).main(arguments)
 
 
 def command_line(module: str, arguments: dict[str, Any]) -> list[str]:
-    """A fresh interpreter that runs ``main(arguments)`` of a module, with this process's import path.
-
-    It imports the ``ragen`` that this process has imported, even if another one comes first on that path by now: the
-    working directory may be a checkout of RAGEN.
-    """
-    package = os.path.dirname(os.path.dirname(os.path.abspath(ragen.__file__)))
-    given = {"package": package, "path": sys.path, "module": module, **arguments}
+    """A fresh interpreter that runs ``main(arguments)`` of a module, with this process's import path."""
+    given = {"path": sys.path, "module": module, **arguments}
     return [sys.executable, "-c", _BOOT, json.dumps(given)]
 
 

@@ -52,7 +52,6 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/agent_loop/test_verl_trainer.py": ("trainer", "slow"),
     "tests/agent_loop/test_worker_group.py": ("trainer", "slow"),
     "tests/meta": ("processes", "models"),
-    "tests/retrofit": ("processes",),
     "tests/nodes": ("processes", "cluster"),
     "tests/training": ("models", "trainer"),
     "tests/vector": ("processes",),
@@ -106,7 +105,6 @@ def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     is_warm = node.get_closest_marker("processes") and not node.get_closest_marker("cold")
     if is_warm and sys.platform == "linux":  # elsewhere nobody counts what is left
         from envlanes.kinds.process import kind
-
         from support import warm_supervisors
 
         monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)

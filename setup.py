@@ -115,6 +115,7 @@ setup(
         "ragen.config": ["**/*.yaml"],
     },
     install_requires=[
+        f"envlanes=={named('engine/envlanes/version.py', '__version__')}",
         "numpy>=1.26",
         "hydra-core>=1.3.2",
         "omegaconf>=2.3",
@@ -125,7 +126,6 @@ setup(
         "rich>=13.7",
         "psutil>=5.9",
         "setproctitle>=1.3.3",
-        "cloudpickle>=3.0",
         "joblib>=1.4",
         "jinja2>=3.1",
         "rapidfuzz>=3.9",

@@ -65,11 +65,11 @@ def bare_app() -> Any:
 
 def openenv_app(env_type: str, most: int) -> Any:
     """OpenEnv's server around an environment of ours."""
-    from envlanes.episode.turn import Turn, play_turn
     from openenv.core.env_server.http_server import create_fastapi_app
     from openenv.core.env_server.interfaces import Environment
     from openenv.core.env_server.types import Action, Observation, State
 
+    from envlanes.episode.turn import Turn, play_turn
     from ragen.env import resolve_env
 
     env_class, config_class = resolve_env(env_type)

@@ -15,13 +15,13 @@ import time
 from typing import Any
 
 from contenders import Floor
-from envlanes import engine, round
-from envlanes.homes import MainHome
-from envlanes.lanes import lane
 from rich.console import Console
 from rich.table import Table
 from workload import Work, WorkConfig, inputs, loops, manager
 
+from envlanes import engine, round
+from envlanes.homes import MainHome
+from envlanes.lanes import lane
 from ragen.llm_agent import es_manager
 
 EPISODES_BEFORE = 12  # in which auto finds its way

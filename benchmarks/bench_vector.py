@@ -31,10 +31,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import psutil
-from envlanes.gym import LaneVectorEnv
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
+
+from envlanes.gym import LaneVectorEnv
 
 
 class Load(gymnasium.Env[np.ndarray, int]):

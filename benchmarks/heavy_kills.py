@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from envlanes.resources import close_resources, temporary_folder
 
+from envlanes.resources import close_resources, temporary_folder
 from ragen.env.registry import resolve_env
 from ragen.llm_agent.es_manager import EnvStateManager
 

@@ -46,8 +46,6 @@ CURES = {
     "EpisodeOverError": "Step only what `reset` or the last `step` returned as active; reset the others first.",
     "WorkflowError": "Name each of the five types of hosts once, as in `defender > enterprise > op_server > op_host > "
     "user`.",
-    "RetrofitError": "Follow the message: it names what in the checkout differs from RAGEN. Nothing "
-    "was changed; `ragen retrofit CHECKOUT --check` changes nothing.",
     "EnvError": "Read the cause, which is the environment's own exception. `ragen replay FILE --pdb` opens a "
     "debugger where it was raised.",
     "ReturnError": "Return what the message expects: `step` returns observation, reward, done and info, "

@@ -11,8 +11,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from envlanes.gym import LaneVectorEnv
 from gymnasium.vector import SyncVectorEnv
+
+from envlanes.gym import LaneVectorEnv
 
 ENVS, TURNS = 6, 40
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from envlanes.resources import remove_tree, system_temporary
-
 from ragen.errors import CacheError
 
 try:

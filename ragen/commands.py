@@ -9,7 +9,6 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
 from types import FrameType
@@ -149,18 +148,6 @@ def clock(seconds: float) -> str:
     """Seconds as hours, minutes and seconds."""
     whole = int(seconds)
     return f"{whole // 3600:d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def typed(command: str) -> str:
-    """The command line for a command whose module is in ``ragen.tools``, such as ``ragen replay``.
-
-    A retrofitted checkout has the module, but not the command ``ragen``.
-
-    Args:
-        command: The command's name.
-    """
-    has_command = Path(__file__).with_name("cli").is_dir()
-    return f"ragen {command}" if has_command else f"python -m ragen.tools.{command}"
 
 
 def refusing(main: Callable[P, int]) -> Callable[P, int]:

@@ -201,9 +201,5 @@ class WorkflowError(InputError):
     """A workflow does not name each of the five types of hosts once, or cannot be parsed."""
 
 
-class RetrofitError(RagenError):
-    """A checkout of RAGEN cannot be retrofitted or restored; nothing in it was changed."""
-
-
 class MissingExtraError(RagenError, ImportError):
     """An environment needs a package of one of this package's extras, and it is not installed."""

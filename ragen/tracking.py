@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol
 
 from envlanes.closing import Closing
-
 from ragen.errors import ConfigError, install_command
 
 METRICS_FILE = "metrics.jsonl"

@@ -38,7 +38,7 @@ FLOORS = [
     {"ragen.tools"},
     {"ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},
-    {"ragen.agent_loop", "ragen.retrofit"},
+    {"ragen.agent_loop"},
     {"ragen.training", "ragen.serve"},
     {"ragen.cli"},
     {"ragen.__main__"},

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from envlanes import resources
 from envlanes.resources import TemporaryFolder, remove_tree, temporary_folder, worker_resource
-
 from ragen.cache import machine_cache, machine_lock
 from ragen.errors import CacheError, ResourceError
 from support.leftovers import until

@@ -284,7 +284,6 @@ def listed_types_stay_in_the_main_process(tmp_path):
 
 def executors_live_on_between_steps_resets_and_managers(monkeypatch):
     from envlanes.kinds import executor
-
     from ragen.llm_agent.es_manager import EnvStateManager
 
     made = []

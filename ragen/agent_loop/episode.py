@@ -12,7 +12,6 @@ from typing import Any
 
 from envlanes.episode.turn import Observation, TurnResult
 from envlanes.returned import NO_SUCCESS, success_of
-
 from ragen.errors import InputError
 from ragen.llm_agent.manager.inputs import EnvStatus
 from ragen.llm_agent.manager.metrics import info_metrics, info_numbers

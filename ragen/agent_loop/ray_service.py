@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envlanes.episode.turn import TurnResult
-
 from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
 from ragen.errors import RagenError, SessionLostError
 from ragen.settings import one_line, read

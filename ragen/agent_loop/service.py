@@ -37,7 +37,6 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import Observation, Turn, TurnResult, failed_turn
 from envlanes.failures import OnFailure
 from envlanes.settings import Settings
-
 from ragen.errors import SessionLostError
 from ragen.llm_agent.config.environments import EnvEntry, read_config
 from ragen.settings import key, read

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from envlanes.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
-
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError

@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from envlanes.returned import checked_reward
 from numpy.typing import NDArray
 
+from envlanes.returned import checked_reward
 from ragen.cage2 import real
 from ragen.cage2.layout import N_ACTIONS, N_BITS, compromised_types
 from ragen.cage2.simulator.game import EmbeddedGame

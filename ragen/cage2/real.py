@@ -24,7 +24,6 @@ from types import ModuleType
 from typing import Any
 
 from envlanes import PythonRng
-
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, INDEX, N_ACTIONS, N_BITS
 from ragen.errors import ConfigError, MissingExtraError
 

@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from envlanes import EnvSpec, Mode, Settings, holds_interrupts
-from envlanes.games import GYM, GymResult
-from envlanes.gym import SubEnvs
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from envlanes import EnvSpec, Mode, Settings, holds_interrupts
+from envlanes.games import GYM, GymResult
+from envlanes.gym import SubEnvs
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS
 from ragen.errors import ConfigError, EnvError, InputError, StateError

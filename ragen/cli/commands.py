@@ -54,7 +54,6 @@ COMMANDS = {
         Command("new", "create a template environment with its test", "ragen.cli.new"),
         Command("list", "list environments with their cost per turn, configurations, backends", "ragen.cli.listing"),
         Command("suite", "prove that rollouts in workers equal sequential ones", "ragen.llm_agent.testing.suite"),
-        Command("retrofit", "install the engine into a checkout of RAGEN and test it", "ragen.retrofit.command"),
         Command("meta", "train a meta-RL agent on many tasks", "ragen.meta.command"),
         Command("cage2", "search for a CAGE 2 workflow", "ragen.cage2.__main__"),
         Command("doctor", "show what works on this machine and what is missing", "ragen.cli.doctor"),

@@ -87,6 +87,7 @@ def facts() -> Iterator[tuple[str, str]]:
 
 def _machine() -> Iterator[tuple[str, str]]:
     import psutil
+
     from envlanes.this_process import usable_cpus
 
     memory, shared = psutil.virtual_memory(), Path("/dev/shm")
@@ -101,7 +102,6 @@ def _machine() -> Iterator[tuple[str, str]]:
 def _started(backend: str) -> str:
     """How long a worker of a kind takes to start and to reset an environment, or why it does not."""
     from envlanes import EnvEngine, EnvSpec, Settings
-
     from ragen.env.registry import resolve_env
     from ragen.errors import RagenError
 

@@ -89,7 +89,6 @@ def price(env_class: Any, config_class: Any) -> str:
 def _turn_seconds(env: Any) -> float:
     """The median seconds of a turn of one action, in the first turns of a few episodes."""
     from envlanes.episode.turn import Turn, action_lookup, play_turn
-
     from ragen.tools.examples import TEXTS
 
     took: list[float] = []
@@ -123,7 +122,6 @@ def configurations() -> Iterator[tuple[str, ...]]:
 def backends() -> Iterator[tuple[str, ...]]:
     """Each backend for models and for workers: name, key, and missing packages."""
     from envlanes.settings import BACKENDS as WORKERS
-
     from ragen.errors import install_command
     from ragen.extras import EXTRAS, missing
     from ragen.llm_agent.backends.factory import BACKENDS as ACTORS

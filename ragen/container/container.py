@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from envlanes.env_set import EnvSet
 from envlanes.environments import EnvFailed
 from envlanes.episode.spec import EnvSpec
@@ -23,7 +24,6 @@ from envlanes.episode.values import copied
 from envlanes.failures import OnFailure, say_nothing
 from envlanes.interrupts import holds_interrupts
 from envlanes.settings import Settings
-
 from ragen.container.game import ACTIONS, ActionResult, Shown
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.fields import check_kinds

@@ -10,7 +10,6 @@ from envlanes.episode.turn import RAGEN, action_lookup
 from envlanes.episode.values import copied, options_taken
 from envlanes.games.values import digest_of
 from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
-
 from ragen.errors import ReturnError
 
 trust("ragen.container.")

@@ -7,7 +7,6 @@ under these names, and imported on first use.
 """
 
 from envlanes.lazy import attach
-
 from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseEnvConfig, BaseLanguageBasedEnv
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
 

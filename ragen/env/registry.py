@@ -11,11 +11,8 @@ import ast
 import importlib
 import importlib.util
 import logging
-import os
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from functools import cache
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion, where_sought
@@ -137,44 +134,6 @@ def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None)
         REGISTERED_ENV_CONFIGS.discard(name)
 
 
-_in_main: dict[str, str] = {}
-_in_main_unless_hash_seed: dict[str, str] = {}
-
-
-def replace_envs(
-    envs: Mapping[str, ClassOrPath],
-    configs: Mapping[str, ClassOrPath],
-    in_main: Mapping[str, str] | None = None,
-    in_main_unless_hash_seed: Mapping[str, str] | None = None,
-) -> tuple[LazyClasses, LazyClasses]:
-    """Replace all registered environments, built-in or not.
-
-    Args:
-        envs: Classes, or ``"package.module:Class"`` paths, by type.
-        configs: Their dataclass configurations, likewise.
-        in_main: Types whose episodes depend on more than configuration, seed and actions, each with the reason; they
-            always stay in the main process.
-        in_main_unless_hash_seed: Types that depend on Python's hashes of texts, each with the place; they stay in the
-            main process unless Python was started with ``PYTHONHASHSEED``.
-
-    Returns:
-        ``REGISTERED_ENVS`` and ``REGISTERED_ENV_CONFIGS``.
-
-    Raises:
-        UnknownEnvError: A path is not of the form ``package.module:Class``.
-    """
-    for entry in (*envs.values(), *configs.values()):
-        if isinstance(entry, str):
-            _split_path(entry)
-    for ours, given in ((REGISTERED_ENVS, envs), (REGISTERED_ENV_CONFIGS, configs)):
-        ours.clear()
-        ours.update(given)  # type: ignore[arg-type]
-    for kept, reasons in ((_in_main, in_main), (_in_main_unless_hash_seed, in_main_unless_hash_seed)):
-        kept.clear()
-        kept.update(reasons or {})
-    return REGISTERED_ENVS, REGISTERED_ENV_CONFIGS
-
-
 def registered_names() -> list[str]:
     """The names of all registered types, without the paths that are known only since they were used in this process."""
     return [name for name in REGISTERED_ENVS if ":" not in name]
@@ -183,42 +142,6 @@ def registered_names() -> list[str]:
 def known_names() -> list[str]:
     """The names of all registered types and of those that other installed packages add by entry points."""
     return list(dict.fromkeys([*registered_names(), *sorted(_entry_points())]))
-
-
-def staying_in_main(env_types: Iterable[str]) -> list[str]:
-    """The types that must stay in the main process for equal rollouts, sorted; the reason of each is logged once."""
-    why = why_in_main(env_types)
-    for env_type in sorted(why.keys() - _logged):
-        _logged.add(env_type)
-        log.warning("environments of type %r stay in the main process: %s.", env_type, why[env_type])
-    return sorted(why)
-
-
-def why_in_main(env_types: Iterable[str]) -> dict[str, str]:
-    """The reasons of the types that must stay in the main process for equal rollouts."""
-    used = set(env_types)
-    why = {env_type: _in_main[env_type] for env_type in used & _in_main.keys()}
-    salted = (used & _in_main_unless_hash_seed.keys()) - why.keys()
-    if salted and not _hashes_as_new_processes(os.environ.get(HASH_SEED, "")):
-        advice = f"start Python with {HASH_SEED}=0 to let workers play it"
-        why |= {env_type: f"{_in_main_unless_hash_seed[env_type]}: {advice}" for env_type in salted}
-    return why
-
-
-@cache
-def _hashes_as_new_processes(hash_seed: str) -> bool:
-    """Whether a new process with this ``PYTHONHASHSEED`` hashes texts as this one does.
-
-    The variable alone does not say so: Python reads it at its start, and a script may have set it since.
-    """
-    if not hash_seed.isdecimal() or not sys.executable:
-        return False
-    text = "does this hash alike?"
-    command = [sys.executable, "-S", "-c", f"print(hash({text!r}))"]
-    asked = subprocess.run(
-        command, env=os.environ | {HASH_SEED: hash_seed}, capture_output=True, text=True, check=False
-    )
-    return asked.stdout.strip() == str(hash(text))
 
 
 def resolve_env(env_type: str) -> tuple[type, type | None]:
@@ -265,7 +188,7 @@ def import_class(path: str) -> type:
         )
         hint = where_sought(module_name, error) or undefined
         if is_missing and module_name.startswith("ragen."):
-            hint = another_package() or f" It was looked for in {_PACKAGE}."
+            hint = f" It was looked for in {_PACKAGE}."
         raise UnknownEnvError(
             f"cannot import environment class {path!r}: {described_with_place(error)}.{meant or hint}"
         ) from error
@@ -282,7 +205,7 @@ def _of_file(file: str, class_name: str) -> str:
         return f"{file!r} is no module's name; expected 'package.module:Class'."
     meant = suggestion([f"{'.'.join(parts)}:{class_name}"])
     if all(map(str.isidentifier, parts)):
-        return f"a module is named, not a file.{meant}{another_package() if parts[0] == 'ragen' else ''}"
+        return f"a module is named, not a file.{meant}"
     return f"a module is named, not a file; run the command in {source.parent}, with '{parts[-1]}:{class_name}'."
 
 
@@ -335,23 +258,4 @@ def _entry_point(name: str) -> str:
         f"path or an entry point in {ENTRY_POINT_GROUP!r}."
     )
     advice = did_you_mean(name, known_names()) or meant or hint
-    raise UnknownEnvError(f"unknown environment type {name!r}.{advice}{another_package()}")
-
-
-def another_package(folder: Path | None = None, config_name: str = "") -> str:
-    """A sentence to follow a message if a folder, such as a checkout, has a package ``ragen`` that is not this one.
-
-    Args:
-        folder: The folder; the current one if left out.
-        config_name: A configuration of the folder, for the command that the sentence names.
-    """
-    try:
-        other = (folder or Path()).resolve() / "ragen"
-    except OSError:  # the current folder was removed
-        return ""
-    if other.resolve() == _PACKAGE or not (other / "env").is_dir():
-        return ""
-    proof = " ".join(["python -m ragen.retrofit .", *(["--config-name", config_name] if config_name else [])])
-    commands = f"`python -m ragen.tools.check TYPE` or `{proof}`"
-    how = f": for those, run {commands} in {other.parent}" if (other / "tools" / "check.py").is_file() else ""
-    return f" Environments of {_PACKAGE} are used, not those of {other}{how}."
+    raise UnknownEnvError(f"unknown environment type {name!r}.{advice}")

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
+from PIL import Image
+
 from envlanes.env_set import EnvSet
 from envlanes.environments import EnvFailed
 from envlanes.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
@@ -20,8 +22,6 @@ from envlanes.interrupts import holds_interrupts
 from envlanes.returned import NO_SUCCESS, success_of
 from envlanes.settings import Mode
 from envlanes.stats import LaneStats
-from PIL import Image
-
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.manager.handle import public_entry

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from envlanes.games import GymResult
 from gymnasium.spaces import Discrete
 
+from envlanes.games import GymResult
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
 from ragen.meta.agents import AGENT_ARCHS

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
-from envlanes import EnvRng, outer_state_kept
 from gymnasium.envs.registration import load_env_creator
 
 import ragen.meta.tasks  # noqa: F401  (registers them)
+from envlanes import EnvRng, outer_state_kept
 from ragen.errors import UnknownEnvError
 from ragen.meta.task_set import TaskSet
 from ragen.meta.varibad import Start, VariBadWrapper

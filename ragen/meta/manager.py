@@ -21,7 +21,6 @@ from typing import Any
 from envlanes import Change, EnvFailed, EnvSet, EnvSpec, Options, Settings, holds_interrupts
 from envlanes.games import GymGame, GymOldGame, GymResult, GymTurn
 from envlanes.returned import checked_reward
-
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
 
 PATH, METHOD = "ragen:path", "ragen:method"

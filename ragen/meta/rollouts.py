@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from envlanes.games import GymResult
 
+from envlanes.games import GymResult
 from ragen.errors import InputError
 
 FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")

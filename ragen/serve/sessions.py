@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from envlanes.episode.turn import Observation, Turn, TurnResult
-
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.session import Session
 from ragen.errors import (

@@ -40,7 +40,6 @@ from envlanes.episode.pickled import Pickled
 from envlanes.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.placement import EACH_S
 from envlanes.stats import duration
-
 from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
 from ragen.env.registry import resolve_env

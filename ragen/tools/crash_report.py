@@ -35,15 +35,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import ragen
 from envlanes.episode.game import Game
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import state_hash
 from envlanes.failures import Failure
 from envlanes.lanes.orders import Fork, Play, Reset
-
-import ragen
-from ragen.commands import typed
 from ragen.env.registry import REGISTERED_ENV_CONFIGS
 from ragen.errors import CrashReportError, DivergenceError, LaneDiedError, LaneTimeoutError, RagenError, in_short
 from ragen.files import write_whole
@@ -417,7 +415,7 @@ class CrashReportWriter:
             log.warning("no crash report could be written to %s: %s", self._folder, error)
             self._folder = None
             return ""
-        return f" [to replay it: {typed('replay')} {shlex.quote(str(path))}{found_by(failure.spec)}]" if path else ""
+        return f" [to replay it: ragen replay {shlex.quote(str(path))}{found_by(failure.spec)}]" if path else ""
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
         spec, journal, kind, written = failure.spec, failure.journal, _kind(failure.error), _written[folder]

@@ -1,6 +1,6 @@
 """Which actions are played where there is no model: examples of valid ones, texts for any environment, and odd ones.
 
-`ragen check`, the scripted policies, `ragen suite` and the proof of `ragen retrofit` choose among these.
+`ragen check`, the scripted policies and `ragen suite` choose among these.
 """
 
 from __future__ import annotations

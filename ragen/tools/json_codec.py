@@ -14,7 +14,6 @@ from typing import Any
 
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.turn import Turn
-
 from ragen.errors import CrashReportError, steady_repr
 
 _DEEPEST = 30

@@ -16,7 +16,6 @@ from typing import Any, TextIO
 from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.turn import RAGEN, Turn, action_lookup
 from envlanes.returned import success_of
-
 from ragen.commands import STOPPED, CommandParser, check_no_option, refusing
 from ragen.env.fields import build_env, field_types
 from ragen.env.keys import ARROWS, KeyReader, typed

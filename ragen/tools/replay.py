@@ -38,8 +38,7 @@ from envlanes.episode.outcome import LOADING, Outcome, Raised
 from envlanes.episode.spec import EnvSpec
 from envlanes.interrupts import let_signals_pass
 from envlanes.lanes.orders import Call, Order, Play, Rebuild
-
-from ragen.commands import CommandParser, refusing, typed
+from ragen.commands import CommandParser, refusing
 from ragen.errors import CrashReportError
 from ragen.output import printable
 from ragen.tools.crash_report import CrashReport, about_to_run, load_spec, place_of, read_crash_report, shown, versions
@@ -144,7 +143,7 @@ class Replay:
         if self._report.phase == LOADING and not self._differences:
             return AS_RECORDED, (
                 "Replayed from its seed, everything went as recorded. The failure was in load() of a snapshot, which a "
-                f"crash report does not contain: {typed('check')} {self._report.env_type} compares snapshots."
+                f"crash report does not contain: ragen check {self._report.env_type} compares snapshots."
             )
         if self._report.kind == "divergence":
             if self._differences:

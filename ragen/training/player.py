@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from envlanes import Work
 from envlanes.closing import Closing
-
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy

@@ -16,7 +16,6 @@ from statistics import fmean
 from typing import Any
 
 from envlanes.closing import Closing
-
 from ragen.checkpoints import CheckpointFolder, restore_random_states, seed_everything
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError, shown_path

@@ -3,10 +3,10 @@
 import gymnasium
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
+from envlanes.gym import LaneVectorEnv
 from ragen.cage2 import Cage2Env, real
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import INDEX, compromised_types

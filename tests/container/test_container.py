@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envlanes.settings import Settings
 
+from envlanes.settings import Settings
 from ragen.container.container import (
     NO_MOVE,
     EnvironmentContainer,

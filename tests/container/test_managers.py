@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envlanes.settings import Settings
 
+from envlanes.settings import Settings
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer, env_specs
 from ragen.errors import ConfigError, InputError, ReturnError, StateError
 from ragen.llm_agent.collecting.managers import (

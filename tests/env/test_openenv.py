@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("websockets")
 
 from envlanes.episode.spec import EnvSpec
-
 from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.env import REFUSAL, OpenEnvEnv, shown
 from ragen.env.openenv.wire import Actions

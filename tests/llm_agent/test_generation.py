@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from envlanes.episode.turn import TurnResult
 
+from envlanes.episode.turn import TurnResult
 from ragen.agent_loop.episode import Episode
 from ragen.env import BaseEnvConfig
 from ragen.errors import BackendError, ConfigError

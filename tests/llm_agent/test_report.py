@@ -6,9 +6,9 @@ from html import unescape
 from html.parser import HTMLParser
 
 import pytest
-from envlanes.stats import LaneStats
 from PIL import Image
 
+from envlanes.stats import LaneStats
 from ragen.llm_agent.report import (
     About,
     Episode,

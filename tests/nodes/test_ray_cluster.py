@@ -70,7 +70,8 @@ def ours() -> list[psutil.Process]:
             is_here = os.environ["RAGEN_TESTED_BY"] == process.environ().get("RAGEN_TESTED_BY")
         except psutil.Error:
             continue
-        if is_here and line.startswith(("envlanes worker", "envlanes supervisor", "envlanes watcher", "ray::NodeAgent")):
+        titles = "envlanes worker", "envlanes supervisor", "envlanes watcher", "ray::NodeAgent"
+        if is_here and line.startswith(titles):
             found.append(process)
     return found
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from envlanes.resources import temporary_folder
 
+from envlanes.resources import temporary_folder
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
 from support.warm_supervisors import fork_server

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from envlanes.kinds.process.channel import Channel
 from envlanes.lanes.handle import Message
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.turn import RAGEN, Turn
 from envlanes.failures import say_nothing
-
 from ragen import files
 from ragen.errors import ConfigError, CrashReportError
 from ragen.llm_agent.config.environments import DEFAULT_CRASH_REPORT_DIR, read_config

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import envlanes
 import pytest
+
+import envlanes
 from envlanes import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
 from envlanes.environments import NOT_LOADED
 from envlanes.episode.turn import Turn, TurnResult
-
 from ragen.errors import ConfigError, EnvError, InputError, LaneDiedError, StateError
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Unreplayable, Walk
 from support.leftovers import is_over, until

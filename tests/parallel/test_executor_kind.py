@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from envlanes.episode.host import EnvHost, ResetOrder
 from envlanes.episode.journal import Change
 from envlanes.episode.spec import EnvSpec
@@ -31,7 +32,6 @@ from envlanes.lanes import codec
 from envlanes.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
 from envlanes.lanes.orders import Call, Play, Rebuild, Reset
 from envlanes.lanes.worker import _worker_init, _worker_step_single_env
-
 from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import is_over, processes, until

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from envlanes.kinds import executor, ray_cluster
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
-
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import BACKEND, config, errors, freeze, play, sequential

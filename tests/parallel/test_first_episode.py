@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings, placement
 from envlanes import round as rounds
 from envlanes.episode import program
 from envlanes.episode.turn import Turn
-
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
 
 ENVS, TURNS, WORKERS = 12, 4, 2

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import Raised
 from envlanes.episode.pickled import PlainPickler, is_plain
 from envlanes.episode.turn import Turn, TurnResult
-
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+
 from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import Turn
 from envlanes.games.gym_game import AT_END, GYM, GymTurn
 from envlanes.games.shared_buffer import Place, SharedBuffer
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import NodeHandle
-
 from ragen.env.webshop.env import WebShopEnv
 from ragen.errors import DivergenceError, ForkError, InputError, StateError
 from support import gym_envs

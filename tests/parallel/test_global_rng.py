@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from envlanes.episode import global_rng
 from envlanes.episode.global_rng import EnvRng, PythonRng, outer_state_kept
-
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, freeze, inputs, play, sequential
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from envlanes.resources import TemporaryFolder, temporary_folder
 
+from envlanes.resources import TemporaryFolder, temporary_folder
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts
 from support.episodes import config, inputs

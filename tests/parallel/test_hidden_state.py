@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from envlanes.episode.replicas import DEAR_RESET_S
 
+from envlanes.episode.replicas import DEAR_RESET_S
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play

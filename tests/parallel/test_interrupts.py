@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from envlanes.interrupts import interrupts_held, interrupts_let_through
 
+from envlanes.interrupts import interrupts_held, interrupts_let_through
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, freeze, inputs, sequential

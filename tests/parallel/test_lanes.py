@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from envlanes import EnvSpec
 from envlanes.episode.host import ResetOrder
 from envlanes.episode.journal import EpisodeJournal
@@ -21,7 +22,6 @@ from envlanes.lanes.lane import Lane, Request
 from envlanes.lanes.orders import Order, Play, Rebuild, Reset, Unload
 from envlanes.lanes.pool import WorkerPool
 from envlanes.settings import Settings
-
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, play
 from support.faulty_envs import FaultConfig, Faulty

@@ -9,12 +9,12 @@ import time
 from typing import ClassVar
 
 import pytest
+
 from envlanes import EnvEngine, EnvSpec, Settings
 from envlanes.episode.host import EnvHost
 from envlanes.episode.main_deadline import Deadline
 from envlanes.episode.outcome import Overdue
 from envlanes.episode.turn import Turn
-
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk

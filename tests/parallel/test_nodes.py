@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent, RayKind
 from envlanes.lanes.lane import Request
 from envlanes.settings import RayOptions, Settings
-
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import SEED, config, freeze, play, sequential

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from envlanes import placement as rule
 from envlanes.episode.clock import Spent
 from envlanes.episode.spec import EnvSpec

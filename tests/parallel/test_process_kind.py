@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+
 from envlanes import linux
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.kind import Launcher, ProcessKind, unavailable
 from envlanes.lanes.handle import Message, WorkerGone
-
 from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import descriptors, is_over, processes, until
@@ -47,7 +47,7 @@ def any_kind(request: pytest.FixtureRequest) -> Iterator[ProcessKind]:
 
 
 def is_supervisor(title: str) -> bool:
-    return title.startswith("envlanes superviso")  # 15 letters are what the kernel keeps
+    return title.startswith("envlanes superv")  # 15 letters are what the kernel keeps
 
 
 def supervisor_pid() -> int:

@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
+
 from envlanes.engine import EnvEngine
 from envlanes.linux import descendants
-
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts

@@ -7,6 +7,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+
 from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.lanes.handle import Ending
 from envlanes.recovery import Decision, Facts, LaneThen, Rest, Then, Trouble, decide, decide_lane, trouble_of

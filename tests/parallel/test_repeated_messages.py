@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import pytest
+
 from envlanes import EnvSpec
 from envlanes.repeated_messages import RepeatedMessageFilter
-
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, play
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
-from envlanes.episode.turn import Turn
 from test_crash_report import engine_of, play, spec
 
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.turn import Turn
 from ragen.commands import REFUSED
 from ragen.tools import replay
 from ragen.tools.crash_report import read_crash_report, versions

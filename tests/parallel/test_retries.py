@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv
 
+from envlanes.gym import LaneVectorEnv
 from ragen.cage2 import ParallelEnvWrapper
 from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.llm_agent.es_manager import EnvStateManager

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from envlanes.episode.turn import RAGEN, Turn
 from envlanes.games.gym_game import GYM, GymTurn
 from envlanes.games.gym_old import GYM_OLD
 from envlanes.returned import success_of
-
 from ragen.cage2.env import Cage2Env
 from ragen.container.game import ACTIONS
 from ragen.env import BaseLanguageBasedEnv

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from envlanes.episode import replicas
 from envlanes.episode.replicas import Replica, is_save_due, save_if_due
 

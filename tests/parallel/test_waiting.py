@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
 from envlanes.episode.outcome import Outcome
 from envlanes.lanes import codec
 from envlanes.lanes.exchange import Answer, Exchange, ask

@@ -1,11 +1,11 @@
 """The line at the end of a rollout: facts about the work of environments."""
 
 import pytest
+
 from envlanes import EnvEngine, EnvSpec, Settings, Work
 from envlanes.episode.clock import Spent
 from envlanes.episode.turn import Turn
 from envlanes.stats import Costs, LaneStats, duration, gathered
-
 from support.faulty_envs import Walk
 
 ENVS = 4

@@ -301,11 +301,6 @@ def bytes_of(folder: Path) -> dict[str, tuple[str, int]]:
     return found
 
 
-def retrofit(checkout: Path, *arguments: str, timeout: float = 100) -> subprocess.CompletedProcess:
-    """Run the command in a process of its own."""
-    return python("-m", "ragen.retrofit", str(checkout), *arguments, cwd=checkout.parent, path=ROOT, timeout=timeout)
-
-
 def python(
     *arguments: str, cwd: Path, path: Path, timeout: float = 60, **environment: str
 ) -> subprocess.CompletedProcess:

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from envlanes.episode import program
 from envlanes.episode.replicas import REPLAY_S
-
 from ragen.env import BaseEnv
 
 FOREVER = 10**6

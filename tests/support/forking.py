@@ -9,7 +9,6 @@ from typing import Any
 
 from envlanes import EnvSpec
 from envlanes.episode.turn import RAGEN, Turn
-
 from ragen.env.bandit.config import BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv
 from ragen.env.countdown.config import CountdownEnvConfig

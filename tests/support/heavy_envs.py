@@ -7,7 +7,6 @@ import tempfile
 from typing import Any, ClassVar
 
 from envlanes.resources import temporary_folder, worker_resource
-
 from ragen.env.base import BaseLanguageBasedEnv
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from envlanes.episode import program
 from gymnasium.spaces import Box, Discrete
 
+from envlanes.episode import program
 from ragen.meta.tasks import TaskEnv
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from envlanes.kinds.executor import start_fork_server, without_main_script
 from envlanes.kinds.process.kind import Launcher
 from envlanes.lanes.handle import Ending
-
 from support import leftovers
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+
 from envlanes.lanes.handle import Ending, LaneKind, Message, WorkerGone, WorkerHandle
 
 PATIENCE = 20.0  # seconds; everything takes milliseconds, but the processors are others' too

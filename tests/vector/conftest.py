@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from envlanes.gym import LaneVectorEnv
 from envlanes.resources import temporary_folder
-
 from support.leftovers import descriptors, processes, until
 from support.warm_supervisors import fork_server
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from envlanes import EnvEngine, EnvSpec, Settings
-from envlanes.games.gym_game import GYM, GymTurn
 from gymnasium.spaces import Box
 
+from envlanes import EnvEngine, EnvSpec, Settings
+from envlanes.games.gym_game import GYM, GymTurn
 from ragen.container.game import ActionGame
 from ragen.meta.manager import META
 from support.gym_envs import Walk

@@ -5,9 +5,9 @@ import os
 
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
+from envlanes.gym import LaneVectorEnv
 from ragen.errors import EpisodeOverError
 from support.gym_envs import Counted, Obeys, Reuses, Walk, kill, same, walks
 

@@ -3,10 +3,10 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv, make_vec
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
+from envlanes.gym import LaneVectorEnv, make_vec
 from support.gym_envs import Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes
@@ -142,8 +142,9 @@ def test_ppo_has_equal_losses_whatever_hosts_the_environments(lanes):
 @pytest.mark.models
 def test_stable_baselines3_learns_on_lanes_as_on_its_own(lanes):
     sb3 = pytest.importorskip("stable_baselines3")
-    from envlanes.gym.sb3 import LaneVecEnv
     from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from envlanes.gym.sb3 import LaneVecEnv
 
     def weights(envs):
         model = sb3.PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, seed=3, device="cpu")
@@ -173,10 +174,11 @@ def monitored():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stable_baselines3_sees_wrappers_and_evaluates_as_on_its_own(lanes, workers):
     sb3 = pytest.importorskip("stable_baselines3")
-    from envlanes.gym.sb3 import LaneVecEnv
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from envlanes.gym.sb3 import LaneVecEnv
 
     mine = LaneVecEnv(lanes([monitored] * 2, autoreset_mode="SameStep", workers=workers))
     other = DummyVecEnv([monitored] * 2)

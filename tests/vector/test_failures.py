@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import SyncVectorEnv
 
+from envlanes.gym import LaneVectorEnv
 from ragen.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError
 from support.gym_envs import Obeys, TellsItsProcess, Walk, kill, same, walks
 

@@ -11,8 +11,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv
 
+from envlanes.gym import LaneVectorEnv
 from support.leftovers import is_over, until
 
 STEPS = 4

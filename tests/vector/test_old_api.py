@@ -5,9 +5,9 @@ import types
 import gymnasium
 import numpy as np
 import pytest
+
 from envlanes.games.gym_game import GymTurn
 from envlanes.games.gym_old import GYM_OLD, space_of
-
 from ragen.errors import EnvError
 from support.gym_envs import same_runs, walks
 

@@ -17,9 +17,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
+from envlanes.gym import LaneVectorEnv
 from support.gym_envs import Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes

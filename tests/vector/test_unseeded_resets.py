@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from envlanes.gym import LaneVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from envlanes.gym import LaneVectorEnv
 from support.leftovers import is_over, until
 
 ENVS, STEPS = 3, 9

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from gymnasium.vector import VectorEnv
+
 from envlanes.games.gym_game import GymTurn
 from envlanes.games.values import detached, digest_of
 from envlanes.gym.batch import merged
 from envlanes.lanes.codec import from_columns, packed, to_columns, unpacked
-from gymnasium.vector import VectorEnv
-
 from support.gym_envs import same
 
 COLUMNS = [

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envlanes.resources import Lease, environment_variable, temporary_folder, worker_resource
-
 from ragen.errors import ResourceError, SandboxError, install_command
 from ragen.extras import missing as missing_packages
 from ragen.extras import needs, package_folder

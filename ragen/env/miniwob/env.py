@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 from envlanes.resources import Lease
-
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser

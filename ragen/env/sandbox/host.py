@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from envlanes.resources import Lease, worker_resource
-
 from ragen.env.sandbox import inside
 from ragen.env.sandbox.system_calls import compile_filter, load_library
 from ragen.errors import ResourceError, SandboxError

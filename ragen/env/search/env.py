@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 
 from envlanes.resources import Lease
-
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.rows import RowSource, is_held_out, load_rows

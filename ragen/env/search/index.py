@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from envlanes.resources import Lease, worker_resource
-
 from ragen.cache import machine_cache
 from ragen.env.search.world import Hit, Passage, generate, generator_digest
 from ragen.errors import ConfigError, SearchError

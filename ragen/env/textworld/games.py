@@ -17,7 +17,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 from envlanes.resources import environment_variable
-
 from ragen.cache import machine_cache
 from ragen.extras import needs
 

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from envlanes.closing import Closing
-
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, replacing
 from ragen.llm_agent.backends.base import TOKENS, Reply, Request

@@ -18,9 +18,9 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
+
 from envlanes.closing import Closing
 from envlanes.returned import SUCCESS_KEYS, check_success
-
 from ragen.container.container import to_numpy
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.llm_agent.collecting.step_prompts import Facts, StepPrompts, StepTemplates, history_lines, step_templates

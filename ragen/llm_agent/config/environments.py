@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
@@ -21,9 +21,8 @@ from envlanes.settings import (
     RayOptions,
     Settings,
 )
-
 from ragen.env.fields import check_kinds
-from ragen.env.registry import known_names, resolve_env, staying_in_main, why_in_main
+from ragen.env.registry import known_names, resolve_env
 from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
 from ragen.extras import check_installed, extra_of
 from ragen.llm_agent.config.groups import check_tag, first_groups, tag_groups
@@ -126,7 +125,6 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     entries = _entries(config, tags, group_size)
     used = {entry.spec.env_type for entry in entries}
     engine = _engine_settings(config, used)
-    kept = dict.fromkeys((*engine.sequential_env_types, *staying_in_main(used)))
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
@@ -136,7 +134,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         ),
         format_penalty=number(config, "es_manager.format_penalty", -0.1),
         base_seed=count(config, f"seed.{mode}", None),
-        engine=replace(engine, sequential_env_types=tuple(kept), why_sequential=why_in_main(kept)),
+        engine=engine,
         crash_report_dir=_folder(config, "es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
         env_state_hash=setting(config, "es_manager.env_state_hash", bool, False),
     )

@@ -23,8 +23,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from envlanes.interrupts import holds_interrupts
-
-from ragen.env.registry import another_package
 from ragen.errors import ConfigError, did_you_mean, in_contrast, nearest, suggestion
 from ragen.output import shown_override
 from ragen.settings import config_directory, count, one_line, override_key, plain, refused, setting
@@ -570,8 +568,6 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
     if file.is_file():
         meant = f" This folder has a file {file}.{suggestion([f'./{stem}'])}"
-    elif Path("config", file).is_file() and (other := another_package(config_name=stem)):
-        meant = f" It is in the folder config here.{other}"
     else:
         meant = did_you_mean(stem, (known for each in folders for known in config_names(each)))
     raise ConfigError(f"there is no configuration {stem!r}.{meant or f' Found in {where}.'}")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envlanes.stats import gathered
-
 from ragen.output import print_table
 
 if TYPE_CHECKING:

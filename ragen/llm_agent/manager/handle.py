@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from envlanes.engine import EnvEngine
-
 from ragen.errors import EnvError, RagenError
 from ragen.llm_agent.config.environments import EnvEntry
 from ragen.llm_agent.manager.inputs import EnvStatus

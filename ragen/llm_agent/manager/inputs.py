@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envlanes.episode.turn import Turn, named
-
 from ragen.errors import InputError, in_short
 
 INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"

@@ -7,7 +7,6 @@ from typing import Any
 
 from envlanes.engine import EnvEngine
 from envlanes.interrupts import let_signals_pass
-
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError, steady_text
 from ragen.statistics import mean_pass_at_k

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from envlanes.stats import gathered
-
 from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.base import TOKENS

@@ -27,7 +27,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload, runtime_checkable
 
 from envlanes.returned import wrong
-
 from ragen.errors import BackendError, ConfigError, counted
 from ragen.llm_agent.backends.base import (
     LEFT_OUT,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.commands import FAILED, CommandParser, typed
+from ragen.commands import FAILED, CommandParser
 from ragen.errors import (
     BackendError,
     ConfigError,
@@ -167,7 +167,7 @@ def run(config: Any) -> int:
                     if file.written:
                         finished = counted(file.written, "finished trajectory is", "finished trajectories are")
                         folder = shlex.quote(shown_path(file.path.parent))
-                        print(f"{finished} in {folder}; {typed('report')} {folder} shows them", file=sys.stderr)
+                        print(f"{finished} in {folder}; ragen report {folder} shows them", file=sys.stderr)
                     raise
                 code, told = _finish(proxy, mode, file, played_in)
                 if wants_report(config):
@@ -308,12 +308,12 @@ def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
     differing = es_manager.not_deterministic()
     lines = [
         f"{tag} is not deterministic: a replay of its actions gave something else, so its results change from run to "
-        f"run; {typed('check')} {env_type} says where"
+        f"run; ragen check {env_type} says where"
         for tag, env_type in differing.items()
     ]
     lines += [
         f"{tag} is not restored by its save() and load(): an episode that goes on from a snapshot, as after the loss "
-        f"of a worker, may go on differently; {typed('check')} {env_type} says where"
+        f"of a worker, may go on differently; ragen check {env_type} says where"
         for tag, env_type in es_manager.not_restored().items()
         if tag not in differing  # which a faithful load() cannot help
     ]

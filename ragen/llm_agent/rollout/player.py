@@ -30,7 +30,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envlanes.closing import Closing
-
 from ragen.errors import ConfigError, ContextFullError, InputError, in_short
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend

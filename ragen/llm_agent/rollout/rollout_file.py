@@ -20,9 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from envlanes.closing import Closing
-
 import ragen
+from envlanes.closing import Closing
 from ragen.errors import ConfigError, StorageError, counted, did_you_mean, shown_path, suggestion
 from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, has_replies, storage_error

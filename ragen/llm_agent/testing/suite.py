@@ -28,7 +28,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from envlanes.settings import BACKENDS
-
 from ragen.commands import CommandParser, beside, check_no_option, positive, refusing
 from ragen.env import resolve_env
 from ragen.env.registry import registered_names

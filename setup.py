@@ -115,7 +115,7 @@ setup(
         "ragen.config": ["**/*.yaml"],
     },
     install_requires=[
-        f"envlanes=={named('engine/envlanes/version.py', '__version__')}",
+        f"envlanes=={named('ragen/__init__.py', '__version__')}",
         "numpy>=1.26",
         "hydra-core>=1.3.2",
         "omegaconf>=2.3",

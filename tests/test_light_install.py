@@ -94,7 +94,7 @@ def light(tmp_path_factory):
         shutil.copy(ROOT / name, clone / name)  # not ROOT itself, whose build/ may have modules that are gone
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     built = subprocess.run(
-        [venv / "bin" / "python", "-m", "pip", "install", "-q", "-c", "constraints.txt", "."], cwd=clone,
+        [venv / "bin" / "python", "-m", "pip", "install", "-q", "-c", "constraints.txt", "./engine", "."], cwd=clone,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
@@ -135,7 +135,7 @@ def test_no_heavy_package_is_installed_and_all_of_them_are_small(light):
 def test_the_first_command_of_the_readme_plays_a_rollout(light, tmp_path):
     (first,) = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "venv && " in line][:1]
     install, command = re.fullmatch(r" +python3 -m venv .venv && .venv/bin/(.*) && .venv/bin/(.*)", first).groups()
-    assert install == "pip install -q -c constraints.txt -e ."
+    assert install == "pip install -q -c constraints.txt -e engine -e ."
     told = light(*command.split(), folder=tmp_path)
     assert "rollouts.jsonl" in told and list(tmp_path.rglob("rollouts.jsonl"))
 

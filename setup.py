@@ -51,7 +51,6 @@ EXTRAS = {
     "ray": RAY,
     "hf": HF,
     "vllm": ["vllm>=0.11"],
-    "sb3": ["stable-baselines3>=2.4"],
     "cage2": TORCH,
     "meta": [*TORCH, "gymnasium[mujoco]>=1.2.1"],
     "serve": SERVE,

@@ -26,7 +26,7 @@ from ragen.cli.commands import COMMANDS  # noqa: E402
 GENERATED = "<!-- Written by docs/generate.py from the code; changes made here are lost. -->\n\n"
 
 CURES = {
-    "RagenError": "Catch it to catch all of these. The message says what happened, where, and what to do.",
+    "EnvLanesError": "Catch it to catch all of these. The message says what happened, where, and what to do.",
     "ConfigError": "Set the key that the message names to what it expects. `ragen rollout --cfg` prints the whole "
     "configuration as it is read.",
     "UnknownEnvError": "Register the type, install the plug-in that provides it, or name the class itself: "
@@ -115,10 +115,11 @@ API = {
 
 
 def errors_page() -> str:
-    """Every class of :mod:`ragen.errors`: cause and cure."""
+    """Every class of error: cause and cure."""
     lines = [
         "# Errors\n",
-        "All errors that the package raises on purpose derive from `ragen.errors.RagenError`. "
+        "All errors that the packages raise on purpose derive from `EnvLanesError`; `ragen.errors.RagenError` is another "
+        "name of it. "
         "The message says what happened, where, and what to do; this page explains each kind.\n",
     ]
     for name, kind in error_classes().items():
@@ -129,9 +130,10 @@ def errors_page() -> str:
 
 
 def error_classes() -> dict[str, type]:
-    """The classes of :mod:`ragen.errors`, in its order."""
-    tree = ast.parse((ROOT / "ragen/errors.py").read_text("utf-8"))
-    return {node.name: getattr(errors, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
+    """The classes of :mod:`envlanes.errors` and :mod:`ragen.errors`, in their order."""
+    texts = [(ROOT / path).read_text("utf-8") for path in ("engine/envlanes/errors.py", "ragen/errors.py")]
+    nodes = (node for text in texts for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    return {node.name: getattr(errors, node.name) for node in nodes}
 
 
 def configuration_page() -> str:

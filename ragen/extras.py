@@ -46,7 +46,6 @@ EXTRAS = {
     "ray": Extra("play environments on the nodes of a Ray cluster", ("ray",)),
     "hf": Extra("run a Hugging Face model in this process, or use its tokenizer", ("torch", "transformers")),
     "vllm": Extra("generate with vLLM in this process", ("vllm",)),
-    "sb3": Extra("train with Stable-Baselines3 on a LaneVectorEnv", ("stable_baselines3",)),
     "cage2": Extra("search for CAGE 2 workflows", ("torch",)),
     "meta": Extra("train agents by meta-RL", ("torch", "mujoco")),
     "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),

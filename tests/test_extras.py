@@ -65,7 +65,6 @@ def test_a_module_that_no_extra_brings_is_missed_as_ever():
         ("from ragen.meta import Learner", "meta"),
         ("from ragen.cage2 import ParallelWorkflowRLTrainer", "cage2"),
         ("import ragen.agent_loop.loop", "verl"),
-        ("import envlanes.gym.sb3", "sb3"),
         ("import ragen.llm_agent.backends.hf", "hf"),
         ("from ragen.llm_agent.tokenizer import load_tokenizer; load_tokenizer()", "hf"),
         ("from ragen.llm_agent.tokens.dataproto import data_proto; data_proto({'a': [1]}, {}, {})", "verl"),

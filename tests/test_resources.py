@@ -278,7 +278,7 @@ def test_a_lock_says_which_process_holds_it_and_is_free_when_that_is_killed(tmp_
     path = tmp_path / "a.lock"
     program = (
         "from pathlib import Path\n"
-        "from envlanes.resources import machine_lock\n"
+        "from ragen.cache import machine_lock\n"
         f"with machine_lock(Path({str(path)!r})):\n"
         "    print('held', flush=True)\n"
         "    input()\n"

@@ -87,7 +87,7 @@ def groups_begin_alike_and_steps_return_four_lists():
 
 
 def debug_logging_tells_what_starts_where_environments_go_and_what_it_cost(caplog):
-    caplog.set_level(logging.DEBUG, "ragen")
+    caplog.set_level(logging.DEBUG)
     with container(settings=IN_WORKERS) as envs:
         envs.reset()
         envs.step([1] * 4)
@@ -97,7 +97,7 @@ def debug_logging_tells_what_starts_where_environments_go_and_what_it_cost(caplo
 
 
 def nothing_is_logged_by_default(caplog):
-    caplog.set_level(logging.INFO, "ragen")
+    caplog.set_level(logging.INFO)
     with container(settings=IN_WORKERS) as envs:
         envs.reset()
     assert not caplog.records
@@ -221,7 +221,7 @@ def joblib_logs_who_plays_what_and_how_long(caplog):
     from ragen.llm_agent.backends import create_backend
     from ragen.llm_agent.rollout.shards import ParallelRolloutManager
 
-    caplog.set_level(logging.INFO, "ragen")
+    caplog.set_level(logging.INFO)
     config = two_types("agent_proxy.max_turn=2", "agent_proxy.parallel_backend=threading")
     with ParallelRolloutManager(config, create_backend(config), shipped(), n_jobs=2) as manager:
         manager.parallel_rollout(DataProto(meta_info={}))

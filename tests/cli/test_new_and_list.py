@@ -3,12 +3,10 @@
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from ragen.cli.main import main
-from ragen.env import registry
 from ragen.env.registry import REGISTERED_ENVS
 from ragen.llm_agent.config.loading import config_names, load_config
 from ragen.settings import config_directory
@@ -83,22 +81,6 @@ def test_an_environment_of_another_folder_is_refused_with_its_place(tmp_path, ca
     assert main(["check", "far_game:FarGame"]) == 2
     error = capsys.readouterr().err
     assert f"there is games/far_game.py: run the command in {tmp_path / 'games'}, or set PYTHONPATH=" in error
-
-
-@pytest.mark.parametrize("env_type", ["ragen.env.slow.env:SlowEnv", "slow", "ragen/env/slow/env.py:SlowEnv"])
-def test_an_environment_of_a_checkout_is_refused_with_the_command_that_finds_it(
-    env_type, tmp_path, capsys, monkeypatch
-):
-    own = Path(registry.__file__).parents[1]
-    assert main(["check", "ragen.env.slow.env:SlowEnv"]) == 2
-    assert f"It was looked for in {own}." in capsys.readouterr().err
-    for path in ("ragen/env/slow/env.py", "ragen/tools/check.py"):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).touch()
-    monkeypatch.chdir(tmp_path)
-    assert main(["check", env_type]) == 2
-    told = capsys.readouterr().err
-    assert f"Environments of {own} are used, not those of {tmp_path}/ragen: for those, run `python -m ragen.too" in told
 
 
 @pytest.mark.parametrize(

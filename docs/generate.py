@@ -118,8 +118,8 @@ def errors_page() -> str:
     """Every class of error: cause and cure."""
     lines = [
         "# Errors\n",
-        "All errors that the packages raise on purpose derive from `EnvLanesError`; `ragen.errors.RagenError` is another "
-        "name of it. "
+        "All errors that the packages raise on purpose derive from `EnvLanesError`, which `ragen.errors` also calls "
+        "`RagenError`. "
         "The message says what happened, where, and what to do; this page explains each kind.\n",
     ]
     for name, kind in error_classes().items():

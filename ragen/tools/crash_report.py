@@ -356,7 +356,7 @@ def load_spec(report: CrashReport, script: str | None = None) -> EnvSpec:
             "classes must be unchanged, outside of any function, in a module that is installed here or in a "
             f"folder that PYTHONPATH or --path names{f' (the report says: {folders})' if folders else ''}."
         ) from error
-    if not (issubclass(game, Game) and game.__module__.startswith("ragen.")):
+    if not (issubclass(game, Game) and game.__module__.startswith(("ragen.", "envlanes."))):
         raise CrashReportError(f"{report.game!r} is not a kind of game of this package.")
     return EnvSpec(report.env_id, 0, report.tag, report.env_type, env_class, config, game())
 

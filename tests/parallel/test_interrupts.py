@@ -42,7 +42,7 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
     count = [0]
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if "/ragen/" not in frame.f_code.co_filename:
+        if not any(part in frame.f_code.co_filename for part in ("/envlanes/", "/ragen/")):
             return None
         if event == "line":
             count[0] += 1

@@ -62,6 +62,11 @@ class ThreadChildren:
     def __init__(self) -> None:
         self._thread, self._list = 0, -1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been read since it was closed."""
+        return self._thread != 0
+
     def read(self) -> bytes:
         """The ids; empty where the system has no such list."""
         thread = threading.get_native_id()

@@ -55,7 +55,9 @@ class EnvironmentCode:
 
     def __exit__(self, *_: object) -> None:
         global _registered
-        after = _children.read()
+        after = (
+            _children.read() if _children.is_open else self._before
+        )  # closed where environments' code closed the engine
         thread: Any = current_thread()
         thread._daemonic = self._was_daemonic
         if (now := threading.enumerate()) != self._started:

@@ -18,7 +18,6 @@ from envlanes.episode.turn import RAGEN, Turn, action_lookup
 from envlanes.returned import success_of
 from ragen.commands import STOPPED, CommandParser, check_no_option, refusing
 from ragen.env.fields import build_env, field_types
-from ragen.env.keys import ARROWS, KeyReader, typed
 from ragen.env.registry import known_names, resolve_env
 from ragen.errors import EnvError, RagenError, counted, described_with_place, in_short
 from ragen.seeds import SEED_LIMIT
@@ -64,8 +63,7 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
         with _failing(options.type, "while it was built"), EnvRng(0).in_place():
             env = build_env(options.type, options.settings)
         try:
-            with typed(sys.stdin, sys.stdout) as lines:
-                play(env, options.type, lines, sys.stdout, seed=options.seed, mode=options.mode)
+            play(env, options.type, sys.stdin, sys.stdout, seed=options.seed, mode=options.mode)
         except BaseException:
             with suppress(Exception):  # a second failure would hide the first
                 _close(env)
@@ -116,10 +114,8 @@ def play(env: Any, env_type: str, lines: TextIO, out: TextIO, seed: int | None =
     lookup = action_lookup(env) or {}
     names = {word.lower(): name for key, name in lookup.items() for word in (name, str(key))}
     legal = ", ".join(f"{name} ({key})" for key, name in lookup.items()) or getattr(env, "action_hint", "any text")
-    has_arrows = isinstance(lines, KeyReader) and names.keys() >= {name.lower() for name in ARROWS.values()}
     print(
-        f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or Ctrl-C ends."
-        f"{' Arrow keys move.' if has_arrows else ''}\nActions: {legal}\n\n{seen}",
+        f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or Ctrl-C ends.\nActions: {legal}\n\n{seen}",
         file=out,
     )
     played, total, done = 0, 0.0, False

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragen.env.countdown import generate
 from ragen.env.countdown.arithmetic import ExpressionError, evaluate
 from ragen.env.countdown.config import PACKAGED_PUZZLES, CountdownEnvConfig
 from ragen.env.countdown.env import CountdownEnv
@@ -158,11 +157,10 @@ def test_what_the_instruction_does_not_allow_is_no_solution(numbers: list[int], 
     assert not env.step(answer)[3]["success"]
 
 
-def test_the_packaged_puzzles_are_those_the_generator_makes_and_all_have_a_solution() -> None:
-    assert PACKAGED_PUZZLES.read_text() == "".join(f"{line}\n" for line in generate.lines())
+def test_all_packaged_puzzles_have_a_solution() -> None:
     env = CountdownEnv()
     counts = {mode: len(env._puzzles(mode)) for mode in ("train", "val")}
-    assert sum(counts.values()) == generate.COUNT
+    assert sum(counts.values()) == len(PACKAGED_PUZZLES.read_text().splitlines())
     for mode, seed in ((mode, seed) for mode, count in counts.items() for seed in range(count)):
         env.reset(seed, mode)
         answer = solve(list(env.puzzle.numbers), env.puzzle.target)

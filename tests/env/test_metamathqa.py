@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ragen.env.metamathqa import generate
 from ragen.env.metamathqa.config import PACKAGED_PROBLEMS, MetaMathQAEnvConfig
 from ragen.env.metamathqa.env import MetaMathQAEnv, gold_answer
 
@@ -50,13 +49,8 @@ def test_without_a_gold_answer_nothing_is_right(response: str, tmp_path: Path) -
     assert [env.step(answer)[2] for answer in ("", "5", "None", "no marker 5")] == [False] * 4
 
 
-def test_the_packaged_problems_are_those_the_generator_makes() -> None:
-    assert PACKAGED_PROBLEMS.read_text() == "".join(f"{line}\n" for line in generate.lines())
-
-
 def test_every_packaged_problem_is_solved_by_its_own_steps() -> None:
-    rows = [json.loads(line) for line in generate.lines()]
-    assert {row["type"] for row in rows} == {template.__name__.strip("_") for template in generate.TEMPLATES}
+    rows = [json.loads(line) for line in PACKAGED_PROBLEMS.read_text().splitlines()]
     for row in rows:
         for left, right in re.findall(r"(\d+(?: [-+*/] \d+)+) = (\d+)", row["response"]):
             assert _calculated(left) == int(right), row

@@ -10,7 +10,6 @@ import pytest
 from ragen.commands import FAILED, STOPPED
 from ragen.env import REGISTERED_ENVS
 from ragen.env.fields import build_env
-from ragen.env.keys import typed
 from ragen.errors import MissingExtraError, SandboxError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.play import main, play
@@ -154,23 +153,6 @@ def test_the_command_plays_what_is_piped_in(
     shown = capsys.readouterr().out
     assert "> up\n" in shown
     assert "Left after 1 action," in shown
-
-
-def test_arrow_keys_move_at_a_terminal_and_words_are_taken_as_before() -> None:
-    """Up, a word with a letter taken back, a key that is none, and the end; the terminal's mode is as it was."""
-    termios, pty = pytest.importorskip("termios"), pytest.importorskip("pty")
-    ours, theirs = pty.openpty()
-    before = termios.tcgetattr(theirs)
-    env = build_env("sokoban", ["dim_x=6"])
-    with os.fdopen(theirs, "r+b", buffering=0) as raw, io.TextIOWrapper(raw, "utf-8", write_through=True) as terminal:
-        with typed(terminal, terminal) as lines:
-            os.write(ours, b"\x1b[A\x1bOC" + b"dowx\x7fn\r" + b"\x1b[15~" + b"q\x04uit\r")
-            out = io.StringIO()
-            play(env, "sokoban", lines, out, seed=1)
-        assert termios.tcgetattr(terminal.fileno()) == before
-    os.close(ours)
-    assert "Arrow keys move." in out.getvalue() and "is not one of" not in out.getvalue()
-    assert "Left after 3 actions" in out.getvalue()
 
 
 class Interrupted(Pipe):

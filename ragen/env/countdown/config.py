@@ -11,7 +11,7 @@ from ragen.env.rows import RowSource, absolute, check_source
 _TYPE = "countdown"
 
 PACKAGED_PUZZLES = Path(__file__).parent / "data" / "puzzles.jsonl"
-"""The puzzles that ship with the package; :mod:`ragen.env.countdown.generate` makes them."""
+"""The puzzles that ship with the package."""
 
 
 @dataclass

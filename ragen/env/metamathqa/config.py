@@ -11,7 +11,7 @@ from ragen.env.rows import RowSource, absolute, check_source
 _TYPE = "metamathqa"
 
 PACKAGED_PROBLEMS = Path(__file__).parent / "data" / "problems.jsonl"
-"""The problems that ship with the package; :mod:`ragen.env.metamathqa.generate` makes them."""
+"""The problems that ship with the package."""
 
 
 @dataclass

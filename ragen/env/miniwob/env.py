@@ -16,7 +16,6 @@ from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser
 from ragen.env.miniwob.config import MiniWobEnvConfig
-from ragen.env.miniwob.solver import solve
 from ragen.env.text import TextObservation
 from ragen.errors import ResourceError
 
@@ -181,7 +180,7 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
         self.__init__(state["config"])  # type: ignore[misc]
 
     def example_action(self, rng: Random) -> str:
-        """The scripted player's action, or any action that an element accepts."""
+        """Any action that an element accepts."""
         seen = self._seen()
         number = rng.randint(1, max(1, seen.count))
         line = next((each for each in seen.elements.splitlines() if each.startswith(f"[{number}] ")), "")
@@ -190,4 +189,4 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
             choices = [f"type[{number}|{rng.choice(('abc', 'Anna', '7', '01/02/2020'))}]"]
         elif options := re.match(r"\[\d+\] select options: (.*) selected: ", line):
             choices = [f"select[{number}|{rng.choice(options[1].split(' | '))}]"]
-        return rng.choice([*choices, solve(f"Task: {seen.task}\n{seen.elements}") or choices[0]])
+        return rng.choice(choices)

@@ -1,4 +1,4 @@
-"""The tasks of the package miniwob 1.1, as classified by ``python -m ragen.env.miniwob``."""
+"""The tasks of the package miniwob 1.1, classified by playing each twice, in two processes."""
 
 from __future__ import annotations
 

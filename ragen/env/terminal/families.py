@@ -6,9 +6,7 @@ A check looks at the final files. They are values, not a file system, so links c
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
-import json
 import re
 import sqlite3
 import tarfile
@@ -141,10 +139,6 @@ def _lines(rng: Random, most: int) -> list[str]:
     return [_line(rng, number) for number in range(rng.randint(3, most))]
 
 
-def _csv(header: str, rows: Sequence[Sequence[object]]) -> str:
-    return "\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n"
-
-
 # Finding and counting
 
 
@@ -164,19 +158,6 @@ def _count_lines(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
 
 
 @_family(
-    "Write the path of the $what file below data/, relative to your home folder, to answer.txt.",
-    "find data -type f -printf '%s %p\\n' | sort -n | if [ '@what@' = largest ]; then tail -n 1; else "
-    "head -n 1; fi | cut -d' ' -f2 > answer.txt",
-    what=("largest", "smallest"),
-)
-def _find_by_size(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    sizes = rng.sample(range(1, 5000), size)
-    files = {f"data/{rng.choice(NAMES)}/{number}.bin": _file("x" * each) for number, each in enumerate(sizes)}
-    chosen = (max if given["what"] == "largest" else min)(files, key=lambda path: len(files[path].data))
-    return files, _answers("answer.txt", chosen)
-
-
-@_family(
     "Exactly one file below docs/ contains the text '$word-$number'. Write its path, relative to your "
     "home folder, to answer.txt.",
     "grep -rlF '@word@-@number@' docs > answer.txt",
@@ -192,68 +173,7 @@ def _find_text(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str,
     return files, _answers("answer.txt", paths[chosen])
 
 
-@_family(
-    "Below files/ there are files with equal contents. Write the names of those that have a copy, "
-    "sorted, one a line, to $out.",
-    "cd files && sha256sum * | sort | uniq -w64 -D | cut -c67- | sort > ../@out@",
-    out=("copies.txt", "answer.txt", "doubles.txt"),
-)
-def _find_copies(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    contents = [f"{number} {rng.choice(NAMES)}\n" for number in range(size)]
-    for _ in range(rng.randint(1, max(1, size // 3))):
-        contents[rng.randrange(size)] = rng.choice(contents)
-    files = {f"files/f{number:03}": _file(content) for number, content in enumerate(contents)}
-    copies = [f"f{number:03}" for number, content in enumerate(contents) if contents.count(content) > 1]
-    return files, _answers(given["out"], "\n".join(copies))
-
-
-@_family(
-    "sums.txt lists SHA-256 sums of the files of parts/, as sha256sum prints them. Write the names of "
-    "the files that do not match, sorted, one a line, to $out.",
-    "cd parts && sha256sum -c ../sums.txt 2>/dev/null | grep FAILED | cut -d: -f1 | sort > ../@out@",
-    out=("bad.txt", "answer.txt"),
-)
-def _checksums(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    files, sums = {}, []
-    bad = sorted(rng.sample(range(size), rng.randint(1, max(1, size // 3))))
-    for number in range(size):
-        content = _line(rng, number).encode()
-        sums.append(f"{hashlib.sha256(content).hexdigest()}  part{number:02}")
-        files[f"parts/part{number:02}"] = _file(content + (b"!" if number in bad else b""))
-    files["sums.txt"] = _file("\n".join(sums) + "\n")
-    return files, _answers(given["out"], "\n".join(f"part{number:02}" for number in bad))
-
-
 # Changing texts
-
-
-@_family(
-    "people.csv has the columns name, city and age. Write its header and the rows of the city $city, "
-    "sorted by age with the youngest first, to out.csv.",
-    "(head -n 1 people.csv; grep ',@city@,' people.csv | sort -t, -k3,3n) > out.csv",
-    city=CITIES,
-)
-def _filter_rows(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    ages = rng.sample(range(1, 100), min(3 * size, 99))
-    rows = [(rng.choice(NAMES), rng.choice((given["city"], *CITIES)), age) for age in ages]
-    files = {"people.csv": _file(_csv("name,city,age", rows))}
-    chosen = sorted((row for row in rows if row[1] == given["city"]), key=lambda row: row[2])
-    expected = _csv("name,city,age", chosen).strip()
-    return files, lambda home: [_says(home, "out.csv", expected), _kept(home, files)]
-
-
-@_family(
-    "Write the sum of the column $column of sales.csv to answer.txt.",
-    "awk -F, -v name=@column@ 'NR==1{for(i=1;i<=NF;i++)if($i==name)c=i;next}{s+=$c}END{print s}' "
-    "sales.csv > answer.txt",
-    column=("units", "boxes", "returns"),
-)
-def _sum_column(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    columns = ["units", "boxes", "returns"]
-    rng.shuffle(columns)
-    rows = [(rng.choice(NAMES), *(rng.randrange(100) for _ in columns)) for _ in range(3 * size)]
-    total = sum(int(row[1 + columns.index(given["column"])]) for row in rows)
-    return {"sales.csv": _file(_csv(",".join(["who", *columns]), rows))}, _answers("answer.txt", total)
 
 
 @_family(
@@ -278,76 +198,7 @@ def _replace(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, E
     return files, lambda home: [_kept(home, wanted), _kept(home, others)]
 
 
-@_family(
-    "Write all different words of the files of lists/, sorted, one a line, to words.txt, without those "
-    "that begin with '$letter'.",
-    "cat lists/* | tr -s ' ' '\\n' | sort -u | grep -v '^@letter@' > words.txt",
-    letter="abcdef",
-)
-def _merge_words(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    words = [[rng.choice((*NAMES, *WORDS)) for _ in range(rng.randint(1, 12))] for _ in range(size)]
-    files = {f"lists/{number}.txt": _file(" ".join(each) + "\n") for number, each in enumerate(words)}
-    kept = sorted({word for each in words for word in each if word[0] != given["letter"]})
-    return files, _answers("words.txt", "\n".join(kept))
-
-
-@_family(
-    "config.json describes services. Set the port of the service '$name' to $port, and leave everything else as it is.",
-    "python3 -c \"import json; c = json.load(open('config.json')); [s.update(port=@port@) for s in "
-    "c['services'] if s['name'] == '@name@']; json.dump(c, open('config.json', 'w'))\"",
-    name=NAMES,
-    port=range(8000, 8100),
-)
-def _edit_json(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    names = {given["name"], *rng.sample(NAMES, min(size, 8))}
-    services = [{"name": name, "port": rng.randrange(1000, 7000), "on": rng.random() < 0.5} for name in sorted(names)]
-    before = {"version": rng.randrange(9), "services": services}
-    after = json.loads(json.dumps(before))
-    next(each for each in after["services"] if each["name"] == given["name"])["port"] = given["port"]
-
-    def check(home: Home) -> list[bool]:
-        try:
-            return [json.loads(_content(home, "config.json") or b"") == after]
-        except (ValueError, RecursionError):
-            return [False]
-
-    return {"config.json": _file(json.dumps(before, indent=2) + "\n")}, check
-
-
 # Moving files, rights, links
-
-
-@_family(
-    "Rename every file below pictures/ that ends in .$old so that it ends in .$new instead; leave the "
-    "others as they are.",
-    'find pictures -name \'*.@old@\' | while read -r f; do mv "$f" "${f%.@old@}.@new@"; done',
-    old=("jpeg", "htm", "text"),
-    new=("jpg", "html", "txt"),
-)
-def _rename(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    kinds = (given["old"], given["old"], "png", "raw")
-    names = [f"pictures/{rng.choice(NAMES)}/{number}.{rng.choice(kinds)}" for number in range(size)]
-    files = {path: _file(path) for path in names}
-    old, new = "." + given["old"], "." + given["new"]
-    wanted = {(path.removesuffix(old) + new if path.endswith(old) else path): entry for path, entry in files.items()}
-
-    def check(home: Home) -> list[bool]:
-        return [_kept(home, wanted), not any(path.startswith("pictures/") and path.endswith(old) for path in home)]
-
-    return files, check
-
-
-@_family(
-    "Move every file of inbox/ into a folder below sorted/ that is named after its ending, such as "
-    "sorted/$kind for .$kind files.",
-    "for f in inbox/*; do mkdir -p sorted/${f##*.}; mv $f sorted/${f##*.}/; done",
-    kind=("txt", "csv", "md"),
-)
-def _sort_files(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    kinds = [given["kind"], *(rng.choice(("txt", "csv", "md", "log")) for _ in range(size - 1))]
-    files = {f"inbox/{number}.{kind}": _file(_line(rng, number)) for number, kind in enumerate(kinds)}
-    wanted = {f"sorted/{path.rpartition('.')[2]}/{path.rpartition('/')[2]}": entry for path, entry in files.items()}
-    return files, lambda home: [_kept(home, wanted), not any(path in home for path in files)]
 
 
 @_family(
@@ -369,27 +220,6 @@ def _permissions(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
         return [runs, all(found[path] & 0o777 == secret[path].mode & 0o700 for path in secret)]
 
     return {**tools, **secret}, check
-
-
-@_family(
-    "Below tree/ some symbolic links lead nowhere. Delete those, and write how many there were to $out.",
-    "find tree -xtype l | wc -l > @out@; find tree -xtype l -delete",
-    out=("answer.txt", "count.txt"),
-)
-def _broken_links(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    files = {f"tree/{number}.txt": _file(_line(rng, number)) for number in range(size)}
-    broken = [f"tree/lost{number}" for number in range(rng.randint(1, 4))]
-    good = {f"tree/good{number}": Entry("l", 0o777, f"{rng.randrange(size)}.txt".encode()) for number in range(3)}
-    links = {path: Entry("l", 0o777, b"gone/" + path.encode()) for path in broken}
-
-    def check(home: Home) -> list[bool]:
-        return [
-            not any(path in home for path in broken),
-            _kept(home, {**files, **good}),
-            _says(home, given["out"], str(len(broken))),
-        ]
-
-    return {**files, **good, **links}, check
 
 
 # Programs, archives, git, SQL
@@ -426,36 +256,6 @@ def _fix_script(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str
 
 
 @_family(
-    "total.py is to print the sum of the numbers of numbers.txt that are greater than $k, but it fails. "
-    "Repair it, and write what it prints to answer.txt.",
-    "printf 'print(sum(n for n in map(int, open(\"numbers.txt\")) if n > @k@))\\n' > total.py; python3 "
-    "total.py > answer.txt",
-    k=range(10, 60),
-)
-def _fix_program(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    numbers = [rng.randrange(100) for _ in range(4 * size)]
-    right = (
-        "total = 0\nfor line in open('numbers.txt'):\n    number = int(line)\n"
-        f"    if number > {given['k']}:\n        total += number\nprint(total)\n"
-    )
-    changes = (
-        ("int(line)", "line"),
-        ("'numbers.txt'", "'number.txt'"),
-        ("    if", "   if"),
-        ("print(total)", "print total"),
-    )
-    wrong = right.replace(*rng.choice(changes))
-    total = sum(number for number in numbers if number > given["k"])
-    files = {"numbers.txt": _file("".join(f"{number}\n" for number in numbers))}
-
-    def check(home: Home) -> list[bool]:
-        program = _content(home, "total.py")
-        return [_says(home, "answer.txt", str(total)), program not in (None, wrong.encode()), _kept(home, files)]
-
-    return {**files, "total.py": _file(wrong)}, check
-
-
-@_family(
     "Unpack $name.tar.gz into the folder unpacked/, and delete those of the unpacked files that are empty.",
     "mkdir -p unpacked && tar -xzf @name@.tar.gz -C unpacked && find unpacked -type f -empty -delete",
     name=NAMES,
@@ -479,38 +279,6 @@ def _unpack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, En
         return [full, full and not any(path in home for path, content in wanted.items() if not content)]
 
     return {name: _file(gzip.compress(packed.getvalue(), mtime=0))}, check
-
-
-@_family(
-    "Pack the folder project/ into project.tar.gz, without the files that end in .$kind.",
-    "tar -czf project.tar.gz --exclude='*.@kind@' project",
-    kind=("tmp", "bak", "log"),
-)
-def _pack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    kinds = (given["kind"], "py", "md")
-    files = {
-        f"project/{rng.choice('ab')}/{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)
-    }
-    wanted = {path: entry.data for path, entry in files.items() if not path.endswith(given["kind"])}
-    return files, lambda home: [_packed(_content(home, "project.tar.gz")) == wanted, _kept(home, files)]
-
-
-def _packed(archive: bytes | None) -> dict[str, bytes] | None:
-    """The files of an archive, the caller that made it; None where it cannot be read, or is made to fill the memory."""
-    if archive is None:
-        return None
-    try:
-        unzip = zlib.decompressobj(31)
-        plain = unzip.decompress(archive, LARGEST_ARCHIVE)
-        if unzip.unconsumed_tail:
-            return None
-        with tarfile.open(fileobj=io.BytesIO(plain)) as found:
-            members = [member for member in found if member.isreg()]
-            if any(member.issparse() for member in members) or sum(m.size for m in members) > LARGEST_ARCHIVE:
-                return None  # holes of a few bytes are read as gigabytes
-            return {member.name.removeprefix("./"): found.extractfile(member).read() for member in members}  # type: ignore[union-attr]
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError):
-        return None
 
 
 @_family(

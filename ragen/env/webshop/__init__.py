@@ -3,6 +3,5 @@
 The modules, from files to pages: ``source`` finds the data files, ``records`` reads them, ``goals`` draws prices and
 instructions, ``analyzer``, ``stemmer`` and ``search`` index the texts, ``build`` writes everything to one file
 (``store``), which ``cache`` keeps on disk, ``catalogue`` reads that file by memory mapping (one copy for all
-processes), ``pages`` renders it, ``reward`` scores a purchase, and ``env`` is the environment. ``generator`` makes the
-catalogue that ships with the package, ``solver`` is a scripted shopper, and ``play`` is the shop in a terminal.
+processes), ``pages`` renders it, ``reward`` scores a purchase, and ``env`` is the environment.
 """

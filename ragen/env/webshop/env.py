@@ -19,7 +19,6 @@ from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.goals import Goal
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.reward import score_purchase
-from ragen.env.webshop.solver import plan_actions
 from ragen.errors import InputError
 
 _TYPE = "webshop"
@@ -159,18 +158,14 @@ class WebShopEnv(BaseLanguageBasedEnv):
         return f"{self.observation}.{hints}\n You must choose from these actions:{actions}."
 
     def example_action(self, rng: Random) -> str:
-        """A step of the scripted shopper, or any that it can take from here."""
-        return rng.choice(plan_actions(self.render()) or ["click[back to search]", "search[red shoes]"])
+        """A search for the instruction, or any action of the page."""
+        actions = self.get_available_actions()
+        return f"search[{self._goal().instruction}]" if self._page.has_search else rng.choice(actions)
 
     def get_available_actions(self) -> list[str]:
         """The actions of the page, such as ``click[buy now]``; ``search[<content>]`` represents any search."""
         check_was_reset(_TYPE, self.goal is not None)
         return self._page.available()
-
-    @property
-    def chosen(self) -> dict[str, str]:
-        """The options chosen on the item page, value by name; the page does not show them."""
-        return dict(self._options)
 
     def save(self) -> dict[str, Any]:
         """The whole state; see :class:`BaseEnv`."""

@@ -5,7 +5,6 @@ A check looks at the final files. They are values, not a file system, so links c
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import sqlite3
@@ -256,29 +255,35 @@ def _fix_script(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str
 
 
 @_family(
-    "Unpack $name.tar.gz into the folder unpacked/, and delete those of the unpacked files that are empty.",
-    "mkdir -p unpacked && tar -xzf @name@.tar.gz -C unpacked && find unpacked -type f -empty -delete",
-    name=NAMES,
+    "Pack the folder project/ into project.tar.gz, without the files that end in .$kind.",
+    "tar -czf project.tar.gz --exclude='*.@kind@' project",
+    kind=("tmp", "bak", "log"),
 )
-def _unpack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    inside = {
-        f"{rng.choice('xyz')}/{number}.txt": b"" if rng.random() < 0.3 else _line(rng, number).encode()
-        for number in range(size)
+def _pack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    kinds = (given["kind"], "py", "md")
+    files = {
+        f"project/{rng.choice('ab')}/{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)
     }
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path, content in inside.items():
-            info = tarfile.TarInfo(path)
-            info.size, info.mode = len(content), 0o644
-            archive.addfile(info, io.BytesIO(content))
-    name = f"{given['name']}.tar.gz"
-    wanted = {f"unpacked/{path}": content for path, content in inside.items()}
+    wanted = {path: entry.data for path, entry in files.items() if not path.endswith(given["kind"])}
+    return files, lambda home: [_packed(_content(home, "project.tar.gz")) == wanted, _kept(home, files)]
 
-    def check(home: Home) -> list[bool]:
-        full = all(_content(home, path) == content for path, content in wanted.items() if content)
-        return [full, full and not any(path in home for path, content in wanted.items() if not content)]
 
-    return {name: _file(gzip.compress(packed.getvalue(), mtime=0))}, check
+def _packed(archive: bytes | None) -> dict[str, bytes] | None:
+    """The files of an archive, the caller that made it; None where it cannot be read, or is made to fill the memory."""
+    if archive is None:
+        return None
+    try:
+        unzip = zlib.decompressobj(31)
+        plain = unzip.decompress(archive, LARGEST_ARCHIVE)
+        if unzip.unconsumed_tail:
+            return None
+        with tarfile.open(fileobj=io.BytesIO(plain)) as found:
+            members = [member for member in found if member.isreg()]
+            if any(member.issparse() for member in members) or sum(m.size for m in members) > LARGEST_ARCHIVE:
+                return None  # holes of a few bytes are read as gigabytes
+            return {member.name.removeprefix("./"): found.extractfile(member).read() for member in members}  # type: ignore[union-attr]
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError):
+        return None
 
 
 @_family(

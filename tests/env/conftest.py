@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,14 @@ import pytest
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for a module, since what is kept there takes seconds to make."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def module_cache(cache_folder: Path) -> Iterator[None]:
+    """The machine's cache is the module's, for fixtures of the module as well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGEN_CACHE", str(cache_folder))
+        yield
 
 
 @pytest.fixture

@@ -1,20 +1,15 @@
 from __future__ import annotations
 
-import fcntl
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ragen.env.webshop import cache
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.goals import split_place
 from ragen.env.webshop.records import iterate_list, parse_prices
-from ragen.env.webshop.store import Store
-from ragen.errors import CacheError, ConfigError
+from ragen.errors import ConfigError
 from support import golden
 from support import webshop_data as data
 
@@ -33,12 +28,7 @@ def shop(tmp_path: Path) -> Path:
 
 def catalogue_in(folder: Path, **settings: object) -> Catalogue:
     config = WebShopEnvConfig(data_dir=str(folder), **settings)  # type: ignore[arg-type]
-    return open_catalogue(config.source, config.cache_dir, config.limit_goals)
-
-
-def built_file(directory: Path) -> Path:
-    (path,) = directory.rglob("*.store")
-    return path
+    return open_catalogue(config.source, config.limit_goals)
 
 
 # --- what is read
@@ -76,9 +66,7 @@ def test_a_list_is_parsed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     items = [{"text": 'é]"},{ \\ 漢' * 3, "number": n} for n in range(5)]
     path = tmp_path / "list.json"
     path.write_text(json.dumps(items, indent=2, ensure_ascii=False), "utf-8")
-    read = []
-    assert list(iterate_list(path, read.append)) == items
-    assert sum(read) == path.stat().st_size
+    assert list(iterate_list(path)) == items
 
 
 # --- goals
@@ -122,41 +110,10 @@ def test_with_few_goals_every_mode_still_has_its_own(count: int) -> None:
 # --- the built file
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "grow", "zero the end"])
-def test_a_damaged_file_is_found_out_and_built_again(shop: Path, own_cache: Path, damage: str) -> None:
-    before = vars(catalogue_in(shop).product(0))
-    path = built_file(own_cache)
-    whole = path.read_bytes()
-    damaged = {
-        "flip": whole[:300] + bytes([whole[300] ^ 1]) + whole[301:],
-        "cut": whole[:-100],
-        "empty": b"",
-        "grow": whole + b"x",
-        "zero the end": whole[:-24] + bytes(24),
-    }[damage]
-    path.unlink()  # the catalogue above may still have the old file mapped
-    path.write_bytes(damaged)
-    with pytest.raises(CacheError):
-        Store.open(path)
-    assert vars(catalogue_in(shop, limit_goals=4).product(0)) == before
-    assert path.read_bytes() == whole
-
-
 def test_changed_data_are_built_anew(shop: Path) -> None:
     assert catalogue_in(shop).product_count == 3
     data.write_shop(shop, [*data.PRODUCTS, {**data.MUG, "asin": "MUG0000009"}])
     assert catalogue_in(shop, limit_goals=5).product_count == 4
-
-
-def test_what_a_killed_builder_left_is_cleared_away(shop: Path, own_cache: Path) -> None:
-    catalogue_in(shop)
-    path = built_file(own_cache)
-    leftover = path.with_name(f"{path.stem}.abc.part")
-    leftover.write_bytes(b"half")
-    path.unlink()
-    catalogue_in(shop, limit_goals=4)
-    assert path.exists()
-    assert not leftover.exists()
 
 
 def test_a_failed_build_leaves_nothing_behind(tmp_path: Path, own_cache: Path) -> None:
@@ -164,43 +121,6 @@ def test_a_failed_build_leaves_nothing_behind(tmp_path: Path, own_cache: Path) -
     with pytest.raises(ConfigError, match="product 3: KeyError: 'asin'"):
         catalogue_in(shop)
     assert [path.suffix for path in (own_cache / "webshop").iterdir()] == [".lock"]
-
-
-_BUILD = """
-import sys
-from ragen.env.webshop import cache
-from ragen.env.webshop.config import WebShopEnvConfig
-from ragen.env.webshop.env import WebShopEnv
-build = cache.build_store
-cache.build_store = lambda *arguments: (print("built"), build(*arguments))[1]
-print(WebShopEnv(WebShopEnvConfig(data_dir=sys.argv[1])).catalogue.product_count)
-"""
-
-
-def test_of_processes_that_start_at_once_one_builds(shop: Path, own_cache: Path) -> None:
-    (own_cache / "webshop").mkdir(parents=True)
-    command = [sys.executable, "-c", _BUILD, str(shop)]
-    lock = (own_cache / "webshop" / f"{WebShopEnvConfig(data_dir=str(shop)).source.key()}.lock").open("a+")
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # so that all three are waiting
-        started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [process.communicate(timeout=60)[0].split() for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0]
-    assert sorted(said) == [["3"], ["3"], ["built", "3"]]
-
-
-def test_without_a_place_to_write_the_catalogue_is_kept_in_memory(
-    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("")
-    monkeypatch.delenv("RAGEN_CACHE")
-    monkeypatch.setattr(cache, "_directories", lambda asked: [in_the_way / "webshop"])
-    with pytest.warns(RuntimeWarning, match="cache_dir"):
-        assert catalogue_in(shop).search("lamp") == (0,)
-
-
-# --- one catalogue per configuration
 
 
 # --- which files
@@ -217,6 +137,3 @@ def test_a_data_set_is_found_in_its_folder_or_one_named_after_it(tmp_path: Path,
         root = folder.parent if folder.name == dataset else folder
         config = WebShopEnvConfig(dataset=dataset, data_dir=str(root))
         assert (config.source.products.name, config.source.attributes) == (name, attributes)
-
-
-# --- nouns

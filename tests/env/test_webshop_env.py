@@ -16,13 +16,10 @@ from ragen.env.webshop.reward import count_options, type_parts
 from support import env_contract, golden
 from support import webshop_data as data
 
+pytestmark = pytest.mark.usefixtures("module_cache")
+
 CASES = [("up25", "webshop_synth"), ("up26", "webshop_synth"), ("up25", "webshop_small1000")]
 ACTIONS = ["search[lamp]", "click[lamp000001]", "click[tall]", "click[tangerine]", "click[buy now]"]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def env(folder: str, cache: str) -> WebShopEnv:
+def env(folder: str) -> WebShopEnv:
     """A shop of three products, with the goal of buying its lamp; every mode has all five goals."""
-    env = WebShopEnv(WebShopEnvConfig(data_dir=folder, cache_dir=cache))
+    env = WebShopEnv(WebShopEnvConfig(data_dir=folder))
     seeds = (seed for seed in range(5) if env.reset(seed) and goal_of(env).asin == "LAMP000001")
     next(seeds)
     return env
@@ -44,9 +41,9 @@ def goal_of(env: WebShopEnv) -> Goal:
     return env.goal
 
 
-def golden_env(version: str, name: str, cache: str) -> WebShopEnv:
+def golden_env(version: str, name: str) -> WebShopEnv:
     folder = str(golden.golden_file("inputs", name))
-    return WebShopEnv(WebShopEnvConfig(data_dir=folder, compat=version, cache_dir=cache))  # type: ignore[arg-type]
+    return WebShopEnv(WebShopEnvConfig(data_dir=folder, compat=version))  # type: ignore[arg-type]
 
 
 def walk(env: WebShopEnv, *actions: str) -> tuple[str, float, bool, dict[str, Any]]:
@@ -60,8 +57,8 @@ def walk(env: WebShopEnv, *actions: str) -> tuple[str, float, bool, dict[str, An
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_every_reset_is_that_of_the_reference(version: str, name: str, cache: str) -> None:
-    env = golden_env(version, name, cache)
+def test_every_reset_is_that_of_the_reference(version: str, name: str) -> None:
+    env = golden_env(version, name)
     for record in golden.records(version, name, "resets.jsonl.gz"):
         if record["kind"] == "reset":
             assert env.reset(record["seed"], record["mode"]) == env.render() == record["state"]
@@ -69,8 +66,8 @@ def test_every_reset_is_that_of_the_reference(version: str, name: str, cache: st
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_every_step_is_that_of_the_reference(version: str, name: str, cache: str) -> None:
-    env = golden_env(version, name, cache)
+def test_every_step_is_that_of_the_reference(version: str, name: str) -> None:
+    env = golden_env(version, name)
     for record in golden.records(version, name, "episodes.jsonl.gz"):
         where = (name, record.get("ep"), record.get("t"), record.get("action"))
         if record["kind"] == "reset":
@@ -85,8 +82,8 @@ def test_every_step_is_that_of_the_reference(version: str, name: str, cache: str
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_odd_actions_do_what_they_do_in_the_reference_or_are_plain_words(version: str, name: str, cache: str) -> None:
-    env = golden_env(version, name, cache)
+def test_odd_actions_do_what_they_do_in_the_reference_or_are_plain_words(version: str, name: str) -> None:
+    env = golden_env(version, name)
     probes = list(golden.records(version, name, "probes.jsonl.gz"))
     instruction = next(record["obs"] for record in probes if "obs" in record).split(" [SEP] ")[1]
     seeds = ((seed, mode) for mode in ("train", "val", "test") for seed in range(1500))
@@ -104,14 +101,14 @@ def test_odd_actions_do_what_they_do_in_the_reference_or_are_plain_words(version
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
-def test_every_rollout_is_that_of_the_reference(version: str, name: str, cache: str) -> None:
+def test_every_rollout_is_that_of_the_reference(version: str, name: str) -> None:
     mode, limit = "", 0
     envs: dict[int, WebShopEnv] = {}
     for record in golden.records(version, name, "rollouts.jsonl.gz"):
         if record["kind"] == "session":
             mode, limit = record["mode"], record["max_actions"]["WebShop"]
         elif record["kind"] == "reset":
-            envs = {entry["env_id"]: golden_env(version, name, cache) for entry in record["envs"]}
+            envs = {entry["env_id"]: golden_env(version, name) for entry in record["envs"]}
             left = dict.fromkeys(envs, limit)
             for entry in record["envs"]:
                 assert envs[entry["env_id"]].reset(entry["seed"], mode) == entry["state"]
@@ -149,7 +146,6 @@ def test_a_lamp_is_found_opened_chosen_and_bought(env: WebShopEnv) -> None:
     color, size = (value for _, value in goal.options)
     text, reward, done, info = walk(env, "search[desk lamp]", "click[lamp000001]", f"click[{color}]", f"click[{size}]")
     assert (reward, done, info["action_is_valid"], info["action_is_effective"]) == (0.0, False, True, False)
-    assert env.chosen == {"color": color, "size": size}
     text, reward, done, info = env.step("click[buy now]")
     assert done is True
     assert (reward, info["success"]) == ((1.0, 1) if color != "tangerine" else (0.75, 0)), "tangerine holds a tan"
@@ -262,9 +258,9 @@ def test_a_megabyte_of_anything_is_played_like_a_word(env: WebShopEnv, action: s
 # --- what every environment promises
 
 
-def test_seed_and_actions_decide_everything(folder: str, cache: str) -> None:
+def test_seed_and_actions_decide_everything(folder: str) -> None:
     def make_env() -> WebShopEnv:
-        return WebShopEnv(WebShopEnvConfig(data_dir=folder, cache_dir=cache))
+        return WebShopEnv(WebShopEnvConfig(data_dir=folder))
 
     env_contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
     env_contract.assert_saves_at_any_moment(make_env, ACTIONS)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import io
+from pathlib import Path
 
 import pytest
 
@@ -12,26 +12,22 @@ from ragen.env.webshop.stemmer import stem
 from ragen.env.webshop.store import Store, StoreWriter
 from support import golden
 
+pytestmark = pytest.mark.usefixtures("module_cache")
 
-def index_of(*texts: str, names: list[str] | None = None) -> Index:
-    builder, stream = IndexBuilder(), io.BytesIO()
+
+def index_of(folder: Path, *texts: str, names: list[str] | None = None) -> Index:
+    builder, writer = IndexBuilder(), StoreWriter(folder)
     for number, text in enumerate(texts):
         builder.add(names[number] if names else f"{number:04}", text)
-    writer = StoreWriter(stream)
     builder.write(writer)
     writer.finish({})
-    return Index(Store(stream.getvalue()))
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("cache"))
+    return Index(Store(folder))
 
 
 @pytest.mark.parametrize("data", ["webshop_synth", "webshop_small1000"])
-def test_every_ranking_is_that_of_the_reference_engine(data: str, cache: str) -> None:
+def test_every_ranking_is_that_of_the_reference_engine(data: str) -> None:
     folder = str(golden.golden_file("inputs", data))
-    catalogue = WebShopEnv(WebShopEnvConfig(data_dir=folder, cache_dir=cache)).catalogue
+    catalogue = WebShopEnv(WebShopEnvConfig(data_dir=folder)).catalogue
     queries = [record for record in golden.records("up25", data, "search.jsonl.gz") if record["kind"] == "q"]
     assert len(queries) > 250
     for record in queries:
@@ -82,22 +78,22 @@ def test_words_are_stemmed_as_porter_did(words: str) -> None:
     assert [stem(word) for word in words.split()] == STEMS[words].split()
 
 
-def test_equal_scores_are_ordered_by_name_and_not_by_place() -> None:
-    index = index_of("lamp one", "lamp two", "lamp six", names=["b", "c", "a"])
+def test_equal_scores_are_ordered_by_name_and_not_by_place(tmp_path: Path) -> None:
+    index = index_of(tmp_path, "lamp one", "lamp two", "lamp six", names=["b", "c", "a"])
     assert [number for number, _ in index.search("lamp")] == [2, 0, 1]
 
 
-def test_only_the_beginning_of_a_huge_query_is_read() -> None:
-    index = index_of("lamp", "mug")
+def test_only_the_beginning_of_a_huge_query_is_read(tmp_path: Path) -> None:
+    index = index_of(tmp_path, "lamp", "mug")
     assert [number for number, _ in index.search("x " * MAX_QUERY + "lamp")] == []
     assert [number for number, _ in index.search("lamp " + "x " * MAX_QUERY)] == [0]
 
 
-def test_scores_agree_with_bm25s_where_lengths_are_exact() -> None:
+def test_scores_agree_with_bm25s_where_lengths_are_exact(tmp_path: Path) -> None:
     bm25s = pytest.importorskip("bm25s")
     texts = [f"word{number % 5} word{number % 3} thing lamp" + " filler" * (number % 11) for number in range(40)]
     theirs = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
     theirs.index([analyze(text) for text in texts], show_progress=False)
     scores = theirs.get_scores(analyze("lamp word2"))
-    for number, score in index_of(*texts).search("lamp word2"):
+    for number, score in index_of(tmp_path, *texts).search("lamp word2"):
         assert score == pytest.approx(float(scores[number]), rel=1e-5)

@@ -9,17 +9,14 @@ import pytest
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
 
+pytestmark = pytest.mark.usefixtures("module_cache")
+
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("cache"))
-
-
 @pytest.fixture
-def env(cache: str) -> WebShopEnv:
-    return WebShopEnv(WebShopEnvConfig(cache_dir=cache))
+def env() -> WebShopEnv:
+    return WebShopEnv(WebShopEnvConfig())
 
 
 def test_the_catalogue_has_hundreds_of_products_and_goals_for_every_split(env: WebShopEnv) -> None:

@@ -64,11 +64,6 @@ def analyze(text: str) -> list[str]:
     return [term for term in terms if term]
 
 
-def forget_words() -> None:
-    """Clear the cache of analyzed words, which is large after building an index."""
-    _term.cache_clear()
-
-
 @lru_cache(maxsize=1 << 16)
 def _term(word: str) -> str:
     """The term of a word; empty for a stop word."""

@@ -1,15 +1,12 @@
-"""Builds the file of a catalogue from data files."""
+"""Builds the files of a catalogue from data files."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any
 
-from tqdm import tqdm
-
-from ragen.env.webshop.analyzer import forget_words
 from ragen.env.webshop.goals import GoalTable, split_order
 from ragen.env.webshop.records import Record, index_text, read_records
 from ragen.env.webshop.search import IndexBuilder
@@ -21,43 +18,35 @@ from ragen.extras import needs
 NOUN_MODEL = "en_core_web_sm"
 
 
-def build_store(source: Source, stream: BinaryIO) -> None:
-    """Read the data files, and write products, index and goals; shows a progress bar after a second.
+def build_store(source: Source, folder: Path) -> None:
+    """Read the data files, and write products, index and goals.
 
     Args:
         source: The data files and options.
-        stream: The binary stream to write to.
+        folder: The empty folder to write to.
 
     Raises:
         ConfigError: A data file has an invalid format.
     """
-    writer, index = StoreWriter(stream), IndexBuilder()
+    writer, index = StoreWriter(folder), IndexBuilder()
     goals = GoalTable(source.price_seed, human=source.instructions is not None)
     cards: list[bytes] = []
-    with _progress_bar(source) as bar:
 
-        def packed() -> Iterator[bytes]:
-            for record in _tagged(read_records(source, bar.update), source.nouns):
-                index.add(record.asin, index_text(record))
-                goals.add(record)
-                cards.append(_pack([record.asin, record.title, record.price_text]))
-                yield _pack(vars(record))
+    def packed() -> Iterator[bytes]:
+        for record in _tagged(read_records(source), source.nouns):
+            index.add(record.asin, index_text(record))
+            goals.add(record)
+            cards.append(_pack([record.asin, record.title, record.price_text]))
+            yield _pack(vars(record))
 
-        writer.add_texts("records", packed())
+    writer.add_texts("records", packed())
     writer.add_texts("cards", cards)
     index.write(writer)
-    forget_words()
     count = goals.write(writer)
     if count == 0:
         raise ConfigError(f"webshop: no product of {source.products} has an instruction in {_where(source)}.")
     writer.add_array("split", split_order(count))
     writer.finish({"products": len(cards), "goals": count, "human": source.instructions is not None})
-
-
-def _progress_bar(source: Source) -> tqdm:
-    interval = 0.1 if sys.stderr.isatty() else 30  # seconds; rarely if output goes to a log
-    size, title = source.products.stat().st_size, f"webshop: {source.products.name}"
-    return tqdm(total=size, desc=title, unit="B", unit_scale=True, delay=1, mininterval=interval)
 
 
 def _where(source: Source) -> str:

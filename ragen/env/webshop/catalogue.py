@@ -1,4 +1,4 @@
-"""Products, goals and search, read from a memory-mapped file.
+"""Products, goals and search, read from memory-mapped files.
 
 A process has one catalogue per configuration, shared by all its environments, and closes it with the last of them.
 Products are decoded on access.
@@ -13,13 +13,14 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from ragen.env.webshop.cache import open_store
+from ragen.env.webshop.build import build_store
 from ragen.env.webshop.goals import Goal, human_goal, made_up_goal, split_order, split_place
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.search import Index
 from ragen.env.webshop.source import Source
 from ragen.env.webshop.store import Store
 from ragen.errors import ConfigError
+from ragen.resources import machine_cache
 
 _DECODED = 128  # products kept decoded
 
@@ -41,10 +42,10 @@ class Catalogue:
     """
 
     def __init__(self, store: Store, limit_goals: int = -1) -> None:
-        """Read a built file.
+        """Read what was built.
 
         Args:
-            store: The file.
+            store: The built files.
             limit_goals: Maximum number of goals; -1 for all.
         """
         self._store = store
@@ -92,24 +93,24 @@ _open: WeakValueDictionary[Hashable, Catalogue] = WeakValueDictionary()
 _open_lock = threading.Lock()
 
 
-def open_catalogue(source: Source, cache_dir: str | None = None, limit_goals: int = -1) -> Catalogue:
+def open_catalogue(source: Source, limit_goals: int = -1) -> Catalogue:
     """The catalogue of a source; it is built and opened unless this process already has it open.
 
     Args:
         source: The data files and options.
-        cache_dir: The directory of built files; see :func:`~ragen.env.webshop.cache.open_store`.
         limit_goals: Maximum number of goals; -1 for all.
 
     Raises:
         ConfigError: A data file is missing or has an invalid format.
-        CacheError: The built file cannot be written.
+        CacheError: The built files cannot be written.
     """
     identity = (source, limit_goals)
     with _open_lock:
         catalogue = _open.get(identity)
         if catalogue is None:
             try:
-                catalogue = Catalogue(open_store(source, cache_dir), limit_goals)
+                folder = machine_cache("webshop", source.key(), partial(build_store, source))
+                catalogue = Catalogue(Store(folder), limit_goals)
             except FileNotFoundError as error:
                 raise ConfigError(f"webshop: a data file is missing: {error}.") from error
             _open[identity] = catalogue

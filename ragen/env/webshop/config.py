@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from ragen.env.checks import is_integer, require
 from ragen.env.webshop.build import NOUN_MODEL
-from ragen.env.webshop.cache import check_cache_dir
 from ragen.env.webshop.source import Source, find_source
 
 _TYPE = "webshop"
@@ -47,8 +46,6 @@ class WebShopEnvConfig:
             and the hints have a line break that is missing in 2025.
         nouns: How the titles of two products are compared for the reward: ``"words"`` compares all words, ``"spacy"``
             only the nouns tagged by spaCy's ``en_core_web_sm`` (as RAGEN does; spaCy must be installed).
-        cache_dir: The folder of built indices; None for the environment variable ``RAGEN_CACHE``, or
-            ``~/.cache/ragen``.
         render_mode: ``"text"``.
     """
 
@@ -67,7 +64,6 @@ class WebShopEnvConfig:
     price_seed: int = 12345
     compat: Literal["up25", "up26"] = "up25"
     nouns: Literal["words", "spacy"] = "words"
-    cache_dir: str | None = None
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
@@ -77,7 +73,6 @@ class WebShopEnvConfig:
             ConfigError: A value is invalid, or a file is missing or has an invalid format.
         """
         self._check_values()
-        check_cache_dir(self.cache_dir)
         self._source = find_source(self)
 
     def _check_values(self) -> None:
@@ -95,7 +90,7 @@ class WebShopEnvConfig:
         require(self.nouns in ("words", "spacy"), _TYPE, "nouns", self.nouns, "'words' or 'spacy'")
         ready = self.nouns == "words" or all(map(importlib.util.find_spec, ("spacy", NOUN_MODEL)))
         require(ready, _TYPE, "nouns", self.nouns, f"'words', unless spaCy and its model {NOUN_MODEL} are installed")
-        for key in ("dataset", "file_path", "data_dir", "attr_path", "human_attr_path", "cache_dir"):
+        for key in ("dataset", "file_path", "data_dir", "attr_path", "human_attr_path"):
             value = getattr(self, key)
             require(
                 value is None or (isinstance(value, str) and value != ""), _TYPE, key, value, "a text that is not empty"

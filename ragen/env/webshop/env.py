@@ -81,8 +81,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
             CacheError: The built catalogue cannot be written.
         """
         if self._catalogue is None:
-            config = self.config
-            self._catalogue = open_catalogue(config.source, config.cache_dir, config.limit_goals)
+            self._catalogue = open_catalogue(self.config.source, self.config.limit_goals)
         return self._catalogue
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:

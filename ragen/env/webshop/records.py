@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,12 +67,11 @@ class Record:
     nouns: list[str] | None = None
 
 
-def read_records(source: Source, advance: Callable[[int], object] = lambda count: None) -> Iterator[Record]:
+def read_records(source: Source) -> Iterator[Record]:
     """Read a catalogue's products in file order, without those that the reference skips.
 
     Args:
         source: The files.
-        advance: Called with the number of further bytes read from the catalogue.
 
     Raises:
         ConfigError: A file has an invalid format.
@@ -81,7 +80,7 @@ def read_records(source: Source, advance: Callable[[int], object] = lambda count
     human = _load_object("human_attr_path", source.instructions) if source.instructions else {}
     seen: set[str] = set()
     try:
-        for position, raw in enumerate(iterate_list(source.products, advance)):
+        for position, raw in enumerate(iterate_list(source.products)):
             if position == source.num_products:
                 return
             asin = raw["asin"]
@@ -98,19 +97,18 @@ def read_records(source: Source, advance: Callable[[int], object] = lambda count
         ) from error
 
 
-def iterate_list(path: Path, advance: Callable[[int], object] = lambda count: None) -> Iterator[dict[str, Any]]:
+def iterate_list(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON list, one by one, without reading the whole file first.
 
     Args:
         path: The file, plain or gzip.
-        advance: Called with the number of further bytes read from the file.
 
     Raises:
         ValueError: The file is not a JSON list.
     """
     decode = json.JSONDecoder().raw_decode
     with open_data(path) as file:
-        chunks = _text_chunks(file, advance)
+        chunks = _text_chunks(file)
         text = next(chunks, "").lstrip("\ufeff \t\r\n")
         if not text.startswith("["):
             raise ValueError(f"expected a JSON list, found {text[:20]!r}")
@@ -130,14 +128,9 @@ def iterate_list(path: Path, advance: Callable[[int], object] = lambda count: No
                 yield item
 
 
-def _text_chunks(file: BinaryIO, advance: Callable[[int], object]) -> Iterator[str]:
+def _text_chunks(file: BinaryIO) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    raw = getattr(file, "fileobj", file)  # with gzip, progress is counted in compressed bytes
-    before = 0
     while chunk := file.read(_CHUNK):
-        now = raw.tell()
-        advance(now - before)
-        before = now
         yield decoder.decode(chunk)
     yield decoder.decode(b"", final=True)
 

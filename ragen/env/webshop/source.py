@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -17,7 +16,7 @@ from ragen.env.checks import require
 DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
 BUILTIN_DIR = Path(__file__).parent / "data"
 DATASETS = {"small": "items_shuffle_1000.json", "full": "items_shuffle.json"}
-FORMAT = 1  # of the cached file; increase it so that older files are rebuilt
+FORMAT = 2  # of the built files; increase it so that older ones are not used
 
 _TYPE = "webshop"
 _HEAD = 1 << 20  # characters of a data file that are checked before anything is built
@@ -57,12 +56,11 @@ class Source:
     price_seed: int = 12345
     nouns: str = "words"
 
-    def key(self) -> str:
-        """A short name of what would be built now; it depends on the files' paths, sizes and times."""
+    def key(self) -> list[Any]:
+        """Everything that determines what would be built now, with the files' paths, sizes and times."""
         paths = [path for path in (self.products, self.attributes, self.instructions) if path]
-        stats = [(stat.st_size, stat.st_mtime_ns) for stat in map(os.stat, paths)]
-        identity = repr((FORMAT, [str(part) for part in astuple(self)], stats))
-        return f"{self.products.name.partition('.')[0]}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        stats = [[stat.st_size, stat.st_mtime_ns] for stat in map(os.stat, paths)]
+        return [FORMAT, *map(str, astuple(self)), stats]
 
 
 def open_data(path: Path) -> BinaryIO:

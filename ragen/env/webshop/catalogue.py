@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from ragen.cache import machine_cache
 from ragen.env.webshop.build import build_store
 from ragen.env.webshop.goals import Goal, human_goal, made_up_goal, split_order, split_place
 from ragen.env.webshop.records import Record
@@ -20,7 +21,6 @@ from ragen.env.webshop.search import Index
 from ragen.env.webshop.source import Source
 from ragen.env.webshop.store import Store
 from ragen.errors import ConfigError
-from ragen.resources import machine_cache
 
 _DECODED = 128  # products kept decoded
 

@@ -129,7 +129,8 @@ def test_clocks_random_numbers_and_hashes_are_the_same_in_every_sandbox() -> Non
         "import random, time, datetime, os, uuid, tempfile, secrets\n"
         "def f(x): return (random.random(), random.Random().random(), time.time(), str(datetime.datetime.now()), "
         "os.urandom(8), str(uuid.uuid4()), hash('a'), secrets.token_hex(4), id(f), os.getpid(), time.ctime(), "
-        "time.clock_gettime(0), time.clock_gettime_ns(1), uuid.uuid1().time, os.times())"
+        "time.clock_gettime(0), time.clock_gettime_ns(1), uuid.uuid1().time, os.times(), "
+        "os.stat(tempfile.mkstemp()[1]).st_mtime, os.path.getmtime(tempfile.mkdtemp()))"
     )
     seen = set()
     for _ in range(2):

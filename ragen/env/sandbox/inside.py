@@ -202,6 +202,19 @@ def warm_up():
         setattr(time, f"{name}_ns", nanoseconds)
     time.clock_gettime, time.clock_gettime_ns = lambda clock: seconds(), lambda clock: nanoseconds()
     os.times = lambda: os.times_result((0.0,) * 5)
+    moments = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), float(EPOCH))
+    moments |= {f"{name}_ns": EPOCH * 10**9 for name in list(moments)}
+    for name in ("stat", "lstat", "fstat"):
+        status = getattr(os, name)
+
+        def dated(*what, status=status, **options):
+            found = status(*what, **options)
+            kept = {name: getattr(found, name) for name in ("st_blksize", "st_blocks", "st_rdev")}
+            return os.stat_result((*found[:7], EPOCH, EPOCH, EPOCH), kept | moments)
+
+        setattr(os, name, dated)
+        for able in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
+            able |= {dated} if status in able else set()
     for name in ("localtime", "gmtime", "ctime"):
         real = getattr(time, name)
         setattr(time, name, lambda at=None, real=real: real(seconds() if at is None else at))

@@ -159,6 +159,14 @@ def test_workers_that_must_load_first_are_asked_while_main_still_resets_its_own(
     assert len(in_main) >= 8 and min(in_workers) < max(in_main)
 
 
+def test_environments_may_be_built_before_their_first_reset_wherever_they_live(make: Make) -> None:
+    engine = make(specs())
+    engine.settle()
+    assert engine.build(IDS) == dict.fromkeys(IDS)
+    assert engine.reset(seeds()) == {i: alone(i, 0)[0] for i in IDS}
+    assert not sum(stats.restarts for stats in engine.stats())
+
+
 def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:
     engine = make(specs())
     engine.reset(seeds())

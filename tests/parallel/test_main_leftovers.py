@@ -133,3 +133,53 @@ atexit.register(print, "after")
 def test_an_exit_function_of_an_environment_that_hangs_is_interrupted_and_the_others_run(tmp_path):
     printed = scripts.run(scripts.write(tmp_path, AT_EXIT)).split()
     assert printed == ["after", "flushed", "theirs", "before"], "a thread of an environment is cut off at the end"
+
+
+KEPT = """
+import gc, multiprocessing, subprocess
+
+def start(how):
+    if how == "Popen":
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=[600])
+    process.start()
+    return process
+
+class Env(BaseEnv):
+    uses_global_rng = False
+    server = None  # for all environments of the program
+    def __init__(self, config=None):
+        gc.disable()
+        self.me = self
+        self.own = start(sys.argv[1])
+        Env.server = Env.server or start(sys.argv[1])
+        print(self.own.pid)
+    def reset(self, seed=None, mode=None): return "start"
+    def step(self, action):
+        os.kill(self.server.pid, 0)
+        alive = self.server.poll() is None if sys.argv[1] == "Popen" else self.server.is_alive()
+        return "next", float(alive), False, {}
+    def render(self, mode=None): return "next"
+    def close(self): pass
+
+register_env("Env", Env)
+for _ in range(3):
+    with EnvStateManager(config({"Env": {"env_type": "Env"}}, [("Env", 1)], use_multiprocessing=False)) as manager:
+        play(manager, 1)
+        assert manager.envs[0]["status"].rewards == [1.0]
+    del manager
+print(Env.server.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["Popen", "Process"])
+def test_a_process_that_a_class_keeps_for_the_next_manager_ends_with_the_program(tmp_path, how):
+    program = scripts.start(scripts.write(tmp_path, KEPT), how, stdin=scripts.subprocess.PIPE)
+    assert program.stdout is not None
+    *own, kept = [int(program.stdout.readline() or program.communicate()[1]) for _ in range(4)]
+    server = psutil.Process(kept)
+    assert server.is_running() and not any(psutil.pid_exists(pid) for pid in own)
+    _, errors = program.communicate("", timeout=60)
+    assert program.returncode == 0, errors
+    assert not psutil.wait_procs([server], timeout=30)[1]

@@ -6,6 +6,7 @@ A worker is killed with all of them. In the main process they are told from the 
 * Children of the calling thread that are new when the call returns, those of threads that the call has started, and
   their descendants belong to environments (Linux). What other threads of the program start meanwhile is not in these
   lists. Nor are orphans, such as the child of a shell that has ended: the main process must not adopt other people's.
+  They end with the last engine, or, where an object of the program still holds them, with the program.
 * Threads are daemons unless they say otherwise.
 * Functions registered with :mod:`atexit` are interrupted if they take too long.
 """
@@ -15,7 +16,9 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # as signal, without its enumerations: ten times as fast
 import atexit
 import contextlib
+import gc
 import os
+import subprocess
 import sys
 import threading
 from functools import cache
@@ -72,8 +75,12 @@ class EnvironmentCode:
             _registered = -1
 
 
-def end_processes() -> None:
-    """End the processes that environments have started, with their descendants: SIGTERM, then SIGKILL."""
+def end_processes(at_exit: bool = False) -> None:
+    """End the processes that environments have started, with their descendants: SIGTERM, then SIGKILL.
+
+    Args:
+        at_exit: Whether the program ends; else those that one of its objects holds stay, for the next engine.
+    """
     if os.getpid() != _pid:
         return
     _children.close()
@@ -82,8 +89,9 @@ def end_processes() -> None:
         return
     import psutil  # late: only environments with processes need it
 
-    family = {each for each in _processes if each.is_running()}
-    _processes.clear()
+    held = set() if at_exit else _held()
+    family = {each for each in _processes if each.pid not in held and each.is_running()}
+    _processes.difference_update([each for each in _processes if each.pid not in held])
     for each in list(family):
         with contextlib.suppress(psutil.Error):
             family.update(each.children(recursive=True))
@@ -117,6 +125,27 @@ def _of_multiprocessing() -> set[int | None]:
     return {getattr(tracker, "_pid", None), getattr(server, "_forkserver_pid", None)}
 
 
+def _held() -> set[int | None]:
+    """Ids of the processes whose ``Popen`` or ``Process`` is still in use, such as a browser in a module's variable.
+
+    Two lists of the standard library hold objects that nobody else does, to wait for their processes later:
+    ``subprocess._active``, which takes in a ``Popen`` as it is destroyed, and multiprocessing's ``_children``.
+    """
+    gc.collect()  # an environment that is closed may be part of a cycle, which holds nothing for anybody
+    process = getattr(sys.modules.get("multiprocessing.process"), "BaseProcess", subprocess.Popen)
+    children = getattr(sys.modules.get("multiprocessing.process"), "_children", set())
+    dropped = set(map(id, getattr(subprocess, "_active", None) or ()))
+    kinds = subprocess.Popen, process
+    known = [each for each in gc.get_objects() if issubclass(type(each), kinds)]  # isinstance() would ask a proxy
+    held = set()
+    for each in known:
+        is_child = isinstance(each, process) and each in children
+        # `known`, `each` and the argument of getrefcount() are three references.
+        if id(each) not in dropped and sys.getrefcount(each) > 3 + is_child:
+            held.add(each.pid)
+    return held
+
+
 @cache
 def _end_processes_first_at_exit() -> None:
     """Have processes ended before any exit function runs, since multiprocessing's waits for its own.
@@ -125,9 +154,9 @@ def _end_processes_first_at_exit() -> None:
     that may still play.
     """
     with contextlib.suppress(RuntimeError):  # the main thread has ended
-        getattr(threading, "_register_atexit", atexit.register)(atexit.register, end_processes)
+        getattr(threading, "_register_atexit", atexit.register)(atexit.register, end_processes, True)
         return
-    atexit.register(end_processes)
+    atexit.register(end_processes, True)
 
 
 def _arm() -> None:

@@ -26,10 +26,12 @@ from envlanes.episode.turn import named
 from envlanes.interrupts import let_signals_pass
 from envlanes.lanes import logs
 from envlanes.lanes.handle import Message, WorkerGone, WorkerHandle
-from envlanes.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Unload
+from envlanes.lanes.orders import Build, Call, CloseAll, Order, Play, Rebuild, Reset, Unload
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
-_ORDERS: dict[str, type[Order]] = {kind.__name__: kind for kind in (Reset, Play, Call, Rebuild, Unload, CloseAll)}
+_ORDERS: dict[str, type[Order]] = {
+    kind.__name__: kind for kind in (Build, Reset, Play, Call, Rebuild, Unload, CloseAll)
+}
 
 
 def pack_request(number: int, engine: int, order: Order) -> Message:

@@ -21,7 +21,6 @@ TORCH = ["torch>=2.8"]
 HF = [*TORCH, "transformers>=4.56"]
 VERL = [*HF, "verl>=0.6.1", "tensordict>=0.8"]  # DataProto batches
 PICTURES = ["matplotlib>=3.8"]
-TRACKING = ["tensorboard>=2.16"]
 AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
 OPENENV = ["websockets>=14"]
 # With it, a turn costs the server half as much processor time.
@@ -34,7 +33,6 @@ TEST = [
     "pytest-xdist>=3.8",
     "hypothesis>=6.100",
     "setuptools>=77",
-    "tensorboard>=2.16",
     "ale-py>=0.11",
     "mujoco>=3.0",
     "imageio>=2.14",
@@ -47,7 +45,7 @@ TEST = [
 
 EXTRAS = {
     "verl": [*VERL, *AGENT_LOOP],
-    "train": [*VERL, *PICTURES, *TRACKING],
+    "train": [*VERL, *PICTURES],
     "ray": RAY,
     "hf": HF,
     "vllm": ["vllm>=0.11"],

@@ -173,7 +173,7 @@ def _overrides(groups: int, size: int, policy: str) -> list[str]:
     return [
         *(f"tiny_model.{name}={value}" for name, value in sizes.items()),
         *("agent_proxy.enable_think=false", "agent_proxy.max_turn=4", "agent_proxy.max_actions_per_turn=1"),
-        *("actor_rollout_ref.rollout.response_length=2", "trainer.logger=[]", f"+custom_envs.Frail={env}"),
+        *("actor_rollout_ref.rollout.response_length=2", f"+custom_envs.Frail={env}"),
         *("es_manager.use_multiprocessing=true", "es_manager.max_workers=2", "es_manager.max_restarts=1"),
         *("es_manager.step_timeout=0.5", "es_manager.crash_report_dir=null", f"es_manager.train.env_groups={groups}"),
         *(f"es_manager.train.group_size={size}", "es_manager.train.env_configs.tags=[Frail]"),

@@ -41,7 +41,7 @@ EXTRAS = {
     ),
     "train": Extra(
         "train with `ragen train`",
-        ("torch", "transformers", "tensordict", "verl", "matplotlib", "tensorboard"),
+        ("torch", "transformers", "tensordict", "verl", "matplotlib"),
     ),
     "ray": Extra("play environments on the nodes of a Ray cluster", ("ray",)),
     "hf": Extra("run a Hugging Face model in this process, or use its tokenizer", ("torch", "transformers")),

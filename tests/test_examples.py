@@ -147,7 +147,7 @@ def test_two_trainings_whose_thoughts_are_measured_are_drawn_side_by_side(tmp_pa
     monkeypatch.setattr("ragen.training.trainer.draw_curve", lambda metrics, picture, title: True)
     before = resolve_env("frozen_lake")
     monkeypatch.chdir(tmp_path)
-    few = ["trainer.total_training_steps=1", "warm_up.steps=1", "warm_up.groups=4", "trainer.logger=[]"]
+    few = ["trainer.total_training_steps=1", "warm_up.steps=1", "warm_up.groups=4"]
     few += [f"es_manager.train.{said}" for said in ("env_groups=2", "group_size=2", "env_configs.n_groups=[2]")]
     few += [f"es_manager.val.{said}" for said in ("env_groups=1", "env_configs.n_groups=[1]")]
     few += [f"tiny_model.{said}" for said in ("hidden_size=16", "num_hidden_layers=1", "num_attention_heads=2")]

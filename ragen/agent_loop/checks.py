@@ -14,7 +14,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import read_max_turn
-from ragen.llm_agent.filtering.group_filter import PREFIX, read_filter
+from ragen.llm_agent.filtering.group_filter import PREFIX, GroupFilter
 from ragen.settings import read, setting
 
 _SWITCHES = ("grpo_advantage_length_weight", "use_parallel_envs", "agent_proxy.use_parallel_rollout")
@@ -54,7 +54,7 @@ def noting(told: list[str]) -> Iterator[None]:
 def _check_ragens_trainer(config: Mapping[str, Any]) -> None:
     settings = ContextSettings.read(config)
     asked = {
-        f"{ROLLOUT}{PREFIX}*": not read_filter(config).keeps_all(),
+        f"{ROLLOUT}{PREFIX}*": not GroupFilter.read(config).keeps_all(),
         "collapse_detection.*_enabled": bool(CollapseSettings.read(config)),
         "agent_proxy.use_turn_scores": settings.use_turn_scores,
         "enable_response_mask=false": not settings.enable_response_mask,

@@ -38,14 +38,12 @@ class Played:
         groups: The groups to train on.
         metrics: The environments' metrics, as averaged by ``formulate_rollouts``, and ``split_trajectories``, the
             fraction of trajectories with several rows, because a prompt did not contain an earlier reply as sampled.
-        seconds: Seconds by activity of the rollout.
         errors: The tag and, where its environment failed, the ``env_error`` of each trajectory that was played.
         thoughts: The thoughts of its trajectories, if requested.
     """
 
     groups: list[Group]
     metrics: dict[str, float]
-    seconds: dict[str, float]
     errors: Sequence[Mapping[str, Any]]
     thoughts: PlayedThoughts | None = None
 
@@ -132,12 +130,11 @@ class Player(Closing):
         rollouts = self.proxy.rollout(DataProto(meta_info=meta_info), val=val)
         groups = self._groups(rollouts)
         split = mean([len(member.rows) > 1 for member in all_members(groups) if member.has_signal])
-        metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
-        thoughts = self._thoughts(val) if with_thoughts else None
         collector = self.proxy.traj_collector
         trajectories = self.proxy.rollout_states if collector is None else collector.played
         errors = [{"tag": each["tag"], ENV_ERROR: env_error(each)} for each in trajectories]
-        return Played(groups, metrics, dict(self.proxy.seconds), errors, thoughts)
+        metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
+        return Played(groups, metrics, errors, self._thoughts(val) if with_thoughts else None)
 
     def _thoughts(self, val: bool) -> PlayedThoughts | None:
         states = [state for state in self.proxy.rollout_states if is_valid(state)]

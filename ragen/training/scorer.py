@@ -6,7 +6,7 @@ Each prompt is read once; its keys and values are kept, and all thoughts are sco
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,49 +45,32 @@ class HfScorer:
             prompts: Token ids, at least one of each prompt.
             thoughts: Token ids, at least one of each thought.
         """
-        scores = np.zeros((len(thoughts), len(prompts)))
-        batches = list(self._batches(thoughts))
+        device, words = self.model.device, self.model.get_output_embeddings().weight.shape[0]
+        lengths = torch.tensor([[len(thought)] for thought in thoughts], device=device)
+        longest = int(lengths.max())
+        ids = torch.tensor([[*thought, *[0] * (longest - len(thought))] for thought in thoughts], device=device)
+        counts = torch.arange(longest, device=device) < lengths
+        at_once = max(1, _LOGITS // (longest * words))
         was_training = self.model.training
         self.model.eval()
+        columns = []
         try:
             with torch.no_grad():
-                for column, prompt in enumerate(prompts):
-                    for rows, sums in self._after(prompt, thoughts, batches):
-                        scores[rows, column] = sums
+                for prompt in prompts:
+                    read = self.model(torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
+                    parts = [self._after(read, part) for part in ids.split(at_once)]
+                    columns.append((torch.cat(parts).double() * counts).sum(-1).cpu().numpy())
         finally:
             self.model.train(was_training)
-        return scores
+        return np.stack(columns, axis=-1)
 
-    def _after(
-        self, prompt: Ids, thoughts: Sequence[Ids], batches: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-        """The rows of each batch of thoughts, and their sums after a prompt."""
-        device = self.model.device
-        read = self.model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
-        for rows in batches:
-            longest = max(len(thoughts[row]) for row in rows)
-            padded = [[*thoughts[row], *[0] * (longest - len(thoughts[row]))] for row in rows]
-            ids = torch.tensor(padded, device=device)
-            logits = read.logits[:, -1:].expand(len(rows), -1, -1)
-            if longest > 1:  # padding stands behind what counts, so that a causal model needs no mask
-                cache = copy.deepcopy(read.past_key_values)
-                cache.batch_repeat_interleave(len(rows))
-                rest = self.model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True).logits
-                logits = torch.cat([logits, rest], dim=1)
-            logits = logits.float() / self._temperature
-            each = logits.gather(-1, ids[..., None])[..., 0] - logits.logsumexp(-1)
-            lengths = torch.tensor([len(thoughts[row]) for row in rows], device=device)
-            counts = torch.arange(longest, device=device) < lengths[:, None]
-            yield rows, (each.double() * counts).sum(-1).cpu().numpy()
-
-    def _batches(self, thoughts: Sequence[Ids]) -> Iterator[list[int]]:
-        """Places of thoughts of similar length, as many at a time as their logits have room."""
-        words = self.model.get_output_embeddings().weight.shape[0]
-        batch: list[int] = []
-        for place in sorted(range(len(thoughts)), key=lambda place: -len(thoughts[place])):
-            if batch and (len(batch) + 1) * len(thoughts[batch[0]]) * words > _LOGITS:
-                yield batch
-                batch = []
-            batch.append(place)
-        if batch:
-            yield batch
+    def _after(self, read: Any, ids: torch.Tensor) -> torch.Tensor:
+        """The log-probability of each token of some thoughts after a prompt that was read."""
+        logits = read.logits[:, -1:].expand(len(ids), -1, -1)
+        if ids.shape[1] > 1:  # padding stands behind what counts, so that a causal model needs no mask
+            cache = copy.deepcopy(read.past_key_values)
+            cache.batch_repeat_interleave(len(ids))
+            rest = self.model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True).logits
+            logits = torch.cat([logits, rest], dim=1)
+        logits = logits.float() / self._temperature
+        return logits.gather(-1, ids[..., None])[..., 0] - logits.logsumexp(-1)

@@ -13,10 +13,8 @@ from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config import CollapseSettings, decisive_settings
-from ragen.llm_agent.filtering import AdvantageWeights
-from ragen.settings import key, number, read, refused, setting
-from ragen.tracking import PACKAGES, check_loggers
-from ragen.training.filtering import FilterSettings
+from ragen.llm_agent.filtering import AdvantageWeights, GroupFilter
+from ragen.settings import choice, key, number, read, refused, setting
 
 # The model and its warm-up
 
@@ -154,6 +152,8 @@ class UpdateSettings:
         clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
         clips = {"default_clip_ratio_low": clip, "default_clip_ratio_high": clip}
         weights = AdvantageWeights.read(config)
+        choice(config, f"{_ACTOR}.filter_loss_scaling", "none", ("none",))
+        choice(config, "algorithm.filter_groups.metric", "reward", ("reward",))
         return read(cls, config, temperature=_temperature(config), weights=weights, **clips)
 
 
@@ -247,11 +247,13 @@ class TrainerSettings:
         keep: ``max_ckpt_to_keep``; 0 keeps all.
         resume: ``resume_mode``: ``auto`` resumes from the newest checkpoint in ``folder``; ``disable`` starts over, and
             moves existing checkpoints aside.
-        loggers: ``logger``: names of :data:`ragen.tracking.PACKAGES`.
+        loggers: ``logger``: ``console`` or none; other trackers are verl's.
         threads: Threads of torch. One is fastest for a model as small as this.
+        is_dynamic, max_batches: Whether groups without variance are replaced by further sampling, and for how long; see
+            :mod:`ragen.training.filtering`.
         model: The model's size.
         warm_up: The warm-up.
-        filters: The group filters.
+        filters: The choice of groups.
         updates: The updates.
         collapse: ``collapse_detection``: whether thoughts depend on prompts, measured every few steps.
     """
@@ -259,7 +261,7 @@ class TrainerSettings:
     SECTION: ClassVar[str] = "trainer"
     model: TinyModelSettings
     warm_up: WarmUpSettings
-    filters: FilterSettings
+    filters: GroupFilter
     updates: UpdateSettings
     collapse: CollapseSettings
     folder: Path = key("outputs", "output_dir")
@@ -269,26 +271,27 @@ class TrainerSettings:
     save_freq: int = key(25, low=0)
     keep: int = key(3, "trainer.max_ckpt_to_keep", low=0)
     resume: str = key(AUTO, "trainer.resume_mode", allowed=(AUTO, DISABLE))
-    loggers: tuple[str, ...] = key(("console",), "trainer.logger", allowed=tuple(PACKAGES))
+    loggers: tuple[str, ...] = key(("console",), "trainer.logger", allowed=("console",))
     threads: int = key(1, low=1)
+    is_dynamic: bool = key(False, "algorithm.filter_groups.enable")
+    max_batches: int = key(0, "algorithm.filter_groups.max_num_gen_batches", low=-1)
 
     @classmethod
     def read(cls, config: Any) -> TrainerSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key has an invalid value, or a logger's package is missing.
+            ConfigError: A key has an invalid value.
         """
         settings = read(
             cls,
             config,
             model=TinyModelSettings.read(config),
             warm_up=read(WarmUpSettings, config),
-            filters=FilterSettings.read(config),
+            filters=GroupFilter.read(config),
             updates=UpdateSettings.read(config),
             collapse=CollapseSettings.read(config),
         )
-        check_loggers(settings.loggers, "trainer.logger")
         return replace(settings, folder=settings.folder.absolute())  # environments may change the working directory
 
 

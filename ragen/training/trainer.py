@@ -8,8 +8,7 @@ a resumed run has the same weights and metrics, bit for bit, as an uninterrupted
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -28,15 +27,14 @@ from ragen.llm_agent.filtering import EarlyStop
 from ragen.settings import one_line
 from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads
-from ragen.tracking import METRICS_FILE, Loggers, open_loggers
-from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, curve_names, draw_curve
-from ragen.training.filtering import Sample, sample_groups
+from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve
+from ragen.training.filtering import sample_groups
 from ragen.training.player import Played, Player, rollout_metrics
 from ragen.training.scorer import HfScorer
 from ragen.training.settings import AUTO, OF_RAGENS_TRAINER, TrainerSettings, about_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
-from ragen.training.trajectories import Group, Trajectory, all_members
+from ragen.training.trajectories import Group, all_members
 from ragen.training.updates import Learner
 from ragen.training.warm_up import WarmUp, demonstrations
 from ragen.validity import check_share, env_error, failures_in_words
@@ -125,20 +123,25 @@ class TinyTrainer(Closing):
         self._validations: dict[int, dict[str, float]] = {}
         self._early = EarlyStop.read(config)
         self._collapse = CollapseDetector(settings.collapse, settings.seed)
-        self._loggers: Loggers | None = None
+        self._metrics: MetricsFile | None = None
         self._errors: list[str | None] = []  # of each trajectory of this process
         self._in_vain: list[str | None] = []  # of those since something was last learned
 
     def close(self) -> None:
         """Close environments and files; may be called twice."""
         self.player.close()
-        if self._loggers is not None:
-            self._loggers.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def run(self) -> Outcome:
         """Resume from the newest checkpoint, or start; see :func:`train`."""
         settings = self._settings
-        _make_folder(settings.folder)
+        try:
+            settings.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            where = shown_path(settings.folder)
+            why = why_no_folder(settings.folder, error)
+            raise ConfigError(f"configuration key 'output_dir' is {where!r}: {why}.") from error
         seed_everything(settings.seed)
         self.player.prepare()
         if settings.resume != AUTO:
@@ -146,10 +149,10 @@ class TinyTrainer(Closing):
         state, place = self._found, None
         if state is not None:
             place = PHASES.index(state["phase"]), state["step"]
-        trackers = open_loggers(settings.loggers, settings.folder)
-        self._loggers = Loggers([MetricsFile(settings.folder / METRICS_FILE, place), trackers])
+        self._metrics = MetricsFile(settings.folder / METRICS_FILE, place)
+        size = sum(parameter.numel() for parameter in self.model.parameters())
         where = f"output folder: {shown_path(settings.folder)}"
-        self._say(f"{self._size():,} parameters; {', '.join(self._tags)}; {where}")
+        self._say(f"{size:,} parameters; {', '.join(self._tags)}; {where}")
         if state is not None:
             self._say(f"resuming after step {state['step']} of {state['phase']}")
         finished = self._warm_up(state) and self._train(state)
@@ -176,9 +179,6 @@ class TinyTrainer(Closing):
                 "use another output_dir, or trainer.resume_mode=disable to start over."
             )
         return found
-
-    def _size(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
 
     # The two phases
 
@@ -220,11 +220,8 @@ class TinyTrainer(Closing):
             self._record(TRAIN, 0, self._validate(0))
         while self.step < settings.steps and not self._stop.wanted and self._early.kind is None:
             metrics = self._train_step(learner)
-            if self._validates(self.step):
-                found = self._validate(self.step)
-                rates = {tag: found.get(f"val/{tag}/success") for tag in self._val_tags}
-                self._early.after_validation({tag: rate for tag, rate in rates.items() if rate is not None})
-                metrics |= found
+            if self.step == settings.steps or _is_due(self.step, settings.test_freq):
+                metrics |= self._validate(self.step)
             metrics |= self._early.metrics
             self._record(TRAIN, self.step, metrics)
             check_share(self._errors)
@@ -236,57 +233,47 @@ class TinyTrainer(Closing):
         return self.step >= settings.steps or self._early.kind is not None
 
     def _train_step(self, learner: Learner) -> dict[str, float]:
-        start = time.perf_counter()
+        start, settings = time.perf_counter(), self._settings
         batches: list[Played] = []
-        sample = sample_groups(
-            lambda: self._play(batches), self._settings.filters, lambda groups: self._with_entropies(learner, groups)
-        )
-        played = time.perf_counter()
-        collapse = self._measured(batches[0])
-        learning = time.perf_counter()
+
+        def play() -> list[Group]:
+            batches.append(self.player.play(with_thoughts=not batches and self._collapse.is_due(self.step + 1)))
+            return batches[-1].groups
+
+        useful = sample_groups(play, settings.is_dynamic, settings.max_batches)
         metrics = {f"train/{name}": value for name, value in rollout_metrics(batches, self._tags).items()}
-        metrics |= sample.metrics() | collapse
-        metrics |= self._update(learner, sample)
+        metrics["time/rollout"] = time.perf_counter() - start
+        if (thoughts := batches[0].thoughts) is not None:  # measured before groups are left out, and before the update
+            scorer = HfScorer(self.model, settings.updates.temperature)
+            metrics |= self._collapse.measure(thoughts, scorer.log_probs, self.step + 1, scorer.context)
+        start = time.perf_counter()
+        groups, chosen = self._chosen(learner, useful)
+        metrics |= {**chosen, "filter/batches": len(batches), "filter/groups_kept": len(groups), "train/rows": 0.0}
+        if any(member.rows for member in all_members(groups)):
+            metrics |= learner.update(training_batch(groups, self._tokenizer.pad_token_id), self.step)
         self.step += 1
-        spreads = [sample_std(group.scores) for group in sample.played if group.learned]
-        self._early.after_step(mean(spreads), len(sample.groups))
+        played = [group for each in batches for group in each.groups if group.learned]
+        self._early.after_step(mean([sample_std(group.scores) for group in played]), len(groups))
         errors = [env_error(each) for played in batches for each in played.errors]
         self._errors += errors
-        self._in_vain = [] if sample.groups else self._in_vain + errors
-        times = {"rollout": played - start, "update": time.perf_counter() - learning}
-        if collapse:
-            times["collapse"] = learning - played
-        return metrics | {f"time/{name}": seconds for name, seconds in times.items()}
+        self._in_vain = [] if groups else self._in_vain + errors
+        return metrics | {"time/update": time.perf_counter() - start}
 
-    def _play(self, batches: list[Played]) -> list[Any]:
-        batches.append(self.player.play(with_thoughts=not batches and self._collapse.is_due(self.step + 1)))
-        return batches[-1].groups
-
-    def _measured(self, played: Played) -> dict[str, float]:
-        """Collapse metrics, if this step is measured: before groups are filtered, and before the update."""
-        if played.thoughts is None:
-            return {}
-        scorer = HfScorer(self.model, self._settings.updates.temperature)
-        return self._collapse.measure(played.thoughts, scorer.log_probs, self.step + 1, scorer.context)
-
-    def _update(self, learner: Learner, sample: Sample) -> dict[str, float]:
-        """Update the model with a sample; does nothing if it is empty."""
-        if not any(member.rows for member in all_members(sample.groups)):
-            return {"train/rows": 0.0}
-        batch = training_batch(sample.groups, self._tokenizer.pad_token_id)
-        return learner.update(batch, self.step, sample.loss_scale)
-
-    def _with_entropies(self, learner: Learner, groups: Sequence[Group]) -> list[Group]:
-        """Groups with entropies of their members."""
-        batch = training_batch(groups, self._tokenizer.pad_token_id)
-        rows: dict[int, list[float]] = {}
-        for episode, row in zip(batch.episodes, learner.entropies(batch), strict=True):
-            rows.setdefault(episode, []).append(fmean(row))
-        found = iter(range(len(all_members(groups))))
-        return [
-            replace(group, members=[_uncertain(member, rows.get(next(found))) for member in group.members])
-            for group in groups
-        ]
+    def _chosen(self, learner: Learner, groups: Sequence[Group]) -> tuple[list[Group], dict[str, float]]:
+        """The groups to train on, and the filter's metrics."""
+        filters = self._settings.filters
+        if filters.needs_entropies and groups:
+            batch = training_batch(groups, self._tokenizer.pad_token_id)
+            rows: dict[int, list[float]] = {}
+            for episode, row in zip(batch.episodes, learner.entropies(batch), strict=True):
+                rows.setdefault(episode, []).append(fmean(row))
+            means = (fmean(rows[place]) if place in rows else 0.0 for place in range(len(all_members(groups))))
+            groups = [
+                replace(group, members=[replace(member, entropy=next(means)) for member in group.members])
+                for group in groups
+            ]
+        chosen = filters.chosen(filters.measures(groups)) if groups else []
+        return [groups[place] for place in chosen], filters.metrics(groups, chosen)
 
     def _validate(self, step: int) -> dict[str, float]:
         played = self.player.play(val=True)
@@ -294,23 +281,22 @@ class TinyTrainer(Closing):
         self._errors += errors
         metrics = {f"val/{name}": value for name, value in rollout_metrics([played], self._val_tags).items()}
         self._validations[step] = metrics
-        rates = {name: metrics[name] for name in curve_names([metrics], "val/")[1:]}
-        details = ", ".join(f"{name.split('/')[1]} {rate:.3f}" for name, rate in rates.items())
         judged = "no episode could be judged"
         if "val/success" in metrics:
+            rates = {tag: metrics[f"val/{tag}/success"] for tag in self._val_tags if f"val/{tag}/success" in metrics}
+            details = ", ".join(f"{tag} {rate:.3f}" for tag, rate in rates.items())
             judged = f"success {metrics['val/success']:.3f} ({details}), reward {metrics['val/reward']:+z.3f}"
+            if step:
+                self._early.after_validation(rates)
         failed = failures_in_words(errors)
         self._say(f"step {step:4d}: {judged}{f'; environments failed: {failed}' if failed else ''}")
         return metrics
 
-    def _validates(self, step: int) -> bool:
-        return step == self._settings.steps or _is_due(step, self._settings.test_freq)
-
     # What is written
 
     def _record(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
-        assert self._loggers is not None
-        self._loggers.log(metrics, step, phase)
+        assert self._metrics is not None
+        self._metrics.log(metrics, step, phase)
         if any(name.startswith("val/") for name in metrics):
             folder = self._settings.folder
             draw_curve(folder / METRICS_FILE, folder / CURVE_FILE, ", ".join(self._tags))
@@ -342,8 +328,13 @@ class TinyTrainer(Closing):
 
     def _export(self) -> None:
         """The model and its tokenizer as a Hugging Face folder, such as ``actor.backend: hf`` takes."""
-        with _no_progress_bar():
+        shown = hf_logging.is_progress_bar_enabled()
+        hf_logging.disable_progress_bar()
+        try:
             self.model.save_pretrained(self._settings.folder / "model")
+        finally:
+            if shown:
+                hf_logging.enable_progress_bar()
         self._tokenizer.save_pretrained(self._settings.folder / "model")
 
     def _last_words(self, finished: bool) -> str:
@@ -357,36 +348,5 @@ class TinyTrainer(Closing):
         return f"finished; in {folder}: {METRICS_FILE}, {CURVE_FILE}, checkpoints and the model"
 
 
-def _uncertain(member: Trajectory, rows: Sequence[float] | None) -> Trajectory:
-    """A trajectory with its entropy, the mean over its rows; 0 without rows."""
-    return replace(member, entropy=fmean(rows) if rows else 0.0)
-
-
 def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Disable the progress bar of transformers, which would interfere with ours."""
-    shown = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            hf_logging.enable_progress_bar()
-
-
-def _make_folder(folder: Path) -> None:
-    """Make the folder of a run.
-
-    Raises:
-        ConfigError: It cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"configuration key 'output_dir' is {shown_path(folder)!r}: {why_no_folder(folder, error)}."
-        ) from error

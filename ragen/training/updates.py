@@ -96,18 +96,17 @@ class Learner:
             clip_ratio_high=settings.clip_ratio_high,
         )
 
-    def update(self, batch: TrainingBatch, step: int, scale: float = 1.0) -> dict[str, float]:
+    def update(self, batch: TrainingBatch, step: int) -> dict[str, float]:
         """Update the model with one batch.
 
         Args:
             batch: Rows with masks, rewards and groups.
             step: The number of the step; determines the order of rows together with the seed.
-            scale: Factor of the advantages; it does not apply to the critic.
 
         Returns:
             Metrics with verl's names.
         """
-        batch, logged = self.prepared(batch, scale)
+        batch, logged = self.prepared(batch)
         found = [
             self._step(batch, rows)
             for epoch in range(self.settings.epochs)
@@ -121,48 +120,36 @@ class Learner:
             {name: value for name, value in means.items() if name != _ENTROPY} | sums | logged | _batch_metrics(batch)
         )
 
-    def prepared(self, batch: TrainingBatch, scale: float = 1.0) -> tuple[TrainingBatch, dict[str, float]]:
-        """The batch with all columns for a step, including weighted advantages, and metrics of the weights."""
-        batch, weights = self._prepared(batch), self.settings.weights
-        advantages, logged = batch.columns["advantages"], dict[str, float]()
-        if weights:
+    def prepared(self, batch: TrainingBatch) -> tuple[TrainingBatch, dict[str, float]]:
+        """The batch with all columns that a step needs, computed before the weights change, and metrics of weights."""
+        columns, settings = dict[str, Tensor](), self.settings
+        if settings.epochs > 1 or len(batch) > settings.mini_batch_size:  # else the step's own are the old ones
+            columns["old_log_probs"] = self.log_probs(batch)
+        if self.reference is not None:
+            columns["reference_log_probs"] = self.log_probs(batch, self.reference)
+        if (critic := self.critic) is not None:
+            columns["values"] = without_gradient(lambda part: values(critic, part), batch, settings.max_tokens)
+        batch = batch.with_columns(**columns)
+        (advantages, returns), logged = advantages_and_returns(batch, settings), dict[str, float]()
+        if settings.weights:
             lengths = batch.response_mask.sum(-1).tolist()
-            factors, logged = weights.of_rows(lengths, batch.episodes, batch.uids.tolist(), batch.scores.tolist())
-            advantages = weights.multiplied(advantages, factors)
-        return batch.with_columns(advantages=advantages * scale), logged
+            given = lengths, batch.episodes, batch.uids.tolist(), batch.scores.tolist()
+            factors, logged = settings.weights.of_rows(*given)
+            advantages = settings.weights.multiplied(advantages, factors)
+        return batch.with_columns(advantages=advantages, returns=returns), logged
 
     def entropies(self, batch: TrainingBatch) -> list[list[float]]:
         """The entropy of the distribution of each sampled token, in nats, row by row."""
-
-        def compute(part: TrainingBatch) -> Tensor:
-            return log_probs_and_entropies(self.model, part, self.settings.temperature)[1]
-
-        found = without_gradient(compute, batch, self.settings.max_tokens)
+        found = self._without_gradient(self.model, batch, 1)
         return [row[mask.bool()].tolist() for row, mask in zip(found, batch.response_mask, strict=True)]
 
-    def _prepared(self, batch: TrainingBatch) -> TrainingBatch:
-        """The batch with all columns that must be computed before the weights change."""
-        columns = {} if self._is_one_step(batch) else {"old_log_probs": self.log_probs(batch)}
-        if self.reference is not None:
-            columns["reference_log_probs"] = self._log_probs_of(self.reference, batch)
-        if self.critic is not None:
-            critic = self.critic
-            columns["values"] = without_gradient(lambda part: values(critic, part), batch, self.settings.max_tokens)
-        batch = batch.with_columns(**columns)
-        advantages, returns = advantages_and_returns(batch, self.settings)
-        return batch.with_columns(advantages=advantages, returns=returns)
+    def log_probs(self, batch: TrainingBatch, model: PreTrainedModel | None = None) -> Tensor:
+        """A model's log-probabilities of a batch's sampled tokens, ``(rows, tokens - 1)``."""
+        return self._without_gradient(model or self.model, batch, 0)
 
-    def _is_one_step(self, batch: TrainingBatch) -> bool:
-        """Whether the batch takes a single optimizer step, whose own probabilities are then the old ones."""
-        return self.settings.epochs == 1 and len(batch) <= self.settings.mini_batch_size
-
-    def log_probs(self, batch: TrainingBatch) -> Tensor:
-        """The model's log-probabilities of a batch's sampled tokens, ``(rows, tokens - 1)``."""
-        return self._log_probs_of(self.model, batch)
-
-    def _log_probs_of(self, model: PreTrainedModel, batch: TrainingBatch) -> Tensor:
+    def _without_gradient(self, model: PreTrainedModel, batch: TrainingBatch, which: int) -> Tensor:
         def compute(part: TrainingBatch) -> Tensor:
-            return log_probs_and_entropies(model, part, self.settings.temperature)[0]
+            return log_probs_and_entropies(model, part, self.settings.temperature)[which]
 
         return without_gradient(compute, batch, self.settings.max_tokens)
 
@@ -192,19 +179,6 @@ class Learner:
 
     def _actor_gradient(self, part: TrainingBatch, counts: dict[str, int], share: float) -> dict[str, float]:
         """Add a micro-batch's gradient to the actor's; returns its part of the mini-batch's metrics."""
-        terms, found, entropy_sum = self._terms(part, counts)
-        loss = terms["policy"] - self.settings.entropy_coeff * terms["entropy"]
-        metrics = {name: value * share for name, value in found.items()}
-        metrics[_ENTROPY] = entropy_sum
-        metrics |= {"actor/pg_loss": terms["policy"].item(), "actor/entropy": terms["entropy"].item()}
-        if "kl" in terms:
-            loss = loss + self.settings.kl_loss_coef * terms["kl"]
-            metrics["actor/kl_loss"] = terms["kl"].item()
-        loss.backward()
-        return metrics
-
-    def _terms(self, part: TrainingBatch, counts: dict[str, int]) -> tuple[dict[str, Tensor], dict[str, float], float]:
-        """A micro-batch's terms of the loss without coefficients, verl's metrics of the policy, summed entropies."""
         from verl.trainer.ppo import core_algos
 
         settings, mask, columns = self.settings, part.response_mask, part.columns
@@ -218,11 +192,19 @@ class Learner:
             settings.aggregation,
             self._verl,
         )
-        terms = {"policy": policy, "entropy": core_algos.agg_loss(entropies, mask, settings.aggregation, **counts)}
+        entropy = core_algos.agg_loss(entropies, mask, settings.aggregation, **counts)
+        loss = policy - settings.entropy_coeff * entropy
+        metrics = {name: value * share for name, value in found.items()}
+        metrics[_ENTROPY] = (entropies.detach() * mask).sum().item()
+        metrics |= {"actor/pg_loss": policy.item(), "actor/entropy": entropy.item()}
         if self.reference is not None:
-            penalty = _kl_penalty(log_probs, columns["reference_log_probs"], settings.kl_loss_type)
-            terms["kl"] = core_algos.agg_loss(penalty, mask, settings.aggregation, **counts)
-        return terms, found, (entropies.detach() * mask).sum().item()
+            reference: Any = columns["reference_log_probs"]
+            penalty = core_algos.kl_penalty(log_probs, reference, settings.kl_loss_type)  # type: ignore[arg-type]
+            kl = core_algos.agg_loss(penalty, mask, settings.aggregation, **counts)
+            loss = loss + settings.kl_loss_coef * kl
+            metrics["actor/kl_loss"] = kl.item()
+        loss.backward()
+        return metrics
 
     def _critic_gradient(
         self, critic: ValueModel, part: TrainingBatch, counts: dict[str, int], share: float
@@ -264,12 +246,6 @@ class Learner:
             "critic_optimizer": self.critic_optimizer,
         }
         return {name: part for name, part in parts.items() if part is not None}
-
-
-def _kl_penalty(log_probs: Any, reference: Any, kind: str) -> Tensor:
-    from verl.trainer.ppo import core_algos
-
-    return core_algos.kl_penalty(log_probs, reference, kind)
 
 
 def _batch_metrics(batch: TrainingBatch) -> dict[str, float]:

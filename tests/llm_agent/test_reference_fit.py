@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 import ragen.utils
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.evaluation.collapse import collapse_metrics
-from ragen.llm_agent.filtering.advantages import SCALINGS, AdvantageWeights
+from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.training import command
@@ -285,7 +285,7 @@ def as_groups(scores: Any, entropies: Any, lengths: Any) -> list[Group]:
     ]
 
 
-STRATEGIES = [("top_p", 0.7, "linear"), ("top_p", 0.7, "softmax"), ("top_k", 0.5, "linear"), ("min_p", 0.5, "linear")]
+STRATEGIES = [("top_p", 0.7), ("top_p", 0.9), ("top_k", 0.5), ("top_k_abs", 2)]
 
 
 @pytest.mark.parametrize("metric", ["reward_variance", "reward", "length", "entropy", "entropy_variance"])
@@ -293,18 +293,18 @@ def test_groups_are_chosen_as_it_chooses_them_on_random_batches(upstream: Any, m
     build = importlib.import_module("ragen.trainer.rollout_filter").build_rollout_filter
     draws = np.random.default_rng(11)
     for number in range(80):
-        strategy, value, mode = STRATEGIES[number % 4]
+        strategy, value = STRATEGIES[number % 4]
         kind, count = ("largest", "smallest")[number // 4 % 2], int(draws.integers(2, 9))
         step, zeros = random_step(draws, count), bool(number % 3)
-        theirs = build(value, kind, count, ROWS, metric, lambda batch: batch, zeros, strategy, mode)
-        ours = GroupFilter(value, strategy, kind, metric, zeros, mode)
+        theirs = build(value, kind, count, ROWS, metric, lambda batch: batch, zeros, strategy, "linear")
+        ours = GroupFilter(value, strategy, kind, metric, zeros)
         groups = as_groups(*step)
         measures = ours.measures(groups)
         batch, logged = theirs.filter(as_batch(*step))
         kept = ours.chosen(measures)
         assert kept == sorted(set(batch.non_tensor_batch["group_ids"].tolist())), (number, measures)
         named = ours.metrics(groups, kept)
-        assert len(named.keys() & logged.keys()) >= 5
+        assert len(named.keys() & logged.keys()) >= 3
         for name in named.keys() & logged.keys():
             assert named[name] == pytest.approx(float(logged[name]), abs=1e-5), name
 
@@ -316,25 +316,24 @@ def test_advantages_are_weighed_as_it_weighs_them_on_random_batches(upstream: An
     trainer.use_critic = trainer.use_reference_policy = config.trainer.balance_batch = False
     trainer.init_workers()
     draws = np.random.default_rng(13)
-    for soft, by_length, zero, scaling in itertools.product(*[(False, True)] * 3, SCALINGS):
+    for soft, by_length, zero in itertools.product(*[(False, True)] * 3):
         keys = {
             "algorithm.adv_estimator": "grpo",
             "algorithm.soft_advantage_reweight": soft,
             "algorithm.zero_task_advantage": zero,
             "grpo_advantage_length_weight": by_length,
-            "actor_rollout_ref.actor.filter_loss_scaling": scaling,
         }
         for key, value in keys.items():
             OmegaConf.update(config, key, value, force_add=True)
         scores, entropies, lengths = random_step(draws, 3)
-        share, batch = float(draws.random()), as_batch(scores, entropies, lengths)
-        batch.batch["rm_scores"], batch.meta_info = batch.batch["original_rm_scores"], {"filter_kept_ratio": share}
+        batch = as_batch(scores, entropies, lengths)
+        batch.batch["rm_scores"], batch.meta_info = batch.batch["original_rm_scores"], {"filter_kept_ratio": 1.0}
         batch.batch["responses"] = batch.batch["input_ids"]
         expected = trainer._prepare_gradient_analysis_batch(batch, 3).batch["advantages"]
         asked, uids = AdvantageWeights.read(config), np.arange(3).repeat(ROWS).tolist()
         weights, _ = asked.of_rows(lengths.ravel().tolist(), list(range(3 * ROWS)), uids, scores.ravel().tolist())
         spreads = scores.std(1, ddof=1, keepdims=True)
         advantages = torch.tensor(((scores - scores.mean(1, keepdims=True)) / (spreads + 1e-6)).reshape(-1, 1))
-        found = asked.multiplied(advantages * batch.batch["loss_mask"], weights) * SCALINGS[scaling](share)
+        found = asked.multiplied(advantages * batch.batch["loss_mask"], weights)
         assert bool(expected.any()) != zero
         assert torch.allclose(found.double(), expected.double(), atol=1e-4), keys

@@ -23,7 +23,6 @@ SMALL = [
     "actor_rollout_ref.actor.entropy_coeff=0.01",  # a gradient also where no reply is worth more than another
     "trainer.test_freq=2",
     "trainer.save_freq=2",
-    "trainer.logger=[]",
 ]
 
 

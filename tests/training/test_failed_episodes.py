@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import EnvsFailedError
-from ragen.training.filtering import FilterSettings, has_variance, sample_groups
-from ragen.training.trajectories import Group, Trajectory
 from support.configurations import composed
 from support.later import shipped, training
 from support.small_training import small_config
@@ -44,41 +42,6 @@ def test_workers_that_hang_and_die_leave_no_token_to_learn_from(bench):
     figures = bench.run(1, 3, 4, {"Hang": 0.06, "Die": 0.06})
     assert figures.is_sound, figures
     assert figures.judged < figures.episodes == 12
-
-
-def a_group(*scores, failed=(), size=None):
-    members = [
-        Trajectory(
-            place, "T", score, score, env_error="gone" if place in failed else None, has_signal=place not in failed
-        )
-        for place, score in enumerate(scores)
-    ]
-    return Group(str(scores), members[:size])
-
-
-@pytest.mark.parametrize(
-    ("group", "differs"),
-    [
-        (a_group(0.0, 0.0, 0.0), False),
-        (a_group(0.0, 0.0, 1.0), True),
-        (a_group(0.0, 0.0, 1.0, failed=[2]), False),
-        (a_group(0.0, 0.5, 1.0, failed=[2]), True),
-        (a_group(0.0, 1.0, failed=[0, 1]), False),
-        (a_group(0.0), True),
-        (a_group(0.0, failed=[0]), False),
-    ],
-)
-def test_a_failed_member_has_no_vote_in_its_groups_spread(group, differs):
-    assert has_variance(group) == differs
-
-
-@pytest.mark.parametrize("enable", [False, True])
-def test_sampling_ends_where_everything_failed_and_no_filter_sees_it(enable):
-    gone = a_group(0.0, 1.0, failed=[0, 1])
-    sample = sample_groups(lambda: [gone, gone], FilterSettings(enable=enable, max_batches=0))
-    assert sample.groups == [] and sample.batches == 1
-    half = sample_groups(lambda: [gone, a_group(0.0, 1.0)], FilterSettings(enable=False))
-    assert len(half.groups) == 1 and half.metrics()["filter/in_group_std"] == pytest.approx(0.5**0.5)
 
 
 @pytest.mark.parametrize("early_stop", [True, False])

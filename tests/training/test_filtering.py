@@ -1,156 +1,168 @@
-"""Dynamic sampling and filtering, on groups made by hand."""
-
-import math
+"""RAGEN's choices of groups, on measures and groups made by hand, and what they are measured by."""
 
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.filtering.group_filter import BestShare, reward_mean, reward_std
-from ragen.training.filtering import FilterSettings, has_variance, sample_groups
-from ragen.training.trajectories import Group, Trajectory
+from ragen.llm_agent.filtering import GroupFilter
+from ragen.training.filtering import has_variance, sample_groups
+from ragen.training.trajectories import Group, TokenRow, Trajectory
+
+MEASURES = [0.0, 0.4, 0.1, 0.5]
 
 
-def group(uid, *scores, rewards=None):
-    pairs = zip(rewards or scores, scores, strict=True)
-    return Group(uid, [Trajectory(place, "Tag", reward, score) for place, (reward, score) in enumerate(pairs)])
-
-
-def keep_best(groups, ratio, kind):
-    share = BestShare(ratio, kind)
-    return [groups[place] for place in share.chosen(share.measures(groups))]
-
-
-def uids(groups):
-    return [each.uid for each in groups]
-
-
-FLAT, LOW, MIXED, HIGH = (
-    group("flat", 0.5, 0.5, 0.5),
-    group("low", 0.0, 0.0, 0.1),
-    group("mixed", 0.0, 1.0, 0.0),
-    group("high", 1.0, 0.9, 1.0),
-)
-
-
-def playing(*batches):
-    """A function that plays these batches, one a call."""
-    source = iter(batches)
-    return lambda: next(source)
-
-
-def test_the_spread_of_a_group_is_the_samples_standard_deviation_of_its_rewards():
-    assert reward_std(MIXED) == pytest.approx(math.sqrt(1 / 3))
-    assert reward_std(group("one", 3.0)) == 0.0
-    assert reward_mean(HIGH) == pytest.approx(2.9 / 3)
-
-
-def test_a_group_has_variance_if_its_scores_differ_by_more_than_rounding():
-    assert has_variance(MIXED)
-    assert not has_variance(FLAT)
-    assert not has_variance(group("rounding", 0.1 + 0.2, 0.3))
-
-
-def test_variance_is_that_of_what_is_trained_on_so_penalties_count():
-    assert has_variance(group("penalised", 0.0, -0.1, rewards=[0.0, 0.0]))
-
-
-def test_a_group_of_one_is_compared_with_nothing_and_is_kept():
-    assert has_variance(group("alone", 0.0))
+def group(uid, *scores, rewards=None, tokens=1, entropies=(None, None)):
+    rows = [TokenRow([1] * tokens, [1] * tokens, [0.0] * tokens)]
+    members = zip(rewards or scores, scores, [*entropies, *scores], strict=False)
+    return Group(uid, [Trajectory(0, "Tag", reward, score, rows, entropy) for reward, score, entropy in members])
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept"),
+    ("settings", "chosen"),
     [
-        ("std", ["low", "mixed"]),
-        ("std_rev", ["flat", "high"]),
-        ("mean", ["flat", "high"]),
-        ("mean_rev", ["low", "mixed"]),
+        ({}, [0, 1, 2, 3]),
+        ({"include_zero": False}, [1, 2, 3]),
+        ({"value": 0.9}, [1, 3]),  # 0.9 * 1.0 - 0.01 = 0.89 is in 0.5 + 0.4
+        ({"value": 0.5}, [3]),
+        ({"value": 0.92}, [1, 2, 3]),
+        ({"value": 0.0}, []),
+        ({"value": 0.9, "kind": "smallest"}, []),  # the smallest adds nothing, and the share is not reached
+        ({"value": 0.9, "kind": "smallest", "include_zero": False}, [1, 2, 3]),
+        ({"value": 0.5, "strategy": "top_k"}, [1, 3]),
+        ({"value": 0.74, "strategy": "top_k"}, [1, 3]),  # rounded down
+        ({"value": 0.1, "strategy": "top_k"}, [3]),  # and never to nothing
+        ({"value": 0.5, "strategy": "top_k", "kind": "smallest"}, [0, 2]),
+        ({"value": 1.0, "strategy": "top_k", "include_zero": False}, [1, 2, 3]),
+        ({"value": 3, "strategy": "top_k_abs"}, [1, 2, 3]),
+        ({"value": 9, "strategy": "top_k_abs"}, [0, 1, 2, 3]),
     ],
 )
-def test_half_of_the_groups_is_kept_by_spread_or_mean_from_either_end_in_their_order(kind, kept):
-    groups = [FLAT, LOW, MIXED, group("high", 1.0, 0.98, 1.0)]
-    assert uids(keep_best(groups, 0.5, kind)) == kept
+def test_which_groups_are_chosen(settings, chosen):
+    assert GroupFilter(**settings).chosen(MEASURES) == chosen
 
 
-@pytest.mark.parametrize(("ratio", "count"), [(1.0, 4), (0.75, 3), (0.7, 2), (0.5, 2), (0.25, 1), (0.01, 1)])
-def test_the_share_is_rounded_down_and_never_to_nothing(ratio, count):
-    assert len(keep_best([FLAT, LOW, MIXED, HIGH], ratio, "std")) == count
+@pytest.mark.parametrize(
+    ("settings", "measures", "chosen"),
+    [
+        ({"value": 0.5, "include_zero": False}, [0.0, 0.0], []),
+        ({"value": 0.5}, [0.0, 0.0], []),  # of groups that all measure 0, a share is 0 as well
+        ({"value": 0.5, "strategy": "top_k"}, [1.0] * 4, [0, 1]),  # of equals the earlier ones
+        ({"value": 0.29, "strategy": "top_k"}, [*range(100)], [*range(71, 100)]),  # binary fractions miss .29
+    ],
+)
+def test_special_measures(settings, measures, chosen):
+    assert GroupFilter(**settings).chosen(measures) == chosen
 
 
-def test_a_share_that_binary_fractions_miss_is_not_one_group_short():
-    groups = [group(str(place), 0.0, float(place)) for place in range(100)]
-    assert len(keep_best(groups, 0.29, "std")) == 29
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("reward_variance", 0.5**0.5),
+        ("reward", 0.5),
+        ("length", 3.0),
+        ("std", 8**0.5),
+        ("mean", 4.0),
+        ("entropy", 0.6),
+        ("entropy_variance", 0.08**0.5),
+    ],
+)
+def test_measures(metric, expected):
+    mixed = group("a", 0.0, 1.0, rewards=[2.0, 6.0], tokens=3, entropies=[0.4, 0.8])
+    assert GroupFilter(metric=metric).measures([mixed]) == [pytest.approx(expected)]
 
 
-def test_of_equals_the_earlier_group_is_kept():
-    twins = [group(str(place), 0.0, 1.0) for place in range(4)]
-    assert uids(keep_best(twins, 0.5, "std")) == ["0", "1"]
+def test_metrics_have_ragens_names():
+    groups, chosen = [group("flat", 1.0, 1.0), group("mixed", 0.0, 1.0)], GroupFilter(value=0.9)
+    assert chosen.chosen(chosen.measures(groups)) == [1]
+    assert chosen.metrics(groups, [1]) == {
+        "rollout/filter_kept_count": 1,
+        "rollout/filter_kept_ratio": 0.5,
+        "rollout/filter_zero_count": 1,
+        "rollout/in_group_reward_mean": 0.75,
+        "rollout/chosen_in_group_reward_mean": 0.5,
+        "rollout/in_group_reward_std": pytest.approx(0.5**0.5 / 2),
+        "rollout/chosen_in_group_reward_std": pytest.approx(0.5**0.5),
+    }
 
 
-def test_without_filtering_one_batch_is_played_and_all_of_it_kept():
-    sample = sample_groups(playing([FLAT, MIXED]), FilterSettings())
-    assert uids(sample.groups) == ["flat", "mixed"]
-    assert sample.batches == 1
-
-
-def test_sampling_goes_on_until_there_are_as_many_groups_with_variance_as_a_batch_has():
-    batches = [[FLAT, MIXED], [group("flat2", 1.0, 1.0), group("flat3", 0.0, 0.0)], [LOW, HIGH]]
-    sample = sample_groups(playing(*batches), FilterSettings(enable=True))
-    assert uids(sample.groups) == ["mixed", "low"]
-    assert (sample.batches, len(sample.played)) == (3, 6)
-
-
-def test_sampling_stops_after_the_allowed_number_of_batches_with_what_there_is():
-    batches = [[FLAT, MIXED], [FLAT, FLAT], [LOW, HIGH]]
-    sample = sample_groups(playing(*batches), FilterSettings(enable=True, max_batches=2))
-    assert uids(sample.groups) == ["mixed"]
-    assert sample.batches == 2
-
-
-def test_where_no_group_has_variance_there_is_nothing_to_train_on():
-    sample = sample_groups(playing([FLAT], [FLAT]), FilterSettings(enable=True, max_batches=2))
-    assert sample.groups == []
-    assert sample.metrics()["filter/groups_kept"] == 0
-
-
-def test_the_share_is_taken_of_what_dynamic_sampling_left():
-    batches = [[FLAT, MIXED], [LOW, HIGH]]
-    sample = sample_groups(playing(*batches), FilterSettings(enable=True, groups=BestShare(0.5)))
-    assert uids(sample.groups) == ["mixed"]
-
-
-def test_metrics_say_what_was_played_and_what_was_kept():
-    metrics = sample_groups(playing([FLAT, MIXED]), FilterSettings(groups=BestShare(0.5))).metrics()
-    assert metrics["filter/groups_played"] == 2
-    assert metrics["filter/groups_with_variance"] == 1
-    assert metrics["filter/groups_kept"] == 1
-    assert metrics["filter/in_group_std"] == pytest.approx(math.sqrt(1 / 3) / 2)
-    assert metrics["filter/kept_in_group_std"] == pytest.approx(math.sqrt(1 / 3))
-
-
-@pytest.mark.parametrize("section", ["agent_proxy", "actor_rollout_ref.rollout"])
-def test_ragens_keys_are_read_from_its_place_or_from_ours(section):
-    config = {"rollout_filter_ratio": 0.25, "rollout_filter_type": "std_rev"}
+def config(section="actor_rollout_ref.rollout", **rollout):
+    config = {f"rollout_filter_{key}": value for key, value in rollout.items()}
     for name in reversed(section.split(".")):
         config = {name: config}
-    assert FilterSettings.read(config) == FilterSettings(groups=BestShare(0.25, "std_rev"))
-
-
-def test_verls_keys_are_read():
-    config = {"algorithm": {"filter_groups": {"enable": True, "max_num_gen_batches": 4}}}
-    assert FilterSettings.read(config) == FilterSettings(enable=True, max_batches=4)
+    return config
 
 
 @pytest.mark.parametrize(
-    ("key", "config"),
+    ("asked", "read"),
     [
-        ("agent_proxy.rollout_filter_ratio", {"agent_proxy": {"rollout_filter_ratio": 0.0}}),
-        ("agent_proxy.rollout_filter_ratio", {"agent_proxy": {"rollout_filter_ratio": 1.5}}),
-        ("agent_proxy.rollout_filter_type", {"agent_proxy": {"rollout_filter_type": "best"}}),
-        ("algorithm.filter_groups.metric", {"algorithm": {"filter_groups": {"metric": "acc"}}}),
-        ("algorithm.filter_groups.enable", {"algorithm": {"filter_groups": {"enable": "often"}}}),
+        (config(), GroupFilter(1.0, "top_k", "largest", "std")),
+        (config(ratio=0.25, type="std_rev"), GroupFilter(0.25, "top_k", "smallest", "std")),
+        (config("agent_proxy", ratio=0.25, type="mean"), GroupFilter(0.25, "top_k", "largest", "mean")),
+        (
+            config(value=0.9, strategy="top_p", type="largest", metric="length", include_zero=False),
+            GroupFilter(0.9, metric="length", include_zero=False),
+        ),
     ],
 )
-def test_a_setting_that_cannot_work_is_named(key, config):
-    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
-        FilterSettings.read(config)
+def test_ragens_keys_are_read_from_its_place_or_from_ours(asked, read):
+    assert GroupFilter.read(asked) == read
+
+
+@pytest.mark.parametrize(
+    ("rollout", "key"),
+    [
+        ({"ratio": 0.0}, "ratio"),
+        ({"ratio": 1.5}, "ratio"),
+        ({"type": "best"}, "type"),
+        ({"value": 2.0}, "value"),
+        ({"strategy": "min_p"}, "strategy"),
+        ({"value": 0.5, "type": "std"}, "type"),
+        ({"value": 0.5, "metric": "surprise"}, "metric"),
+        ({"value": 0.5, "ratio": 0.5}, "ratio"),
+        ({"value": 0.5, "top_p_prob_mode": "softmax"}, "top_p_prob_mode"),
+        ({"value": 0.5, "selection_eps": 0.5}, "selection_eps"),
+    ],
+)
+def test_what_cannot_work_is_refused(rollout, key):
+    with pytest.raises(ConfigError, match=f"rollout_filter_{key}"):
+        GroupFilter.read(config(**rollout))
+
+
+def failing(*scores, failed):
+    members = [Trajectory(0, "T", score, score, has_signal=place not in failed) for place, score in enumerate(scores)]
+    return Group("failing", members)
+
+
+@pytest.mark.parametrize(
+    ("members", "differs"),
+    [
+        (group("mixed", 0.0, 1.0), True),
+        (group("flat", 0.5, 0.5), False),
+        (group("rounding", 0.1 + 0.2, 0.3), False),
+        (group("penalized", 0.0, -0.1, rewards=[0.0, 0.0]), True),
+        (group("alone", 0.0), True),
+        (failing(0.0, 0.0, 1.0, failed=[2]), False),
+        (failing(0.0, 0.5, 1.0, failed=[2]), True),
+        (failing(0.0, 1.0, failed=[0, 1]), False),
+        (failing(0.0, failed=[0]), False),
+    ],
+)
+def test_variance_is_that_of_the_scores_that_are_learned_from(members, differs):
+    assert has_variance(members) == differs
+
+
+FLAT, LOW, HIGH, GONE = group("f", 1, 1), group("l", 0, 0.1), group("h", 0, 1), failing(0.0, 1.0, failed=[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("batches", "dynamic", "most", "kept", "left"),
+    [
+        ([[FLAT, HIGH], [LOW, LOW]], False, 0, [FLAT, HIGH], 1),
+        ([[FLAT, HIGH], [FLAT, FLAT], [LOW, HIGH], [LOW, LOW]], True, 0, [HIGH, LOW], 1),
+        ([[FLAT, HIGH], [FLAT, FLAT], [LOW, HIGH]], True, 2, [HIGH], 1),
+        ([[FLAT], [FLAT]], True, 2, [], 0),
+        ([[GONE, GONE], [HIGH, HIGH]], True, 0, [], 1),
+        ([[GONE, HIGH]], False, 0, [HIGH], 0),
+    ],
+)
+def test_sampling_goes_on_until_enough_groups_differ(batches, dynamic, most, kept, left):
+    assert sample_groups(lambda: batches.pop(0), dynamic, most) == kept and len(batches) == left

@@ -77,30 +77,20 @@ def stop_when(monkeypatch, owner, method, times):
     monkeypatch.setattr(owner, method, counted)
 
 
-def test_ctrl_c_lets_the_step_end_and_saves_and_what_is_resumed_equals_an_uninterrupted_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "times", "left"), [("train", 1, "train_000001.pt"), ("warm_up", 2, "warm_up_000002.pt")]
+)
+def test_what_is_resumed_after_ctrl_c_equals_an_uninterrupted_run(tmp_path, monkeypatch, method, times, left):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    rare = ["trainer.save_freq=0", "trainer.test_freq=0"]
+    rare = ["trainer.save_freq=0", "trainer.test_freq=0", "warm_up.steps=4"]
     training.train(small_config(whole, *rare, steps=3), quiet=True)
     with monkeypatch.context() as patch:
-        stop_when(patch, training.TinyTrainer, "_train_step", times=1)
-        outcome = training.train(small_config(parts, *rare, steps=3), quiet=True)
-    assert not outcome.finished
-    assert (parts / "checkpoints" / "train_000001.pt").is_file()
+        owner = {"train": (training.TinyTrainer, "_train_step"), "warm_up": (training.WarmUp, "step")}[method]
+        stop_when(patch, *owner, times=times)
+        assert not training.train(small_config(parts, *rare, steps=3), quiet=True).finished
+    assert max(path.name for path in (parts / "checkpoints").iterdir() if path.name.startswith(method)) == left
     assert training.train(small_config(parts, *rare, steps=3), quiet=True).finished
     assert_same(weights(whole, "train_000003.pt"), weights(parts, "train_000003.pt"))
-    assert metrics_of(whole) == metrics_of(parts)
-
-
-def test_ctrl_c_while_warming_up_saves_as_well(tmp_path, monkeypatch):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    how = ["warm_up.steps=4", "trainer.save_freq=0"]
-    training.train(small_config(whole, *how, steps=1), quiet=True)
-    with monkeypatch.context() as patch:
-        stop_when(patch, training.WarmUp, "step", times=2)
-        assert not training.train(small_config(parts, *how, steps=1), quiet=True).finished
-    assert [path.name for path in (parts / "checkpoints").iterdir()] == ["warm_up_000002.pt"]
-    training.train(small_config(parts, *how, steps=1), quiet=True)
-    assert_same(weights(whole, "train_000001.pt"), weights(parts, "train_000001.pt"))
     assert metrics_of(whole) == metrics_of(parts)
 
 
@@ -113,24 +103,12 @@ def test_the_second_ctrl_c_interrupts_at_once_and_handlers_are_put_back():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-SAMPLING = ["algorithm.filter_groups.enable=true", "algorithm.filter_groups.max_num_gen_batches=2"]
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a run with environments in a worker process, dynamic sampling, and TensorBoard."""
+    """The folder of a run with environments in a worker process."""
     folder = tmp_path_factory.mktemp("finished")
-    training.train(
-        small_config(
-            folder,
-            "es_manager.use_multiprocessing=true",
-            "es_manager.max_workers=1",
-            *SAMPLING,
-            "trainer.logger=[tensorboard]",
-            "trainer.max_ckpt_to_keep=1",
-        ),
-        quiet=True,
-    )
+    how = ["es_manager.use_multiprocessing=true", "es_manager.max_workers=1", "trainer.max_ckpt_to_keep=1"]
+    training.train(small_config(folder, *how), quiet=True)
     return folder
 
 
@@ -146,7 +124,6 @@ def test_a_run_leaves_metrics_a_learning_curve_a_checkpoint_and_a_model_that_loa
     assert {"train/TinyLake/num_actions", "train/TinyLake/pass@2", "train/response_length"} <= lines[3].keys()
     assert (finished / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (finished / "checkpoints").iterdir()] == ["train_000002.pt"]
-    assert list((finished / "tensorboard").iterdir())
     model = AutoModelForCausalLM.from_pretrained(finished / "model")
     tokenizer = AutoTokenizer.from_pretrained(finished / "model")
     assert model.config.vocab_size == len(tokenizer)
@@ -154,34 +131,24 @@ def test_a_run_leaves_metrics_a_learning_curve_a_checkpoint_and_a_model_that_loa
     assert torch.equal(model.get_input_embeddings().weight, saved)
 
 
-def test_dynamic_sampling_plays_more_batches_and_counts_on_with_the_seeds(finished):
-    lines = metrics_of(finished)
-    batches = sum(line.get("filter/batches", 0) for line in lines)
-    assert 2 <= batches <= 4
-    assert weights(finished, "train_000002.pt")["seed_counter"] == 2 * batches
-
-
 def test_a_run_that_is_over_is_not_trained_further(finished):
     before = metrics_of(finished)
-    assert training.train(small_config(finished, *SAMPLING), quiet=True).finished
+    assert training.train(small_config(finished), quiet=True).finished
     assert metrics_of(finished) == before
 
 
 def test_a_run_does_not_go_on_under_another_configuration_and_names_the_keys_that_differ(finished):
     before = sorted(finished.rglob("*"))
     changes = ["trainer.seed=5", "tiny_model.hidden_size=32", "es_manager.train.group_size=4", "custom_envs.Bandit.x=1"]
-    with pytest.raises(ConfigError, match="use another output_dir") as caught:
-        training.train(small_config(finished, *SAMPLING, *changes[:-1], f"+{changes[-1]}", steps=3), quiet=True)
-    said = str(caught.value)
-    assert "trainer.seed was 0 and is 5" in said and "tiny_model.hidden_size was 16 and is 32" in said
-    assert "custom_envs.Bandit.x was None and is 1" in said and "es_manager.train.group_size was 2 and is 4" in said
-    assert said.count(" was ") == len(changes) + 1  # and the sentence's own
+    with pytest.raises(ConfigError) as caught:
+        training.train(small_config(finished, *changes[:-1], f"+{changes[-1]}", steps=3), quiet=True)
+    assert all(change.partition("=")[0] in str(caught.value) for change in changes)
     assert sorted(finished.rglob("*")) == before
 
 
 def test_a_run_goes_on_where_only_its_length_its_speed_and_what_it_writes_are_other_than_before(tmp_path):
     training.train(small_config(tmp_path, steps=1), quiet=True)
-    free = ["test_freq=1", "save_freq=1", "max_ckpt_to_keep=2", "threads=2", "logger=[console]"]
+    free = ["test_freq=1", "save_freq=1", "max_ckpt_to_keep=2", "threads=2"]
     given = [*(f"trainer.{one}" for one in free), "agent_proxy.use_parallel_rollout=false"]
     config = small_config(tmp_path, *given, "es_manager.max_workers=1", steps=2)
     assert training.train(config, quiet=True).finished
@@ -197,11 +164,10 @@ def test_resume_mode_disable_begins_anew_and_sets_aside_what_was_there(tmp_path)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["warm_up_000001.pt"]
 
 
-def test_ctrl_c_before_the_first_step_says_that_there_is_nothing_saved(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_before_the_first_step_saves_nothing(tmp_path, monkeypatch):
     stop_when(monkeypatch, training.TinyTrainer, "run", times=1)
-    arguments = ["--config-name", "tiny", *SMALL, f"output_dir={tmp_path}"]
-    assert command.main(arguments) == 130
-    assert "stopped before there was anything to save" in capsys.readouterr().out
+    assert command.main(["--config-name", "tiny", *SMALL, f"output_dir={tmp_path}"]) == 130
+    assert not (tmp_path / "checkpoints").exists()
 
 
 # Checkpoints and curves
@@ -215,18 +181,12 @@ def test_only_the_newest_checkpoints_are_kept_and_training_is_newer_than_warm_up
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_checkpoint_that_is_damaged_is_named(tmp_path):
-    folder = training.CheckpointFolder(tmp_path, training.PHASES)
-    path = folder.save("train", 1, {"model": {"weight": torch.ones(3)}})
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(CheckpointError, match=r"train_000001\.pt cannot be read"):
-        folder.load(path)
-
-
 def test_a_run_whose_newest_checkpoint_cannot_be_read_ends_with_an_error(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "train_000001.pt").write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match=r"train_000001\.pt cannot be read"):
+    path = training.CheckpointFolder(tmp_path / "checkpoints", training.PHASES).save(
+        "train", 1, {"weight": torch.ones(3)}
+    )
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(CheckpointError, match=r"train_000001\.pt"):
         training.train(small_config(tmp_path), quiet=True)
 
 
@@ -244,10 +204,10 @@ def test_a_curve_is_not_drawn_of_nothing(tmp_path):
 # The command
 
 
-def test_the_command_trains_and_says_where_things_are(tmp_path, capsys):
+def test_the_command_trains(tmp_path):
     arguments = ["--config-name", "tiny", *SMALL, f"output_dir={tmp_path}", "trainer.total_training_steps=1"]
     assert command.main(arguments) == 0
-    assert f"finished; in {tmp_path}" in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "model").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -255,9 +215,12 @@ def test_the_command_trains_and_says_where_things_are(tmp_path, capsys):
     [
         ("trainer.backend=magic", "trainer.backend"),
         ("trainer.seed=-1", "trainer.seed"),
-        ("agent_proxy.rollout_filter_ratio=nan", "'agent_proxy.rollout_filter_ratio' is nan; expected a finite number"),
-        ("actor_rollout_ref.actor.optim.lr=nan", "'actor_rollout_ref.actor.optim.lr' is nan"),
-        ("warm_up.lr=inf", "'warm_up.lr' is inf"),
+        ("agent_proxy.rollout_filter_ratio=nan", "agent_proxy.rollout_filter_ratio"),
+        ("actor_rollout_ref.actor.optim.lr=nan", "actor_rollout_ref.actor.optim.lr"),
+        ("warm_up.lr=inf", "warm_up.lr"),
+        ("algorithm.filter_groups.metric=acc", "algorithm.filter_groups.metric"),
+        ("trainer.logger=[wandb]", "trainer.logger"),
+        ("+actor_rollout_ref.actor.filter_loss_scaling=sqrt", "filter_loss_scaling"),
         ("es_manager.train.env_configs.tags=[Bandit,Nowhere]", "Nowhere"),
         ("actor_rollout_ref.rollout.response_length=4000", "response_length"),
     ],
@@ -266,12 +229,12 @@ def test_a_configuration_that_cannot_work_is_one_sentence_and_exit_code_2(tmp_pa
     arguments = ["--config-name", "tiny", *SMALL, f"output_dir={tmp_path / 'run'}", override]
     assert command.main(arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and said in error and error.count("\n") == 1
+    assert said in error and error.count("\n") == 1
 
 
 def test_a_trainer_whose_package_is_missing_is_a_configuration_error(monkeypatch):
     monkeypatch.setitem(command.BACKENDS, "elsewhere", "ragen.no_such_module:train")
-    with pytest.raises(ConfigError, match=r"trainer\.backend.*cannot be imported"):
+    with pytest.raises(ConfigError):
         command.trainer({"trainer": {"backend": "elsewhere"}})
 
 
@@ -297,7 +260,7 @@ def learn(folder, seed, sign):
     """Success at the first and the last validation of a run of the shipped configuration: over all, and of each tag."""
     from ragen.llm_agent.config.loading import load_config
 
-    overrides = [f"output_dir={folder}", f"trainer.seed={seed}", f"trainer.reward_sign={sign}", "trainer.logger=[]"]
+    overrides = [f"output_dir={folder}", f"trainer.seed={seed}", f"trainer.reward_sign={sign}"]
     training.train(load_config("tiny", overrides), quiet=True)
     lines = [line for line in metrics_of(folder) if "val/success" in line]
     return [[line[f"val/{tag}success"] for tag in ("", "Bandit/", "TinyLake/")] for line in (lines[0], lines[-1])]
@@ -306,16 +269,8 @@ def learn(folder, seed, sign):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_success_rises_with_training(tmp_path, seed):
-    (before, *tags_before), (after, *tags_after) = learn(tmp_path, seed, sign=1)
-    assert before < 0.75 and after > 0.85
-    assert all(after > before + 0.15 for before, after in zip(tags_before, tags_after, strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_success_falls_where_the_reward_is_negated(tmp_path, seed):
-    (before, *tags_before), (after, *tags_after) = learn(tmp_path, seed, sign=-1)
-    assert after < before - 0.25
-    assert all(after < before - 0.15 for before, after in zip(tags_before, tags_after, strict=True))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_success_rises_with_training_and_falls_where_the_reward_is_negated(tmp_path, seed, sign):
+    (before, *tags_before), (after, *tags_after) = learn(tmp_path, seed, sign)
+    assert (before < 0.75 and after > 0.85) if sign == 1 else after < before - 0.25
+    assert all(sign * (after - before) > 0.15 for before, after in zip(tags_before, tags_after, strict=True))

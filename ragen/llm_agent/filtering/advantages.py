@@ -10,23 +10,17 @@ key                                                 weight of a row's advantages
 ==================================================  ==================================================================
 
 The first two apply to GRPO only. They are applied in this order, as in RAGEN.
-
-``actor_rollout_ref.actor.filter_loss_scaling`` also scales all advantages of a step from which groups were left out, by
-the fraction of groups kept (``linear``), its square root (``sqrt``), or not at all (``none``, the default). Entropy and
-KL terms and the critic's loss are not scaled.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from statistics import stdev
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.filtering.group_filter import KEPT_RATIO
 from ragen.settings import key, read, setting
 
 if TYPE_CHECKING:
@@ -124,50 +118,3 @@ def _spreads(
     for episode, group, score in zip(episodes, groups, scores, strict=True):
         members[group].setdefault(episode, score)
     return {group: stdev(each.values()) if len(each) > 1 else 1.0 for group, each in members.items()}
-
-
-# Loss scaling for left-out groups
-
-
-LOSS_SCALING = "actor_rollout_ref.actor.filter_loss_scaling"
-SCALINGS: dict[str, Callable[[float], float]] = {"none": lambda share: 1.0, "linear": float, "sqrt": math.sqrt}
-"""The values of the key, and the factor that each makes of the fraction of groups kept."""
-
-
-@dataclass(frozen=True)
-class LossScaling:
-    """Scales the advantages of a step by the fraction of its groups that a filter kept.
-
-    False if nothing is scaled.
-
-    Attributes:
-        name: ``none``, ``linear`` or ``sqrt``.
-    """
-
-    METRIC: ClassVar[str] = "rollout/filter_loss_scale"
-    name: str = key("none", LOSS_SCALING, allowed=tuple(SCALINGS))
-
-    @classmethod
-    def read(cls, config: Any) -> LossScaling:
-        """Read and check the key.
-
-        Raises:
-            ConfigError: It has an invalid value.
-        """
-        return read(cls, config)
-
-    def __bool__(self) -> bool:
-        return self.name != "none"
-
-    def metrics(self, filtered: Mapping[str, float]) -> dict[str, float]:
-        """The step's factor as the metric ``METRIC``; empty without scaling.
-
-        Args:
-            filtered: The metrics of the group filter; without a kept ratio, all groups were kept.
-        """
-        return {self.METRIC: SCALINGS[self.name](filtered.get(KEPT_RATIO, 1.0))} if self else {}
-
-    @classmethod
-    def factor(cls, metrics: Mapping[str, float]) -> float:
-        """The factor of a step's advantages, from its metrics; 1 without scaling."""
-        return metrics.get(cls.METRIC, 1.0)

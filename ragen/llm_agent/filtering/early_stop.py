@@ -100,7 +100,7 @@ class EarlyStop:
     @property
     def reason(self) -> str:
         """The reason in words; empty if training goes on."""
-        return "" if self.kind is None else REASONS[self.kind]
+        return REASONS.get(self.kind or "", "")
 
     @property
     def metrics(self) -> dict[str, float]:

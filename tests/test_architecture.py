@@ -33,7 +33,7 @@ FLOORS = [
         "ragen.torch_threads",
         "ragen.utils",
     },
-    {"ragen.checkpoints", "ragen.ppo", "ragen.tracking", "ragen.validity"},
+    {"ragen.checkpoints", "ragen.ppo", "ragen.validity"},
     {"ragen.env"},
     {"ragen.tools"},
     {"ragen.meta", "ragen.cage2", "ragen.container"},

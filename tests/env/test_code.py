@@ -12,7 +12,7 @@ import pytest
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.env import CodeEnv
-from ragen.env.code.families import FAMILIES, LEVELS, solve
+from ragen.env.code.families import FAMILIES, LEVELS
 from ragen.env.code.problems import Case, Problem, equal, generate, judge
 from ragen.env.deepcoder.config import DeepCoderEnvConfig
 from ragen.env.deepcoder.env import DeepCoderEnv
@@ -39,6 +39,11 @@ def rows(tmp_path: Path, *rows: dict[str, Any]) -> str:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
+
+
+def solution(env: CodeEnv) -> str:
+    assert env.problem is not None
+    return env.problem.solution
 
 
 # Generated problems
@@ -115,8 +120,8 @@ def test_values_are_the_same_where_a_reader_would_say_so(given: Any, expected: A
 def test_every_generated_problem_is_solved_by_its_solution() -> None:
     env = env_of()
     for seed in range(40):
-        text = env.reset(seed)
-        observation, reward, done, info = env.step(solve(text) or "")
+        env.reset(seed)
+        observation, reward, done, info = env.step(solution(env))
         assert (reward, done, info["success"], info["runnable"]) == (1.0, True, True, True), observation
     env.close()
 
@@ -133,7 +138,7 @@ def test_a_reward_is_the_share_of_tests_that_no_program_has_passed_before() -> N
     again = env.step(program)
     assert again[1] == 0.0
     assert again[3]["passed_tests"] == 4 * share
-    text, reward, done, _ = env.step(solve(env.problem.text) or "")
+    text, reward, done, _ = env.step(solution(env))
     assert (text, reward, done) == ("Tests passed: 4 of 4.", 1 - share, True)
     env.close()
 
@@ -141,13 +146,13 @@ def test_a_reward_is_the_share_of_tests_that_no_program_has_passed_before() -> N
 @needs_programs
 def test_all_or_nothing_and_the_last_try() -> None:
     env = CodeEnv(CodeEnvConfig(max_tries=2, reward="all", families=["digit_sum"]))
-    text = env.reset(2)
+    env.reset(2)
     first = env.step("def digit_sum(number): return number")
     assert first[1:3] == (0.0, False)
     assert first[0].endswith("Tries left: 1.")
     assert env.step("")[1:3] == (0.0, True)
     env.reset(2)
-    assert env.step(solve(text) or "")[1] == 1.0
+    assert env.step(solution(env))[1] == 1.0
     env.close()
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from functools import cache as cache_results
 from typing import Any
 
 import psutil
 import pytest
 
-from ragen.env.code.families import solve as program_for
-from ragen.env.terminal.families import solve as command_for
+from ragen.env.code.config import CodeEnvConfig
+from ragen.env.code.problems import generate as problem
+from ragen.env.terminal.config import TerminalEnvConfig
+from ragen.env.terminal.env import generate as task
+from ragen.env.terminal.families import FAMILIES
 from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, kill_workers, play_answers
+from support.episodes import SEED, config, kill_workers, play_answers
 from support.sandboxes import needs_programs, needs_shell
 
 TURNS = 3
+SEEDS = range(SEED, SEED + 8)
 PROGRAMS = [
     "def f(*args): return 0",
     "while True: pass",
@@ -40,9 +45,19 @@ def answers(cache: dict[str, Any], turn: int) -> list[str]:
     """What a player might say: now and then what is right."""
     rng = random.Random(f"{cache['env_id']}/{turn}")
     first = cache["history"][0]["state"]
+    solution = next((each.solution for each in instances(cache["tag"]) if first.startswith(each.text)), "")
     if cache["tag"] == "Terminal":
-        return [command_for(first) or "", "submit"] if rng.random() < 0.6 else [rng.choice(COMMANDS)]
-    return [program_for(first) or ""] if rng.random() < 0.4 else [rng.choice(PROGRAMS)]
+        return [solution, "submit"] if rng.random() < 0.6 else [rng.choice(COMMANDS)]
+    return [solution] if rng.random() < 0.4 else [rng.choice(PROGRAMS)]
+
+
+@cache_results
+def instances(tag: str) -> list[Any]:
+    """The tasks or problems of the seeds that the manager deals out."""
+    if tag == "Terminal":
+        return [task(seed, "train", tuple(FAMILIES), TerminalEnvConfig().files) for seed in SEEDS]
+    code = CodeEnvConfig()
+    return [problem(seed, "train", code.levels, None, code.tests) for seed in SEEDS]
 
 
 def sandboxes() -> set[psutil.Process]:

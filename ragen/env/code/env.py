@@ -15,7 +15,6 @@ from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
-from ragen.env.code.families import solve
 from ragen.env.code.problems import GENERATED, HUMANEVAL, Problem
 from ragen.env.sandbox import PROGRAMS, InSandbox
 from ragen.env.text import TextObservation
@@ -196,7 +195,7 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         assert self.problem is not None
         name = self.problem.name or "f"
         programs = [
-            solve(self.problem.text) or "print(input())",
+            self.problem.solution or "print(input())",
             f"def {name}(*args):\n    return args[0] if args else None",
             f"def {name}(*args):\n    raise ValueError(args)",
             "def f(:",

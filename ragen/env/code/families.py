@@ -1,7 +1,6 @@
 """Families of generated problems, each with a text, a solution and generators of arguments.
 
-A family's text and solution share parameters such as ``$k``, so the scripted player can derive the solution from the
-text alone. Levels go from 1, a line or two, to 3, an algorithm.
+A family's text and solution share parameters such as ``$k``. Levels go from 1, a line or two, to 3, an algorithm.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from inspect import cleandoc
 from random import Random
 from string import Template
 from typing import Any
-
-from ragen.env.wording import Wording
 
 Draw = Callable[[Random, int], Any]
 """Draws one argument; the number grows from 1 over a problem's tests."""
@@ -47,23 +43,19 @@ class Family:
     inputs: Sequence[Draw]
     parameters: dict[str, Sequence[Any]]
 
-    @cached_property
-    def wording(self) -> Wording:
+    def draw(self, rng: Random) -> dict[str, Any]:
+        """Draw values of the parameters."""
+        return {name: rng.choice(values) for name, values in self.parameters.items()}
+
+    def statement(self, parameters: dict[str, Any]) -> str:
         """The text of a problem."""
-        return Wording(f"Write a Python function `{self.name}({self.arguments})`. {self.text}", self.parameters)
+        text = f"Write a Python function `{self.name}({self.arguments})`. {self.text}"
+        return Template(text).substitute(parameters)
 
     def solution(self, parameters: dict[str, Any]) -> str:
         """A program that solves the problem with these parameters."""
         body = Template(self.source).substitute({name: repr(value) for name, value in parameters.items()})
         return f"def {self.name}({self.arguments}):\n" + "".join(f"    {line}\n" for line in body.strip().splitlines())
-
-
-def solve(statement: str) -> str | None:
-    """A program that solves the problem with this text; None if no family matches."""
-    for family in FAMILIES.values():
-        if (parameters := family.wording.read(statement)) is not None:
-            return family.solution(parameters)
-    return None
 
 
 # Generators of arguments

@@ -56,6 +56,7 @@ class Problem:
         examples: Number of tests whose results the statement shows.
         prelude: Code before the program, such as the start of a class.
         assertions: The checks of a HumanEval problem, used instead of comparing results.
+        solution: A program that solves it; "" where none is known.
     """
 
     text: str
@@ -64,6 +65,7 @@ class Problem:
     examples: int = 0
     prelude: str = ""
     assertions: Callable[[Callable[..., Any]], list[bool]] | None = None
+    solution: str = ""
 
     def inputs(self) -> list[dict[str, Any]]:
         """The inputs of the tests for the sandbox, without expected results."""
@@ -235,8 +237,8 @@ def _generated(seed: int, split: str, levels: tuple[int, ...], families: tuple[s
     for attempt in range(1000):
         rng = Random(f"{seed}/{attempt}")
         family = FAMILIES[rng.choice(names)]
-        parameters = family.wording.draw(rng)
-        statement = family.wording.fill(parameters)
+        parameters = family.draw(rng)
+        statement = family.statement(parameters)
         held_out = hashlib.sha256(statement.encode()).digest()[0] % VAL_SHARE == 0
         if held_out == (split != "train"):
             break
@@ -251,7 +253,7 @@ def _generated(seed: int, split: str, levels: tuple[int, ...], families: tuple[s
         made.append(Case(space[family.name](*copy.deepcopy(args)), args))
     examples = min(2, tests)
     shown = "".join(f"\n{family.name}({', '.join(map(repr, t.args or ()))}) is {t.expected!r}" for t in made[:examples])
-    return Problem(f"{statement}\nExamples:{shown}", family.name, tuple(made), examples)
+    return Problem(f"{statement}\nExamples:{shown}", family.name, tuple(made), examples, solution=source)
 
 
 # HumanEval

@@ -81,20 +81,9 @@ class Grid:
         self.cells[index] = number
         self._flip(index, number)
 
-    def copy(self) -> Grid:
-        """An independent copy."""
-        other = Grid.__new__(Grid)
-        other.__dict__.update(self.__dict__)
-        other.cells, other._rows = self.cells.copy(), self._rows.copy()
-        other._columns, other._boxes = self._columns.copy(), self._boxes.copy()
-        return other
-
 
 def filled_cells(size: int, rng: random.Random) -> list[int]:
     """A full grid, filled depth-first in reading order with the numbers shuffled again for every cell.
-
-    The draws are those of ``rng.shuffle(numbers)`` for every cell visited. They are inlined because they take most of
-    the time of generating a puzzle.
 
     Args:
         size: Number of rows, columns and numbers.
@@ -105,8 +94,6 @@ def filled_cells(size: int, rng: random.Random) -> list[int]:
     """
     where = units(size)
     rows, columns, boxes = ([0] * size for _ in range(3))
-    bits = rng.getrandbits
-    swaps = [(i, (i + 1).bit_length()) for i in range(size - 1, 0, -1)]
     cells = [0] * len(where)
     choices: list[list[int]] = [[] for _ in where]
     index, fresh = 0, True
@@ -115,11 +102,7 @@ def filled_cells(size: int, rng: random.Random) -> list[int]:
         held = rows[r] | columns[c] | boxes[b]
         if fresh:
             order = list(range(1, size + 1))
-            for i, width in swaps:
-                j = bits(width)
-                while j > i:
-                    j = bits(width)
-                order[i], order[j] = order[j], order[i]
+            rng.shuffle(order)
             choices[index] = [number for number in reversed(order) if not held >> number & 1]
         if choices[index]:
             number = cells[index] = choices[index].pop()

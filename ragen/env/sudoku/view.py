@@ -51,14 +51,6 @@ class BoardView:
         bands = ["\n".join(self._lines[i : i + self._box]) for i in range(0, self._size, self._box)]
         return rule.join(bands)
 
-    def copy(self) -> BoardView:
-        """An independent copy."""
-        other = BoardView.__new__(BoardView)
-        other.__dict__.update(self.__dict__)
-        other._cells = self._cells.copy()
-        other._lines = self._lines.copy()
-        return other
-
 
 def titled(board: str) -> str:
     """The board under the title, with the legend."""

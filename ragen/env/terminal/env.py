@@ -27,7 +27,7 @@ from ragen.env.sandbox.host import faketime
 from ragen.env.sandbox.inside import HOME
 from ragen.env.terminal import layers
 from ragen.env.terminal.config import GENERATED, TerminalEnvConfig
-from ragen.env.terminal.families import FAMILIES, Task, solve
+from ragen.env.terminal.families import FAMILIES, Task
 from ragen.env.terminal.layers import Entry, Files, Layer
 from ragen.env.text import TextObservation
 from ragen.errors import ConfigError
@@ -250,7 +250,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
             "date; echo $RANDOM $$",
             "cd /nowhere",
         ]
-        return rng.choice([solve(self.task.text) or "true", *looks, "echo kept > kept.txt", "sleep 5"])
+        return rng.choice([self.task.solution or "true", *looks, "echo kept > kept.txt", "sleep 5"])
 
 
 def _command(action: str) -> str:
@@ -325,11 +325,9 @@ def generate(seed: int, split: str, families: tuple[str, ...], files: int) -> Ta
     attempt = 0
     while True:
         rng = Random(f"{split}/{seed}/{attempt}")
-        family = FAMILIES[rng.choice(families)]
-        parameters = family.wording.draw(rng)
-        made, check = family.build(rng, parameters, files)
-        if not all(check(made)):  # not done yet at the start
-            return Task(family.wording.fill(parameters), made, check)
+        task = FAMILIES[rng.choice(families)].task(rng, files)
+        if not all(task.check(task.files)):  # not done yet at the start
+            return task
         attempt += 1
 
 

@@ -12,12 +12,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
+from string import Template
 from typing import Any
 
 from ragen.env.terminal.layers import Entry
-from ragen.env.wording import Wording
 
 Home = Mapping[str, Entry]
 """Files by path relative to the home folder."""
@@ -39,11 +38,13 @@ class Task:
         text: The instruction.
         files: The initial files of the home folder.
         check: Decides which goals are reached.
+        solution: A command that does the task; "" where none is known.
     """
 
     text: str
     files: Home
     check: Check
+    solution: str = ""
 
 
 Build = Callable[[Random, dict[str, Any], int], tuple[dict[str, Entry], Check]]
@@ -55,7 +56,7 @@ class Family:
 
     Attributes:
         name: Its name.
-        text: The instruction.
+        text: The instruction, with ``$k`` for the parameter k.
         solution: A command that does the task, with ``@k@`` for the parameter k.
         build: Creates the files and the check.
         parameters: The possible values of each parameter.
@@ -67,25 +68,14 @@ class Family:
     build: Build
     parameters: Mapping[str, Sequence[Any]]
 
-    @cached_property
-    def wording(self) -> Wording:
-        """The wording of the instruction."""
-        return Wording(self.text, self.parameters)
-
-    def command(self, parameters: Mapping[str, Any]) -> str:
-        """A command that does the task with these parameters."""
-        command = self.solution
-        for name, value in parameters.items():
-            command = command.replace(f"@{name}@", str(value))
-        return command
-
-
-def solve(text: str) -> str | None:
-    """A command that does the task with this text; None if no family matches."""
-    for family in FAMILIES.values():
-        if (parameters := family.wording.read(text)) is not None:
-            return family.command(parameters)
-    return None
+    def task(self, rng: Random, size: int) -> Task:
+        """Draw a task."""
+        given = {name: rng.choice(values) for name, values in self.parameters.items()}
+        files, check = self.build(rng, given, size)
+        solution = self.solution
+        for name, value in given.items():
+            solution = solution.replace(f"@{name}@", str(value))
+        return Task(Template(self.text).substitute(given), files, check, solution)
 
 
 FAMILIES: dict[str, Family] = {}

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ragen.env.code.families import FAMILIES
-from ragen.env.sandbox import Ended
+from ragen.env.sandbox import STOPPED, Ended
 from ragen.env.sandbox.inside import decode, encode
 from ragen.errors import ConfigError, install_command
 
@@ -88,16 +88,6 @@ class Verdict(NamedTuple):
     runnable: bool
 
 
-_STOPPED = {
-    "time": "it used more processor time than allowed",
-    "memory": "it used more memory than allowed",
-    "output": "it sent more than allowed",
-    "waits": "it waits for something that does not come",
-    "processes": "it started too many processes",
-    "broken": "it broke its sandbox",
-}
-
-
 def judge(problem: Problem, ended: Ended) -> Verdict:
     """Judge a run.
 
@@ -105,7 +95,7 @@ def judge(problem: Problem, ended: Ended) -> Verdict:
     """
     failed = (False,) * len(problem.tests)
     if ended.stopped:
-        return Verdict(failed, f"The program was stopped: {_STOPPED[ended.stopped]}.", False)
+        return Verdict(failed, f"The program was stopped: {STOPPED[ended.stopped]}.", False)
     results: list[tuple[str, Any]] = []
     for line in ended.body.split(b"\n"):
         try:

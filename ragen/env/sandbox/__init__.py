@@ -15,6 +15,6 @@ sandbox cannot run, :class:`~ragen.errors.SandboxError` names what is missing an
 
 from __future__ import annotations
 
-from ragen.env.sandbox.host import PROGRAMS, SHELL, Ended, InSandbox, Limits, Profile, Sandbox, missing
+from ragen.env.sandbox.host import PROGRAMS, SHELL, STOPPED, Ended, InSandbox, Limits, Profile, Sandbox, missing
 
-__all__ = ["PROGRAMS", "SHELL", "Ended", "InSandbox", "Limits", "Profile", "Sandbox", "missing"]
+__all__ = ["PROGRAMS", "SHELL", "STOPPED", "Ended", "InSandbox", "Limits", "Profile", "Sandbox", "missing"]

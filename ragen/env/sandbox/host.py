@@ -79,6 +79,17 @@ class Profile(NamedTuple):
 
 PROGRAMS, SHELL = Profile("programs", False), Profile("shell", True)
 
+STOPPED = {
+    "time": "it used more processor time than allowed",
+    "memory": "it used more memory than allowed",
+    "output": "it printed more than allowed",
+    "files": "it left more files than allowed, with their holes and links, or folders too deep",
+    "waits": "it waits for something that does not come",
+    "processes": "it started too many processes",
+    "broken": "it broke its sandbox",
+}
+"""Sentences for the reasons to stop a run."""
+
 
 class Ended(NamedTuple):
     """The result of a run.

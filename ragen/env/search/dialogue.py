@@ -9,7 +9,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ragen.env.search.world import Hit, Question
 
@@ -113,55 +113,20 @@ def judge(answer: str, rights: Sequence[str], rewards: tuple[float, float], thre
 # Styles
 
 
-class Style(Protocol):
-    """Parses actions and words replies.
+class Style:
+    """This package's style: three notations for actions, short replies, only numbers in infos.
 
-    Attributes:
+    Class attributes:
         reward: The default of the configuration's ``reward``.
         by_splits: Whether questions are divided by split; otherwise the seed indexes all of them.
         unanswered: Whether an episode without an answer earns the reward of a wrong one; otherwise 0.
         answer: The format of an answer action.
     """
 
-    reward: str
-    by_splits: bool
-    unanswered: bool
-    answer: str
-
-    def opening(self, question: Question, searches_left: int | None) -> str:
-        """The first observation."""
-
-    def read(self, action: str) -> tuple[str, str]:
-        """Parse an action into its kind (``"search"``, ``"answer"``, ``"free"`` or ``"none"``) and its text."""
-
-    def accepts(self, kind: str, words: str, searches_left: int | None) -> bool:
-        """Whether an action is valid; otherwise it is rejected."""
-
-    def found(self, query: str, hits: Sequence[Hit], most: int | None) -> str:
-        """The results of a search, in at most ``most`` characters."""
-
-    def refused(self, kind: str, words: str) -> str:
-        """The reply to a rejected action."""
-
-    def next(self, shown: str, kind: str, done: bool, searches_left: int | None) -> str:
-        """The observation after a search or a rejected action."""
-
-    def answered(self, kind: str, verdict: Verdict) -> str:
-        """The last observation."""
-
-    def info(
-        self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
-    ) -> dict[str, Any]:
-        """The info of a turn."""
-
-
-class OwnStyle:
-    """This package's style: three notations for actions, short replies, only numbers in infos."""
-
     reward, by_splits, unanswered, answer = "exact", True, True, "answer[{}]"
 
     def opening(self, question: Question, searches_left: int | None) -> str:
-        """See :class:`Style`."""
+        """The first observation."""
         return f"Question: {question.text}\n{self._choices(searches_left)}"
 
     def _choices(self, searches_left: int | None) -> str:
@@ -170,15 +135,15 @@ class OwnStyle:
         return f"Searches left: {searches_left}. Say {_HINT if searches_left else 'answer[...]'}."
 
     def read(self, action: str) -> tuple[str, str]:
-        """See :func:`read_action`."""
+        """Parse an action into its kind (``"search"``, ``"answer"``, ``"free"`` or ``"none"``) and its text."""
         return read_action(action)
 
     def accepts(self, kind: str, words: str, searches_left: int | None) -> bool:
-        """See :class:`Style`."""
+        """Whether an action is valid; otherwise it is rejected."""
         return bool(words) and (kind != "search" or searches_left != 0)
 
     def found(self, query: str, hits: Sequence[Hit], most: int | None) -> str:
-        """See :class:`Style`."""
+        """The results of a search, in at most ``most`` characters."""
         if not hits:
             return "Nothing was found."
         lines = [
@@ -188,17 +153,17 @@ class OwnStyle:
         return _cut("\n".join(lines), most, " ...")
 
     def refused(self, kind: str, words: str) -> str:
-        """See :class:`Style`."""
+        """The reply to a rejected action."""
         if kind == "search":
             return "There are no searches left." if words else "The query is empty."
         return "The answer is empty." if kind == "answer" else "This is not an action."
 
     def next(self, shown: str, kind: str, done: bool, searches_left: int | None) -> str:
-        """See :class:`Style`."""
+        """The observation after a search or a rejected action."""
         return f"{shown}\n{'That was the last action; there is no answer.' if done else self._choices(searches_left)}"
 
     def answered(self, kind: str, verdict: Verdict) -> str:
-        """See :class:`Style`."""
+        """The last observation."""
         if verdict.success and not verdict.exact:
             return "The answer is partly right."
         return "The answer is right." if verdict.exact else "The answer is wrong."
@@ -206,7 +171,7 @@ class OwnStyle:
     def info(
         self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
     ) -> dict[str, Any]:
-        """See :class:`Style`."""
+        """The info of a turn; ``more`` contains the correct answers and the F1 threshold."""
         return {
             "action_is_valid": effective,
             "action_is_effective": effective,
@@ -217,7 +182,7 @@ class OwnStyle:
         }
 
 
-class RagenStyle:
+class RagenStyle(Style):
     """RAGEN 2026's style: exactly ``search[...]`` and ``finish[...]``; any other text contains an answer."""
 
     reward, by_splits, unanswered, answer = "f1", False, False, "finish[{}]"
@@ -269,7 +234,7 @@ class RagenStyle:
     def info(
         self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
     ) -> dict[str, Any]:
-        """See :class:`Style`; ``more`` contains the correct answers and the F1 threshold."""
+        """See :class:`Style`."""
         told: dict[str, Any] = {
             "action_is_effective": effective,
             "action_is_valid": effective and kind != "free",
@@ -300,7 +265,7 @@ class RagenStyle:
         return told
 
 
-STYLES: dict[str, Style] = {"own": OwnStyle(), "ragen": RagenStyle()}
+STYLES: dict[str, Style] = {"own": Style(), "ragen": RagenStyle()}
 
 
 def extracted(text: str) -> str:

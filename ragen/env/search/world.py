@@ -82,9 +82,6 @@ _JOBS = "baker botanist carpenter chemist clockmaker engineer geologist glassblo
 _GOODS = (
     "bicycles candles carpets clocks kettles lamps mirrors pianos ropes saddles telescopes turbines umbrellas violins"
 )
-_TOPICS = (
-    "astronomy bees bridges cheese deserts glaciers lighthouses mathematics migration moths opera railways salt tides"
-)
 _TONGUES = "Ardic Belorian Cestic Dovan Emric Farsun Galdic Hestian Ivric Jorvan Kestrian Lumic"
 _COINS = "ardel brint corvo dinel elmar florn gelder harn ister jovin kelt lorin"
 
@@ -101,9 +98,6 @@ RELATIONS = (
     ),
     Relation("person", "", "the birth year of @", ("The birth year of {s} is {o}.",), range(1820, 1990)),
     Relation("town", "country", "the country where @ lies", ("{s} lies in {o}.", "The country of {s} is {o}.")),
-    Relation(
-        "town", "river", "the river that flows through @", ("Through {s} flows the {o}.", "{s} stands on the {o}.")
-    ),
     Relation("town", "person", "the mayor of @", ("The mayor of {s} is {o}.", "{s} is governed by {o}.")),
     Relation("town", "", "the year when @ was settled", ("{s} was settled in {o}.",), range(900, 1800)),
     Relation("company", "town", "the seat of @", ("{s} has its seat in {o}.", "The seat of {s} is {o}.")),
@@ -111,11 +105,6 @@ RELATIONS = (
     Relation(
         "company", "", "the product of @", ("{s} makes {o}.", "The factories of {s} turn out {o}."), _GOODS.split()
     ),
-    Relation("book", "person", "the author of @", ("{s} was written by {o}.", "The author of {s} is {o}.")),
-    Relation("book", "town", "the setting of @", ("{s} takes place in {o}.",)),
-    Relation("book", "", "the subject of @", ("The subject of {s} is {o}.", "{s} is a book on {o}."), _TOPICS.split()),
-    Relation("river", "country", "the country in which @ rises", ("The {s} rises in {o}.",)),
-    Relation("river", "", "the length of @ in kilometres", ("The {s} is {o} kilometres long.",), range(40, 2400)),
     Relation("country", "town", "the capital of @", ("The capital of {s} is {o}.", "{s} is ruled from {o}.")),
     Relation(
         "country", "", "the language of @", ("The language of {s} is {o}.", "{o} is spoken in {s}."), _TONGUES.split()
@@ -123,44 +112,16 @@ RELATIONS = (
     Relation("country", "", "the currency of @", ("The currency of {s} is the {o}.",), _COINS.split()),
 )
 
-_SHARES = {"person": 40, "town": 20, "company": 15, "book": 15, "river": 5, "country": 5}  # percent
+_SHARES = {"person": 50, "town": 25, "company": 20, "country": 5}  # percent
 _INTRODUCTIONS = {
     "person": "{s} is a person of this world.",
     "town": "{s} is a town.",
     "company": "{s} is a company.",
-    "book": "{s} is a book.",
-    "river": "The {s} is a river.",
     "country": "{s} is a country.",
 }
-_FIRST = [
-    "b",
-    "br",
-    "c",
-    "d",
-    "dr",
-    "f",
-    "g",
-    "gr",
-    "h",
-    "j",
-    "k",
-    "kl",
-    "l",
-    "m",
-    "n",
-    "p",
-    "pr",
-    "r",
-    "s",
-    "st",
-    "t",
-    "tr",
-    "v",
-    "w",
-    "z",
-]
-_MIDDLE = ["a", "e", "i", "o", "u", "ai", "ea", "io", "ou"]
-_LAST = ["l", "m", "n", "r", "s", "t", "nd", "rk", "st", "x"]
+_FIRST = "b br c d dr f g gr h j k kl l m n p pr r s st t tr v w z"
+_MIDDLE = "a e i o u ai ea io ou"
+_LAST = "l m n r s t nd rk st x"
 
 
 @dataclass(frozen=True)
@@ -179,8 +140,9 @@ class World:
 
 
 def _word(rng: Random, syllables: int) -> str:
-    parts = [rng.choice(_FIRST) + rng.choice(_MIDDLE) for _ in range(syllables)]
-    return ("".join(parts) + rng.choice(_LAST)).capitalize()
+    first, middle, last = _FIRST.split(), _MIDDLE.split(), _LAST.split()
+    parts = [rng.choice(first) + rng.choice(middle) for _ in range(syllables)]
+    return ("".join(parts) + rng.choice(last)).capitalize()
 
 
 def _names(rng: Random, kind: str, count: int, taken: set[str]) -> list[str]:
@@ -191,7 +153,6 @@ def _names(rng: Random, kind: str, count: int, taken: set[str]) -> list[str]:
         name = {
             "person": lambda: f"{_word(rng, 1)} {rng.choice(shared)}",
             "company": lambda: f"{rng.choice(shared)} {rng.choice(('Works', 'Brothers', 'Trading', 'Mills'))}",
-            "book": lambda: f"{rng.choice(('Song', 'Shadow', 'House', 'Winter'))} of {_word(rng, 2)}",
         }.get(kind, lambda: _word(rng, 2))()
         if name not in taken:
             taken.add(name)

@@ -22,7 +22,7 @@ from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
-from ragen.env.sandbox import SHELL, Ended, InSandbox
+from ragen.env.sandbox import SHELL, STOPPED, Ended, InSandbox
 from ragen.env.sandbox.host import faketime
 from ragen.env.sandbox.inside import HOME
 from ragen.env.terminal import layers
@@ -37,15 +37,6 @@ LONGEST = 20_000  # maximum characters of a command
 
 _SCRIPT = 'trap "pwd -P >&9" EXIT; unset EPOCHREALTIME EPOCHSECONDS SRANDOM; RANDOM=$2 SECONDS=0; eval "$1"'
 _FENCED = re.compile(r"^\s*```[^\n`]*\n(.*?)```\s*$", re.S)
-_STOPPED = {
-    "time": "it used more processor time than allowed",
-    "memory": "it used more memory than allowed",
-    "output": "it printed more than allowed",
-    "files": "it left more files than allowed, with their holes and links, or folders too deep",
-    "waits": "it waits for something that does not come",
-    "processes": "it started too many processes",
-    "broken": "it broke its sandbox",
-}
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
@@ -179,7 +170,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         ended = self.run_inside(job, self.config.limits(), body)
         if ended.stopped:
             self.observation = (
-                f"The command was stopped, and has changed nothing: {_STOPPED[ended.stopped]}.\n{self._prompt()}"
+                f"The command was stopped, and has changed nothing: {STOPPED[ended.stopped]}.\n{self._prompt()}"
             )
             return -1
         self._take(ended)

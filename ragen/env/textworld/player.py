@@ -1,4 +1,4 @@
-"""A scripted player of TextWorld's games: it explores all rooms, follows recipes and takes the requested items.
+"""A scripted player of TextWorld's games: it explores all rooms and takes the requested items; it cannot cook.
 
 It knows only what a model knows: the observations and its own replies.
 """
@@ -12,14 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from ragen.env.textworld.text import admissible_in
 
 _ROOM = re.compile(r"^-= (.+?) =-$", re.M)
-_RECIPE = re.compile(r"Ingredients:\n(.+?)\n\s*\nDirections:\n(.*?)prepare meal", re.S)
+_RECIPE = re.compile(r"Ingredients:\n(.+?)\n\s*\nDirections:", re.S)
 _BACK = {"go north": "go south", "go south": "go north", "go east": "go west", "go west": "go east"}
-_TOOLS = {"fry": "stove", "roast": "oven", "grill": "BBQ"}
-_CUTS = ("chop", "slice", "dice")
-_DONE = {
-    **{"fry": "fried", "roast": "roasted", "grill": "grilled"},
-    **{"chop": "chopped", "slice": "sliced", "dice": "diced"},
-}
 
 
 class _Known:
@@ -100,8 +94,7 @@ def _goals(shown: Sequence[str], said: Sequence[str]) -> Iterator[tuple[str, str
         item = command.removeprefix("take ").partition(" from ")[0]
         if item != "cookbook" and command not in said and re.search(rf"\b{re.escape(item)}\b", task):
             yield command, command
-    told = "\n".join(shown)
-    recipe = _RECIPE.search(told)
+    recipe = _RECIPE.search("\n".join(shown))
     if recipe is None:
         yield "examine cookbook", "examine cookbook"
         return
@@ -111,14 +104,5 @@ def _goals(shown: Sequence[str], said: Sequence[str]) -> Iterator[tuple[str, str
         if not is_carried and not any(_is(each, f"take {item}") for each in said):
             is_left = True
             yield f"take {item}", f"take {item}"
-    for verb, item in (line.strip().split(" the ", 1) for line in recipe[2].splitlines() if " the " in line):
-        tool = "knife" if verb in _CUTS else _TOOLS.get(verb, verb)
-        command = f"{verb if verb in _CUTS else 'cook'} {item} with {tool}"
-        is_done = re.search(rf"\b{_DONE.get(verb, verb)} (\w+ )?{re.escape(item)}\b", told)  # or was found like that
-        if command not in said and not is_done:
-            is_left = True
-            yield command, f"examine {tool}"
-            if tool == "knife":
-                yield "take knife", "take knife"
     if not is_left:
         yield "prepare meal", "examine cookbook"

@@ -14,15 +14,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragen.env.registry import resolve_env
 from ragen.errors import RagenError
-from ragen.llm_agent.report.page import STYLE
-from ragen.llm_agent.report.text import shown
-from ragen.llm_agent.report.trajectories import Palette, grid_of
 
+PAGE_FILES = Path(__file__).resolve().parents[1] / "ragen" / "results"
+STYLE, SCRIPT = ((PAGE_FILES / f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
 FOLDER = Path(__file__).with_name("images")
 WIDTH = 640  # pixels
 MOST_LINES = 18  # of a text
@@ -120,18 +120,13 @@ def served(what: Shown) -> Iterator[dict[str, Any]]:
 
 
 def card(actions: Sequence[str], views: Sequence[str], picture: bytes = b"") -> str:
-    """What an environment showed, as a page: boards side by side, texts one below the other."""
-    palette = Palette()
-    boards = [grid_of(view, palette) for view in views]
-    if all(boards):
-        played = [f'<p class="soft">{shown(action)}</p>' for action in (*actions, "")]
-        parts = "".join(f"<div>{board}{said}</div>" for board, said in zip(boards, played, strict=True))
-    else:
-        played = ["", *(f"<p><b>&gt; {shown(action)}</b></p>" for action in actions)]
-        parts = "".join(f"{said}<pre>{shown(cut(view))}</pre>" for said, view in zip(played, views, strict=True))
-        image = f'<img width="240" src="data:image/png;base64,{base64.b64encode(picture).decode()}">' if picture else ""
-        parts = f"{image}<div>{parts}</div>"
-    return f"<!DOCTYPE html><style>{STYLE} {_STYLE}</style><main>{parts}</main>"
+    """What an environment showed, as a page whose script, that of reports, draws the boards."""
+    said = ["", *(f"<p><b>&gt; {escape(action)}</b></p>" for action in actions)]
+    parts = "".join(f"<div>{each}<pre>{escape(cut(view))}</pre></div>" for each, view in zip(said, views, strict=True))
+    image = f'<img width="240" src="data:image/png;base64,{base64.b64encode(picture).decode()}">' if picture else ""
+    return (
+        f"<!DOCTYPE html><style>{STYLE} {_STYLE}</style><main>{image}{parts}</main><script>{SCRIPT} {_SCRIPT}</script>"
+    )
 
 
 def cut(text: str) -> str:
@@ -145,6 +140,12 @@ _STYLE = (
     "main { display: inline-flex; gap: 22px; padding: 14px 18px; align-items: start; }"
     "pre { max-height: none; margin: 0; font-size: 14px; } p { margin: 8px 0; } .grid { margin: 0; }"
 )
+
+_SCRIPT = """
+const texts = Array.from(document.querySelectorAll("pre"));
+for (const each of texts) each.replaceWith(withBoards(each.textContent));
+if (!document.querySelector(".grid")) document.querySelector("main").style.flexDirection = "column";
+"""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

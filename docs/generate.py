@@ -106,9 +106,8 @@ API = {
         "ragen.llm_agent.rollout",
         "ragen.llm_agent.backends",
         "ragen.llm_agent.config",
-        "ragen.llm_agent.evaluation",
         "ragen.llm_agent.filtering",
-        "ragen.llm_agent.report",
+        "ragen.results",
     ),
 }
 """The modules of each page of the reference of Python; of a package, the names in ``__all__`` are shown."""

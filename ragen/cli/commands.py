@@ -43,9 +43,9 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("rollout", "play one rollout and write its trajectories", "ragen.llm_agent.rollout.command"),
-        Command("eval", "evaluate a model behind an OpenAI-compatible server", "ragen.llm_agent.evaluation.command"),
-        Command("compare", "compare two evaluations, seed by seed", "ragen.llm_agent.evaluation.compare"),
-        Command("report", "write an HTML report of a run, finished or not", "ragen.llm_agent.report.command"),
+        Command("eval", "evaluate a model behind an OpenAI-compatible server", "ragen.llm_agent.rollout.evaluation"),
+        Command("compare", "compare two evaluations, seed by seed", "ragen.results.compare"),
+        Command("report", "write an HTML report of a run, finished or not", "ragen.results.page"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
         Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),
         Command("check", "check that an environment works in worker processes", "ragen.tools.check"),

@@ -10,7 +10,8 @@ import pytest
 
 from ragen.errors import InputError
 from ragen.llm_agent.config.context import CollapseSettings
-from ragen.llm_agent.evaluation.collapse import CollapseDetector, PlayedThoughts, collapse_metrics
+from ragen.results import collapse_metrics
+from ragen.training.collapse import CollapseDetector, PlayedThoughts
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "collapse_metrics.json").read_text("utf-8"))
 """Batches, and what RAGEN's ``CollapseDetector._compute_metrics_for_pairs`` (commit 20daedc) returned for them."""

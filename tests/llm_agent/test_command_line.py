@@ -9,8 +9,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import folder_name, narrow
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.evaluation import command as evaluation
-from ragen.llm_agent.rollout import command
+from ragen.llm_agent.rollout import command, evaluation
 from ragen.output import shown_settings, shown_words
 from support.chat_server import chat_server, say
 

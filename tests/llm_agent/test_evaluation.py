@@ -15,9 +15,10 @@ import pytest
 from ragen.env import BaseEnv
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
-from ragen.llm_agent.evaluation.results import evaluate
 from ragen.llm_agent.rollout import command
-from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records
+from ragen.llm_agent.rollout.rollout_file import RolloutFile
+from ragen.results.figures import evaluate
+from ragen.results.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = [
@@ -115,7 +116,7 @@ def test_success_is_over_what_was_judged_and_three_kinds_of_ends_are_counted_apa
 
 def test_without_a_judged_episode_there_is_no_success():
     (result,) = evaluate([record(0, 0, env_error="crashed")])
-    assert (result.success, result.judged, result.pass_at, result.env_error_share) == (None, 0, {}, 1.0)
+    assert (result.success, result.judged, result.pass_at, result.env_errors) == (None, 0, {}, 1)
 
 
 def test_pass_at_k_is_over_the_seeds_that_have_so_many_judged_episodes():
@@ -281,7 +282,7 @@ def test_what_only_decides_how_fast_may_change(tmp_path, played):
 def test_a_line_that_a_killed_run_left_unfinished_is_passed_over(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     path.write_text(json.dumps(record(0, 1)) + "\n" + json.dumps(record(1, 1))[:20], "utf-8")
-    assert [one["env_id"] for one in read_records(path)] == [0]
+    assert [one["env_id"] for one in read_rows(path)] == [0]
 
 
 def test_episodes_without_a_reply_are_not_kept(tmp_path):
@@ -302,7 +303,7 @@ def test_two_runs_do_not_write_to_one_folder_at_a_time(resume, tmp_path):
         with pytest.raises(ConfigError, match="another run is writing to"):
             other.begin()
         file.add([record(1, 1)])
-    assert [one["env_id"] for one in read_records(path)] == [0, 1]
+    assert [one["env_id"] for one in read_rows(path)] == [0, 1]
     with RolloutFile(path, {"mode": "val"}, resume) as file:
         file.begin()
 

@@ -24,10 +24,10 @@ from omegaconf import OmegaConf
 
 import ragen.utils
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.evaluation.collapse import collapse_metrics
 from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.results import collapse_metrics
 from ragen.training import command
 from ragen.training.trajectories import Group, TokenRow, Trajectory
 from support.later import torch, verl

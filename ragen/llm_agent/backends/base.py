@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import BackendError, ConfigError
+from ragen.results.rows import LEFT_OUT
 
 SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
     "max_completion_tokens": (1, None),
@@ -179,10 +180,6 @@ class Activity:
 def tokens_of(usage: Mapping[str, float]) -> float:
     """The tokens of prompts and replies together; see :class:`Reply`."""
     return sum(usage.get(name, 0) for name in TOKENS)
-
-
-LEFT_OUT = "turns_left_out"
-"""The fact about a reply that counts the oldest turns which its prompt left out; see :class:`Request`."""
 
 
 def reply_facts(reply: Reply, request: Request) -> dict[str, Any]:

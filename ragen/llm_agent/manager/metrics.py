@@ -9,7 +9,6 @@ from envlanes.engine import EnvEngine
 from envlanes.interrupts import let_signals_pass
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError, steady_text
-from ragen.statistics import mean_pass_at_k
 from ragen.validity import env_error, is_valid
 
 _SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
@@ -109,9 +108,9 @@ def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:
     for cache in members:
         groups.setdefault(cache["group_id"], []).append(cache["metrics"][f"{cache['tag']}/success"])
     for cache in members:
-        chance = mean_pass_at_k([groups[cache["group_id"]]], group_size)
-        if chance is not None:
-            cache["metrics"][f"{cache['tag']}/pass@{group_size}"] = chance
+        successes = groups[cache["group_id"]]
+        if len(successes) == group_size:
+            cache["metrics"][f"{cache['tag']}/pass@{group_size}"] = float(any(successes))
 
 
 def add_rollout_info(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> None:

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload, runtime_che
 from envlanes.returned import wrong
 from ragen.errors import BackendError, ConfigError, counted
 from ragen.llm_agent.backends.base import (
-    LEFT_OUT,
     SAMPLING_BOUNDS,
     Activity,
     Backend,
@@ -39,6 +38,7 @@ from ragen.llm_agent.backends.base import (
     reply_facts,
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
+from ragen.results.rows import LEFT_OUT
 from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:

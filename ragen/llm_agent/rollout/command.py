@@ -50,7 +50,7 @@ from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import write_report_of
-from ragen.llm_agent.rollout.rollout_file import describe_run, unfinished
+from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
     Limits,
     Stop,
@@ -59,14 +59,15 @@ from ragen.llm_agent.rollout.stopping import (
     wait_for_replies,
 )
 from ragen.output import new_console, printable
+from ragen.results.rows import JUDGED, RESULTS, outcome, unfinished
 from ragen.settings import choice, setting
 from ragen.validity import is_valid
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ragen.llm_agent.evaluation.results import TagResult
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
+    from ragen.results.figures import TagResult
 
 PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
@@ -169,9 +170,9 @@ def run(config: Any) -> int:
                         folder = shlex.quote(shown_path(file.path.parent))
                         print(f"{finished} in {folder}; ragen report {folder} shows them", file=sys.stderr)
                     raise
-                code, told = _finish(proxy, mode, file, played_in)
+                code = _finish(proxy, mode, file, played_in)
                 if wants_report(config):
-                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)), told)
+                    write_report_of(proxy, mode, file)
                 last_words = _last_words(proxy, mode)
         for line in last_words:  # after closing the environments, which may log counted failures
             print(line)
@@ -269,16 +270,10 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
         print(f"to resume{further}: {command}", file=sys.stderr)
 
 
-def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> tuple[int, str]:
-    """Sort the file, and print the results; returns the exit code, and what is unfinished."""
-    from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-    from ragen.llm_agent.evaluation.results import (
-        RESULTS,
-        evaluate,
-        print_results,
-        write_results,
-    )
-    from ragen.llm_agent.evaluation.tables import print_summary
+def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> int:
+    """Sort the file, and print the results; returns the exit code."""
+    from ragen.results.figures import evaluate, write_results
+    from ragen.results.tables import print_results, print_summary
 
     es_manager, _ = proxy.prepare(val=mode == "val")
     group_size = setting(proxy.config, f"es_manager.{mode}.group_size", int)
@@ -299,7 +294,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     if proxy.rollout_states and setting(proxy.config, "verbose", bool, False):
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
-    return _exit_code(results), told
+    return _exit_code(results)
 
 
 def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
@@ -322,11 +317,10 @@ def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
 
 def _exit_code(results: Sequence[TagResult]) -> int:
     """0, or ``SAYS_LITTLE`` with the reason on standard error."""
-    from ragen.llm_agent.evaluation.results import env_error_share, totals
-
-    share = env_error_share(results)
+    whole = results[-1]
+    share = whole.env_errors / whole.episodes
     if share <= MOST_ENV_ERRORS:
-        return SAYS_LITTLE if totals(results)["missing_replies"] else 0
+        return SAYS_LITTLE if whole.missing_replies else 0
     print(
         f"environments failed in {share:.1%} of the episodes, more than {MOST_ENV_ERRORS:.0%}: what is left says "
         "little about the model; see 'env_error' in the rows.",
@@ -337,8 +331,6 @@ def _exit_code(results: Sequence[TagResult]) -> int:
 
 def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
     """Play the episodes that the file lacks; each is written as soon as it is finished."""
-    from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-
     val = mode == "val"
     es_manager, _ = proxy.prepare(val)
     if len(file.kept) == len(es_manager.envs):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import base64
+import io
+from typing import TYPE_CHECKING, Any
 
-from ragen.errors import shown_path
+from ragen.errors import ConfigError, shown_path
+from ragen.files import write_whole
+from ragen.results.rows import PAGE, read_rows
 from ragen.settings import setting
 
 if TYPE_CHECKING:
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
+MOST_IMAGES = 12_000_000  # characters of data URIs; further images are omitted
 
-def write_report_of(
-    proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: dict[str, float], unfinished: str
-) -> None:
+
+def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     """Write ``report.html`` beside the trajectories, those of earlier runs included.
 
     Where this run had nothing left to play, a page that is there stays: it has the times of the run that played.
@@ -24,23 +27,33 @@ def write_report_of(
         proxy: After its rollout.
         mode: Which of its managers played.
         file: The run's file.
-        usage: The counts of all runs of the file.
-        unfinished: Says that the run lacks replies; otherwise empty.
 
     Raises:
         ConfigError: It cannot be written.
     """
-    from ragen.llm_agent.report import About, report_of, write_report
-    from ragen.llm_agent.report.contents import episode_of
-    from ragen.llm_agent.rollout.rollout_file import read_records
+    from ragen.results.page import render  # late, so that help comes at once
 
-    path = file.path.with_name("report.html")
+    path = file.path.with_name(PAGE)
     if not proxy.rollout_states and path.exists():
         print(f"report in {shown_path(path)}, unchanged")
         return
-    report = report_of(proxy, mode, earlier=file.kept.values())
-    if not setting(proxy.config, "raw", bool, True):  # the page has no more texts than the rows
-        report = replace(report, episodes=[episode_of(record) for record in read_records(file.path)])
-    about = About.of_folder(file.path, [episode.seed for episode in report.episodes])
-    write_report(replace(report, about=about, usage=usage, unfinished=unfinished), path)
+    es_manager, _ = proxy.prepare(val=mode == "val")
+    played: dict[int, dict[str, Any]] = {}
+    room = MOST_IMAGES if setting(proxy.config, "raw", bool, True) else 0  # the page has no more than the rows
+    for state in proxy.rollout_states:
+        images = [list(map(_data_uri, turn.get("images", ()))) for turn in state["history"]]
+        room -= sum(len(each) for turn in images for each in turn)
+        env_id = state["env_id"]
+        played[env_id] = {"worker": es_manager.home(env_id)} | ({"images": images} if any(images) and room > 0 else {})
+    html = render(file.path, read_rows(file.path), played, proxy.timeline, proxy.seconds, es_manager.lane_stats())
+    try:
+        write_whole(path, html)
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written to {path}: {error.strerror}.") from error
     print(f"report in {shown_path(path)}")
+
+
+def _data_uri(image: Any) -> str:
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=False)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

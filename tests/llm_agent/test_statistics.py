@@ -1,4 +1,4 @@
-"""Intervals, ``pass@k`` and the sign test, against published values and against counting."""
+"""Intervals, ``pass@k`` and exact tests, against scipy, published values and counting."""
 
 from itertools import combinations
 from math import sqrt
@@ -7,13 +7,12 @@ from statistics import fmean
 
 import pytest
 
-from ragen.statistics import (
+from ragen.results.statistics import (
     effective_episodes,
     holm,
     mean_pass_at_k,
+    mean_pass_hat_k,
     paired_interval,
-    pass_at_k,
-    pass_hat_k,
     sign_test,
     wilson_interval,
 )
@@ -32,29 +31,36 @@ def test_wilsons_interval_is_the_published_one(successes, episodes, low, high):
     assert wilson_interval(successes, episodes) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_independent_episodes_count_in_full_and_copies_once():
-    assert effective_episodes([[1], [0], [1]]) == 3
-    assert effective_episodes([[1, 1, 1, 1], [0, 0, 0, 0]] * 10) == pytest.approx(20, abs=1)
-    assert effective_episodes([[1, 0], [0, 1]] * 10) == 40
-    assert effective_episodes([[1, 1], [1, 1], [1, 1]]) == 3
-    assert effective_episodes([[1, 0, 1]]) == 1
+@pytest.mark.parametrize("successes", [0, 1, 7, 20, 39, 40])
+def test_interval_and_sign_test_are_those_of_scipy(successes):
+    stats = pytest.importorskip("scipy.stats")
+    exact = stats.binomtest(successes, 40)
+    assert wilson_interval(successes, 40) == pytest.approx(tuple(exact.proportion_ci(method="wilson")), abs=1e-12)
+    assert sign_test([1.0] * successes + [-0.5] * (40 - successes)) == pytest.approx(exact.pvalue, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([[1], [0], [1]], 3),
+        ([[1, 1, 1, 1], [0, 0, 0, 0]] * 10, pytest.approx(20, abs=1)),
+        ([[1, 0], [0, 1]] * 10, 40),
+        ([[1, 1], [1, 1], [1, 1]], 3),
+        ([[1, 0, 1]], 1),
+    ],
+)
+def test_independent_episodes_count_in_full_and_copies_once(groups, expected):
+    assert effective_episodes(groups) == expected
 
 
 @pytest.mark.parametrize(
     ("episodes", "successes", "k"), [(5, 2, 1), (5, 2, 3), (4, 0, 2), (4, 4, 4), (6, 1, 6), (6, 5, 2)]
 )
-def test_pass_at_k_is_the_share_of_draws_with_a_success(episodes, successes, k):
-    draws = list(combinations([True] * successes + [False] * (episodes - successes), k))
-    assert pass_at_k(episodes, successes, k) == pytest.approx(sum(map(any, draws)) / len(draws))
-
-
-@pytest.mark.parametrize(
-    ("episodes", "successes", "k"), [(5, 2, 1), (5, 2, 3), (4, 0, 2), (4, 4, 4), (6, 1, 6), (6, 5, 2)]
-)
-def test_pass_hat_k_is_the_share_of_draws_in_which_all_succeed(episodes, successes, k):
-    draws = list(combinations([True] * successes + [False] * (episodes - successes), k))
-    assert pass_hat_k(episodes, successes, k) == pytest.approx(sum(map(all, draws)) / len(draws))
-    assert pass_hat_k(episodes, successes, k) == pytest.approx(1 - pass_at_k(episodes, episodes - successes, k))
+@pytest.mark.parametrize(("estimate", "succeeds"), [(mean_pass_at_k, any), (mean_pass_hat_k, all)])
+def test_pass_at_k_is_the_share_of_draws_that_succeed(estimate, succeeds, episodes, successes, k):
+    members = [1.0] * successes + [0.0] * (episodes - successes)
+    draws = list(combinations(members, k))
+    assert estimate([members, [1.0] * (k - 1)], k) == pytest.approx(sum(map(succeeds, draws)) / len(draws))
 
 
 def test_holm_corrects_each_p_for_those_that_are_larger():
@@ -93,9 +99,3 @@ def test_an_interval_over_seeds_of_several_samples_covers_the_difference_as_ofte
 )
 def test_the_sign_test_counts_coins(better, worse, p):
     assert sign_test([0.5] * better + [-1.0] * worse + [0.0] * 7) == pytest.approx(p)
-
-
-def test_pass_at_k_is_over_groups_that_have_so_many_members():
-    groups = [[1.0, 0.0, 0.0], [0.0, 0.0], [1.0]]
-    assert mean_pass_at_k(groups, 2) == pytest.approx((2 / 3 + 0) / 2)
-    assert mean_pass_at_k(groups, 4) is None

@@ -6,7 +6,7 @@ depending on how similar its members are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from math import comb, isfinite, nan, sqrt
 from statistics import NormalDist, fmean, stdev
 
@@ -62,50 +62,22 @@ def effective_episodes(groups: Sequence[Sequence[float]]) -> float:
     return min(float(episodes), max(float(count), episodes / design_effect))
 
 
-def pass_at_k(episodes: int, successes: int, k: int) -> float:
-    """The probability that at least one of k episodes of a group succeeds (M. Chen et al., 2021).
+def mean_pass_at_k(groups: Sequence[Sequence[float]], k: int) -> float:
+    """``pass@k``: the probability that at least one of k episodes of a group succeeds (M. Chen et al., 2021).
 
     Args:
-        episodes: Number of episodes of the group, at least k.
-        successes: Number of successes among them.
-        k: Number of episodes drawn, without replacement.
+        groups: The successes of each group's members, 0 or 1; groups with fewer than k members do not count.
+        k: Number of episodes drawn from each, without replacement; at most the size of the largest group.
     """
-    return 1.0 - comb(episodes - successes, k) / comb(episodes, k)
+    return 1.0 - mean_pass_hat_k([[1 - success for success in group] for group in groups], k)
 
 
-def pass_hat_k(episodes: int, successes: int, k: int) -> float:
+def mean_pass_hat_k(groups: Sequence[Sequence[float]], k: int) -> float:
     """``pass^k``: the probability that all of k episodes of a group succeed.
 
-    The unbiased estimator of reliability (tau-bench: S. Yao et al., 2024); compare :func:`pass_at_k`.
-
-    Args:
-        episodes: Number of episodes of the group, at least k.
-        successes: Number of successes among them.
-        k: Number of episodes drawn, without replacement.
+    The unbiased estimator of reliability (tau-bench: S. Yao et al., 2024); compare :func:`mean_pass_at_k`.
     """
-    return comb(successes, k) / comb(episodes, k)
-
-
-def mean_pass_at_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
-    """The mean ``pass@k`` of the groups with at least k episodes; None if there are none.
-
-    Args:
-        groups: The successes of each group's members, 0 or 1.
-        k: Number of episodes drawn from each.
-    """
-    return _mean_of_groups(pass_at_k, groups, k)
-
-
-def mean_pass_hat_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
-    """The mean ``pass^k`` of the groups with at least k episodes; None if there are none."""
-    return _mean_of_groups(pass_hat_k, groups, k)
-
-
-def _mean_of_groups(
-    estimate: Callable[[int, int, int], float], groups: Iterable[Sequence[float]], k: int
-) -> float | None:
-    each = [estimate(len(group), int(sum(group)), k) for group in groups if len(group) >= k]
-    return fmean(each) if each else None
+    return fmean(comb(int(sum(group)), k) / comb(len(group), k) for group in groups if len(group) >= k)
 
 
 def paired_interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:

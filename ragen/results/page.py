@@ -1,0 +1,277 @@
+"""The command ``ragen report RUN``, and the page that it writes: a run for a browser, in one file.
+
+The page is ``page.jinja``, a template, with ``page.css`` and ``page.js``. It loads no external resources, and is made
+of what the run's files have; a rollout with ``report=true`` adds what only its process knows: where the time went,
+which worker played what, and images.
+
+Text of models and environments is untrusted. In the template it is escaped, like every value. Trajectories are data:
+compressed JSON that the script reads and shows as text nodes, never as HTML. The content security policy allows the
+page's own script and nothing else. A page of ten thousand trajectories opens at once since a trajectory becomes
+elements only when it is looked at; ``rows`` has what the list shows and filters by, and ``pack`` elements the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import itertools
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ragen.commands import CommandParser, command
+from ragen.errors import ConfigError, counted, steady_text
+from ragen.files import json_text, write_whole
+from ragen.output import printable
+from ragen.results.figures import evaluate, reward_of, whole
+from ragen.results.rows import (
+    ABOUT,
+    FAULTS,
+    JUDGED,
+    PAGE,
+    RECORDED,
+    ROWS,
+    RUNS,
+    USAGE,
+    Row,
+    outcome,
+    read_about,
+    read_rows,
+    read_usage,
+    rows_of,
+    unfinished,
+)
+from ragen.results.tables import cells, lines_of, percent, worker_rows
+from ragen.validity import env_error, error_type
+
+PROG = "ragen report"
+_LOCAL = ("hf", "vllm")  # backends that load a model by its path
+_TIMES = b'<h2 id="times">'  # only in a page that a run writes itself
+_LONGEST = 300  # characters of a text in the list
+_LONGEST_LINE = 10_000  # characters of a line above the list, such as a command
+MOST_PACKED = 24_000_000  # characters of packed trajectories; further ones are listed alone
+_PACK = 1_000_000  # characters of trajectories that are packed together, about
+_MOST_SPANS = 600  # of a worker in the timeline; closer ones are merged
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line."""
+    top = CommandParser(
+        prog=prog,
+        description="Write an HTML report of a rollout: results and trajectories, in one file that "
+        "loads no external resources.",
+        examples=(f"{prog} outputs/evaluate/NAME --output name.html",),
+    )
+    top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
+    top.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the report file (default: report.html in the same folder)"
+    )
+    return top
+
+
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
+    """Run the command.
+
+    Returns:
+        The exit code: 0, or 2 if there are no trajectories or the report cannot be written.
+    """
+    path, output = rows_of(options.run), options.output
+    if output is not None and output.name in (ROWS, *RECORDED) and output.exists():
+        raise ConfigError(f"--output is '{output}', a file of a run, and it would be overwritten; name another file.")
+    page = output or path.with_name(PAGE)
+    rows = read_rows(path)
+    html = render(path, rows)
+    try:
+        if output is None and page.exists() and _TIMES in page.read_bytes():  # no other file has the run's times
+            free = (page.with_name(f"report_of_run_{number}.html") for number in itertools.count(1))
+            kept = page.rename(next(each for each in free if not each.exists()))
+            print(f"the run's own report, which shows where the time went, is now {kept}")
+        write_whole(page, html)
+    except OSError as error:
+        raise ConfigError(f"{page} cannot be written: {error.strerror}; name another file with --output.") from error
+    print(f"report of {counted(len(rows), 'trajectory', 'trajectories')} in {page}")
+    if told := unfinished(path, rows):
+        print(told)
+    return 0
+
+
+def render(
+    path: Path,
+    rows: Sequence[Row],
+    played: Mapping[int, Mapping[str, Any]] | None = None,
+    timeline: Any = None,
+    seconds: Mapping[str, float] | None = None,
+    workers: Sequence[Any] = (),
+) -> str:
+    """The page of a run as HTML.
+
+    Args:
+        path: The file of its rows, whose neighbors tell of the run.
+        rows: Its rows.
+        played: What the process that played knows of its episodes, by environment id: ``worker``, and the ``images``
+            of each turn as data URIs.
+        timeline: Its :class:`~ragen.llm_agent.rollout.timeline.Timeline`.
+        seconds: Seconds by activity.
+        workers: The manager's ``LaneStats``.
+
+    Raises:
+        ConfigError: There are no rows, or they are not of a rollout of this package.
+    """
+    from jinja2 import Environment, StrictUndefined  # late, so that help comes at once
+
+    if not rows:
+        raise ConfigError(f"{path} has no trajectory.")
+    played = played or {}
+    whole_rows = [{**row, **played.get(row["env_id"], {})} for row in rows]
+    try:
+        results = evaluate(rows)
+        listed = [_listed(row) for row in whole_rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is not a rollout of this package: {type(error).__name__}: {error}.") from error
+    facts, configuration = _about(path, rows)
+    folder = files(__package__)
+    template, style, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("jinja", "css", "js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = Environment(autoescape=True, finalize=_visible, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["percent"] = percent
+    return environment.from_string(template).render(
+        digest=digest,
+        style=style,
+        script=script,
+        title=_title(facts) or path.parent.name or path.name,
+        facts=facts,
+        configuration=configuration,
+        unfinished=unfinished(path, rows),
+        results=[(result, cells(result)) for result in results],
+        lines=lines_of(whole(results), read_usage(path.with_name(USAGE))),
+        seconds=seconds or {},
+        count=len(rows),
+        played=len(played),
+        timeline=_tracks(timeline) if timeline is not None else {},
+        length=max(timeline.end - timeline.start, 1e-9) if timeline is not None else 0.0,
+        workers=worker_rows(workers),
+        listed=json_text(listed).replace("<", "\\u003c"),
+        packs=list(_packed(map(json_text, whole_rows))),
+    )
+
+
+def _visible(value: Any) -> Any:
+    """A value for the template: a text in which no character hides or rearranges those around it."""
+    return value if hasattr(value, "__html__") else printable(steady_text(value), _LONGEST_LINE)
+
+
+# The run
+
+
+def _about(path: Path, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Facts about a run, and its configuration as flat keys; a file that cannot be read is passed over."""
+    settings: dict[str, Any] = {}
+    with suppress(ConfigError):
+        settings = read_about(path.with_name(ABOUT))
+    starts: list[dict[str, Any]] = []
+    with suppress(OSError, ValueError, AttributeError):
+        starts = [dict(json.loads(line)) for line in path.with_name(RUNS).read_text("utf-8").splitlines()]
+    last = starts[-1] if starts else {}
+    seeds = sorted({row["seed"] for row in rows if row["seed"] is not None})
+    backend = settings.get("actor.backend")
+    facts = {
+        "model": settings.get("actor.model" if backend not in _LOCAL else "actor_rollout_ref.model.path"),
+        "backend": backend,
+        "server": last.get("server") or settings.get("actor.base_url"),
+        "mode": settings.get("mode"),
+        "seeds": " to ".join(map(str, dict.fromkeys([*seeds[:1], *seeds[-1:]]))),
+        "began": starts[0].get("began") if starts else None,
+        "resumed": f"{len(starts) - 1}, last {last.get('began')}" if len(starts) > 1 else None,
+        "version": last.get("version"),
+        "file": path,
+        "command": last.get("command"),
+    }
+    return {name: str(value) for name, value in facts.items() if value}, settings
+
+
+def _title(facts: Mapping[str, str]) -> str:
+    model = facts.get("model") or facts.get("backend", "")
+    return f"{model} ({facts['mode']})" if model and "mode" in facts else model
+
+
+def _tracks(timeline: Any) -> dict[str, list[tuple[str, float, float, str]]]:
+    """The activities and marks of each track: kind, start and width in percent, and a text."""
+    length = max(timeline.end - timeline.start, 1e-9)
+    tracks: dict[str, list[Any]] = defaultdict(list)
+    for span in sorted(timeline.spans, key=lambda span: span.start):
+        spans = tracks[span.track]
+        last = next((place for place in range(len(spans) - 1, -1, -1) if spans[place].kind == span.kind), None)
+        if last is not None and span.end - spans[last].start < length / _MOST_SPANS:  # too short to be seen apart
+            spans[last] = spans[last]._replace(end=max(spans[last].end, span.end), note="several")
+        else:
+            spans.append(span)
+    found = {
+        track: [
+            (
+                span.kind,
+                100 * (span.start - timeline.start) / length,
+                max(0.1, 100 * (span.end - span.start) / length),
+                f"{span.kind}, {span.end - span.start:.3f} s {span.note}",
+            )
+            for span in spans
+        ]
+        for track, spans in tracks.items()
+    }
+    for mark in timeline.marks:
+        shape = ("restart", min(99.5, 100 * (mark.at - timeline.start) / length), 0.5, mark.text)
+        found.setdefault(mark.track, []).append(shape)
+    return {track: found[track] for track in sorted(found, key=lambda track: (len(track), track))}
+
+
+# Trajectories
+
+
+def _listed(row: Row) -> dict[str, Any]:
+    """The facts about a trajectory that the list shows, filters and sorts by."""
+    if not all("role" in message and "content" in message for message in row.get("messages", ())):
+        raise ValueError("a message has no role or no content")
+    ended, error = outcome(row), env_error(row)
+    faults = {fault.replace("_", " ") for fault in FAULTS for reply in row.get("replies", ()) if reply.get(fault)}
+    invalid = {"invalid reply"} if any(row.get("invalid", ())) else set()
+    return {
+        "tag": steady_text(row["tag"])[:_LONGEST],
+        "env": row["env_id"],
+        "group": row["group_id"],
+        "seed": row["seed"],
+        "outcome": ended if ended != JUDGED else "success" if row["success"] else "no success",
+        "failure": error_type(error)[:_LONGEST] if error else "",
+        "replies": sorted(faults | invalid),
+        "worker": steady_text(row.get("worker", ""))[:_LONGEST],
+        "reward": reward_of(row),
+        "penalty": row.get("penalty", 0),
+        "turns": len(row["actions"]),
+    }
+
+
+def _packed(bodies: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Packs of trajectories up to the limit: the number of the first, and their compressed JSON in base 64."""
+    waiting: list[str] = []
+    first, size, room = 0, 0, MOST_PACKED
+    for body in itertools.chain(bodies, (None,)):
+        if waiting and (body is None or size > _PACK):
+            data = base64.b64encode(zlib.compress(f"[{','.join(waiting)}]".encode(), 6)).decode()
+            room -= len(data)
+            if room < 0 and first:
+                return
+            yield first, data
+            first, waiting, size = first + len(waiting), [], 0
+        if body is not None:
+            waiting.append(body)
+            size += len(body)
+
+
+def unpacked(data: str) -> list[dict[str, Any]]:
+    """The trajectories of a pack."""
+    return json.loads(zlib.decompress(base64.b64decode(data)))

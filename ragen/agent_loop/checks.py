@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from ragen.agent_loop.service import ServiceSettings
 from ragen.agent_loop.session import service_kind
-from ragen.agent_loop.verl_keys import IN_RAGEN, ROLLOUT
+from ragen.agent_loop.verl_keys import IN_RAGEN, ROLLOUT, SWITCHES
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
 from ragen.llm_agent.config.environments import read_config
@@ -17,38 +16,15 @@ from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.filtering.group_filter import PREFIX, GroupFilter
 from ragen.settings import read, setting
 
-_SWITCHES = ("grpo_advantage_length_weight", "use_parallel_envs", "agent_proxy.use_parallel_rollout")
-
 
 def check_environments(config: Mapping[str, Any]) -> None:
     """Check that agent loops can play the environments, before anything is started.
 
     Raises:
-        ConfigError: They cannot; the message lists all reasons.
+        ConfigError: They cannot.
     """
-    refused: list[str] = []
-    checks = (
-        read_max_turn,
-        service_kind,
-        partial(read, ServiceSettings),
-        _check_ragens_trainer,
-        _check_modes,
-    )
-    for check in checks:
-        with noting(refused):
-            check(config)
-    if refused:
-        raise ConfigError(" ".join(refused))
-
-
-@contextlib.contextmanager
-def noting(told: list[str]) -> Iterator[None]:
-    """Collect refusals within the block instead of raising them, so that all are reported together."""
-    try:
-        yield
-    except ConfigError as error:
-        if not any(str(error) in each for each in told):
-            told.append(str(error))
+    for check in (read_max_turn, service_kind, partial(read, ServiceSettings), _check_ragens_trainer, _check_modes):
+        check(config)
 
 
 def _check_ragens_trainer(config: Mapping[str, Any]) -> None:
@@ -59,7 +35,7 @@ def _check_ragens_trainer(config: Mapping[str, Any]) -> None:
         "agent_proxy.use_turn_scores": settings.use_turn_scores,
         "enable_response_mask=false": not settings.enable_response_mask,
         "agent_proxy.reward_normalization.method": settings.method != "identity",
-        **{key: setting(config, key, bool, False) for key in _SWITCHES},
+        **{key: setting(config, key, object, None) not in (None, False, "none") for key in SWITCHES},
     }
     if named := [name for name, is_asked in asked.items() if is_asked]:
         raise ConfigError(f"{', '.join(named)}: set, {IN_RAGEN}; train in RAGEN, or do not set it.")

@@ -11,6 +11,7 @@ RAGEN's own keys are read from the section ``ragen`` of the trainer's configurat
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -46,7 +47,6 @@ log = logging.getLogger(__name__)
 
 SECTION = "ragen"  # of the trainer's configuration
 WORST = "max_global_steps"  # the server's field of which the last reply's value counts
-TRIES = 2  # requests to the server before an empty reply is accepted
 
 
 @dataclass(frozen=True)
@@ -201,20 +201,21 @@ class RagenEnvLoop(AgentLoopBase):
     async def _sample(
         self, row_tokens: TrajectoryTokens, budget: int, request: str, sampling_params: Mapping[str, Any], priority: int
     ) -> list[int]:
-        """Have the server continue a row; returns the tokens of the reply, empty if all tries were empty."""
-        for _ in range(TRIES):
-            with simple_timer("generate_sequences", self._seconds):
-                output = await self.server_manager.generate(
-                    request_id=request,
-                    prompt_ids=row_tokens.ids,
-                    sampling_params={**sampling_params, **self._seed(), "max_tokens": budget},
-                    priority=int(priority),
-                )
-            self._note(output)
-            if tokens := list(output.token_ids[:budget]):
-                row_tokens.add_reply(tokens, output.log_probs[:budget] if output.log_probs else None)
-                return tokens
-        return []
+        """Have the server continue a row; returns the tokens of the reply."""
+        with simple_timer("generate_sequences", self._seconds):
+            output = await self.server_manager.generate(
+                request_id=request,
+                prompt_ids=row_tokens.ids,
+                sampling_params={**sampling_params, **self._seed(), "max_tokens": budget},
+                priority=int(priority),
+            )
+        if output.num_preempted is not None:
+            self._preempted = max(0, self._preempted) + output.num_preempted
+        worst = {WORST: output.extra_fields[WORST]} if WORST in output.extra_fields else {}
+        self._server_says = {**output.extra_fields, **self._server_says, **worst}
+        tokens = list(output.token_ids[:budget])
+        row_tokens.add_reply(tokens, output.log_probs[:budget] if output.log_probs else None)
+        return tokens
 
     def _seed(self) -> dict[str, int]:
         """The seed of the next reply, derived from the step, the row, the trajectory and the reply's number."""
@@ -224,47 +225,36 @@ class RagenEnvLoop(AgentLoopBase):
         digest = hashlib.sha256(f"{base}/{self._place}/{self._asked}".encode()).digest()
         return {"seed": int.from_bytes(digest[:4], "big") >> 1}
 
-    def _note(self, output: Any) -> None:
-        """Store the server's information about a reply."""
-        if output.num_preempted is not None:
-            self._preempted = max(0, self._preempted) + output.num_preempted
-        for key, value in output.extra_fields.items():
-            if key == WORST or key not in self._server_says:
-                self._server_says[key] = value
-
     def _outputs(self, episode: Episode, error: str) -> AgentLoopOutput | list[AgentLoopOutput]:
         """The outputs of an episode; if its environment failed, with masks of zeros."""
-        score = float(sum(episode.turn_scores))
-        summary = self._summary(episode, score)
         rows = self._rows
         if error:
             rows = [row_tokens.untrained() for row_tokens in rows if row_tokens.response]
-        rows = rows or [TrajectoryTokens.nothing(self.tokenizer.eos_token_id)]
-        outputs = [self._output(row_tokens, episode, score, summary, error) for row_tokens in rows]
+        score = float(sum(episode.turn_scores))
+        extra_fields = {
+            **self._server_says,
+            "turn_scores": list(episode.turn_scores),
+            "tool_rewards": list(episode.status.rewards),
+            "env_metrics": episode.metrics(),
+            ENV_ERROR: error,
+            "env_tag": episode.tag,
+            "env_seed": episode.status.seed,
+            "reward_extra_info": self._summary(episode, score),
+        }
+        outputs = [
+            AgentLoopOutput(
+                prompt_ids=row_tokens.prompt,
+                response_ids=row_tokens.response,
+                response_mask=row_tokens.mask,
+                response_logprobs=row_tokens.log_probs,
+                reward_score=score,
+                num_turns=2 * len(episode.turn_scores),
+                metrics=AgentLoopMetrics(num_preempted=self._preempted, **self._seconds),
+                extra_fields=copy.deepcopy(extra_fields),
+            )
+            for row_tokens in rows or [TrajectoryTokens.nothing(self.tokenizer.eos_token_id)]
+        ]
         return outputs[0] if self._parts.script.is_one_row else outputs
-
-    def _output(
-        self, row_tokens: TrajectoryTokens, episode: Episode, score: float, summary: Mapping[str, float], error: str
-    ) -> AgentLoopOutput:
-        return AgentLoopOutput(
-            prompt_ids=row_tokens.prompt,
-            response_ids=row_tokens.response,
-            response_mask=row_tokens.mask,
-            response_logprobs=row_tokens.log_probs,
-            reward_score=score,
-            num_turns=2 * len(episode.turn_scores),
-            metrics=AgentLoopMetrics(num_preempted=self._preempted, **self._seconds),
-            extra_fields={
-                **self._server_says,
-                "turn_scores": list(episode.turn_scores),
-                "tool_rewards": list(episode.status.rewards),
-                "env_metrics": episode.metrics(),
-                ENV_ERROR: error,
-                "env_tag": episode.tag,
-                "env_seed": episode.status.seed,
-                "reward_extra_info": dict(summary),
-            },
-        )
 
     def _summary(self, episode: Episode, score: float) -> dict[str, float]:
         """The values that verl averages at validation, and may filter groups by; the same keys for every tag.
@@ -295,7 +285,7 @@ def _answered(token_rows: list[TrajectoryTokens], tag: str, seed: int) -> list[T
     answered = [row_tokens for row_tokens in token_rows if row_tokens.response]
     if not answered:
         raise BackendError(
-            f"the model server gave no tokens, asked {TRIES} times, for the first prompt of the trajectory of tag "
+            f"the model server gave no tokens for the first prompt of the trajectory of tag "
             f"{tag!r} and seed {seed}; look at the server's own messages."
         )
     log.warning(

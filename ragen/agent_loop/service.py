@@ -244,7 +244,9 @@ class _Queue:
     async def _serve(self) -> None:
         while self._waiting:
             await asyncio.sleep(GATHER)
-            batch = self._take()
+            waiting, self._waiting = self._waiting, []
+            # without those whose callers have given up; what they opened is closed
+            batch = [job for job in waiting if job[0] == "close" or not job[2].done()]
             try:
                 answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, batch)
             except RuntimeError:  # shut_down has ended the thread: this batch had no effect
@@ -258,19 +260,6 @@ class _Queue:
                     future.set_exception(answer)
                 else:
                     future.set_result(answer)
-
-    def _take(self) -> list[tuple[str, Any, asyncio.Future[Any]]]:
-        """The next call: all waiting requests but the resets of further groups, so that turns do not wait long."""
-        batch, later, first = [], [], None
-        for job in self._waiting:
-            verb, item, future = job
-            if future.done() and verb != "close":  # its caller has given up
-                continue
-            group = (item[0].group_id, *item[1:]) if verb == "open" else None
-            first = first or group
-            (batch if group in (None, first) else later).append(job)
-        self._waiting = later
-        return batch
 
     def _work(self, batch: Sequence[tuple[str, Any, Any]]) -> list[Any]:
         """In the thread: carry out requests, one engine call per kind; an exception is the result of all of a kind."""

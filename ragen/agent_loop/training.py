@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
-from ragen.agent_loop.checks import check_environments, noting
+from ragen.agent_loop.checks import check_environments
 from ragen.agent_loop.verl_keys import sort_keys
 from ragen.errors import ConfigError, RagenError, install_command
 from ragen.extras import missing
@@ -107,12 +107,9 @@ def trainer_config(config: Any) -> DictConfig:
     """
     from omegaconf import OmegaConf
 
-    ragen, told = _resolved(config), list[str]()
-    with noting(told):
-        check_environments(ragen)
-    fitting: dict[str, Any] = {}
-    with noting(told):
-        fitting = lengths(config)
+    ragen = _resolved(config)
+    check_environments(ragen)
+    fitting = lengths(config)
     verl: Any = copy.deepcopy(_stock())
     said_of_verl = {name: ragen.pop(name) for name in list(ragen) if name in verl}
     sections = {name: section for name, section in said_of_verl.items() if section is not None}  # null says nothing
@@ -120,31 +117,29 @@ def trainer_config(config: Any) -> DictConfig:
     ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), fitting)
     written = dict(_leaves(_written(config, sections)))
     said = setting(config, SAID, Sequence, ())
-    asked = sort_keys(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
+    values, ignored = sort_keys(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
+    path = setting(config, "model_path", str, None) or values.get("actor_rollout_ref.model.path")
+    critic = (
+        {} if path is None else {"critic": {"model": {"path": path, "tokenizer_path": path}}}
+    )  # begins as the model
     OmegaConf.set_struct(verl, False)
     verl["ragen"] = {**ragen, **_context_keys(sections)}
-    verl = OmegaConf.merge(verl, ours, _following(config, asked.values))
+    verl = OmegaConf.merge(verl, ours, critic)
     OmegaConf.set_struct(verl, True)
-    for key, value in asked.values.items():
-        asked.refused += _set(verl, key, value, free)
-    if (
-        not verl.trainer.use_v1
-        or verl.trainer.v1.sampler.custom_sampler.path != ours.trainer.v1.sampler.custom_sampler.path
-    ):
-        asked.refused.append(
+    for key, value in values.items():
+        _set(verl, key, value, free)
+    sampler = "trainer.v1.sampler.custom_sampler.path"
+    if not verl.trainer.use_v1 or OmegaConf.select(verl, sampler) != OmegaConf.select(ours, sampler):
+        raise ConfigError(
             "trainer.use_v1 is false, or trainer.v1.sampler.custom_sampler is another one; this package's sampler of "
-            "verl's V1 trainer leaves out failed trajectories, so neither can be set"
+            "verl's V1 trainer leaves out failed trajectories, so neither can be set."
         )
-    if asked.refused:
-        told.append(f"{'; '.join(asked.refused)}.")
-    if told:
-        raise ConfigError(" ".join(told))
     read = ragen.keys() | sections.keys() | referenced_sections(config)
-    asked.ignored += [str(name) for name in config if name not in read]
-    asked.ignored += [key for key, _ in unread_keys(config) if key.partition(".")[0] not in said_of_verl]
-    if asked.ignored:
-        log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(asked.ignored)))
-    if "trainer.log_val_generations" not in asked.values:
+    ignored += [str(name) for name in config if name not in read]
+    ignored += [key for key, _ in unread_keys(config) if key.partition(".")[0] not in said_of_verl]
+    if ignored:
+        log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(ignored)))
+    if "trainer.log_val_generations" not in values:
         verl.trainer.log_val_generations = setting(config, "trainer.generations_to_log_to_wandb.val", int, 0)
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
@@ -305,28 +300,19 @@ def _free_mappings(verl: DictConfig) -> tuple[str, ...]:
     return (*(key for key, value in _leaves(plain) if value == {}), "ray_kwargs.ray_init")
 
 
-def _following(config: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The values derived from RAGEN's keys, unless the user set them."""
-    following: dict[str, Any] = {}
-    path = setting(config, "model_path", str, None) or asked.get("actor_rollout_ref.model.path")
-    if path is not None and "critic.model.path" not in asked:
-        following["critic"] = {"model": {"path": path, "tokenizer_path": path}}  # PPO's critic begins as the model
-    return following
-
-
-def _set(verl: DictConfig, key: str, value: Any, free: Sequence[str]) -> list[str]:
-    """Set a key; returns the reason why verl refuses it as a list of one sentence, or an empty list."""
+def _set(verl: DictConfig, key: str, value: Any, free: Sequence[str]) -> None:
+    """Set a key, which verl must have."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    has = OmegaConf.select(verl, key, throw_on_resolution_failure=False)
-    if isinstance(has, Mapping) and has and value is not None and not isinstance(value, Mapping):
-        return [f"configuration key {key!r} is {value!r}, which verl does not take: expected a section of keys"]
-    try:
-        OmegaConf.update(verl, key, value, force_add=any(key.startswith(f"{mapping}.") for mapping in free))
-    except OmegaConfBaseException as error:
-        return [f"configuration key {key!r} is {value!r}, which verl does not take: {one_line(error)}"]
-    return []
+    has, why = OmegaConf.select(verl, key, throw_on_resolution_failure=False), "expected a section of keys"
+    if not isinstance(has, Mapping) or not has or value is None or isinstance(value, Mapping):
+        try:
+            OmegaConf.update(verl, key, value, force_add=any(key.startswith(f"{mapping}.") for mapping in free))
+            return
+        except OmegaConfBaseException as error:
+            why = one_line(error)
+    raise ConfigError(f"configuration key {key!r} is {value!r}, which verl does not take: {why}.")
 
 
 def _written(config: Any, sections: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The user's keys for verl: separated from verl's defaults and from RAGEN's own keys, with all refusals collected.
+"""The user's keys for verl: separated from verl's defaults and from RAGEN's own keys.
 
 RAGEN's configurations have keys in verl's sections that verl lacks, since RAGEN's trainer is a modified older one. Keys
 without an effect are ignored with one log message; keys that would change the training, but that verl's trainer does
@@ -9,40 +9,32 @@ equal to verl's counts as unset, unless it was given on the command line.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
 
-_ANY = object()
 IN_RAGEN = "which RAGEN's own trainer does, and verl's does not"
 ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
 
-OF_RAGEN: dict[str, Any] = {
-    **dict.fromkeys(
-        [
-            *(f"{ROLLOUT}{name}" for name in ("prompt_length", "tp_size_check", "val_kwargs.logprobs")),
-            *(f"{ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
-            *(f"{_ACTOR}{name}" for name in ("use_ref", "micro_batch_size_per_gpu")),
-            *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
-            *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
-            *(f"{ROLLOUT}{PREFIX}{name}" for name in NAMES),  # refused together if they would drop any group
-            "algorithm.high_level_gamma",
-        ],
-        _ANY,
-    ),
-    **dict.fromkeys(
-        [
-            *(f"{_TRAINER}{name}" for name in ("gradient_analysis_mode", "gradient_analysis_only", "early_stop")),
-            *(f"algorithm.{name}" for name in ("bi_level_gae", "soft_advantage_reweight", "zero_task_advantage")),
-            f"{_TRAINER}exit_after_gradient_analysis",
-            f"{_ACTOR}grpo_advantage_length_weight",
-        ],
-        False,
-    ),
-    f"{_ACTOR}filter_loss_scaling": "none",
+SWITCHES = (
+    *(f"{_TRAINER}{name}" for name in ("gradient_analysis_mode", "gradient_analysis_only", "early_stop")),
+    *(f"algorithm.{name}" for name in ("bi_level_gae", "soft_advantage_reweight", "zero_task_advantage")),
+    *(f"{_TRAINER}exit_after_gradient_analysis", f"{_ACTOR}grpo_advantage_length_weight"),
+    *(f"{_ACTOR}filter_loss_scaling", "grpo_advantage_length_weight"),
+    *("use_parallel_envs", "agent_proxy.use_parallel_rollout"),
+)
+"""RAGEN's keys that must be off."""
+OF_RAGEN = {
+    *SWITCHES,
+    *(f"{ROLLOUT}{name}" for name in ("prompt_length", "tp_size_check", "val_kwargs.logprobs")),
+    *(f"{ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
+    *(f"{_ACTOR}{name}" for name in ("use_ref", "micro_batch_size_per_gpu")),
+    *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
+    *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
+    *(f"{ROLLOUT}{PREFIX}{name}" for name in NAMES),
+    "algorithm.high_level_gamma",
 }
-"""RAGEN's keys in verl's sections: the only value that can be ignored, or any."""
+"""RAGEN's keys in verl's sections."""
 
 _RAGENS_TOO = ("algorithm.adv_estimator",)  # keys that RAGEN's files set to verl's default
 READ_HERE = (
@@ -53,54 +45,33 @@ READ_HERE = (
 """Keys (and prefixes of keys) in verl's sections that this package reads itself."""
 
 
-@dataclass
-class VerlKeys:
-    """The keys of a configuration for verl.
-
-    Attributes:
-        values: Values to set, by verl's keys.
-        ignored: Ignored keys.
-        refused: Sentences, each about an unsupported key.
-    """
-
-    values: dict[str, Any] = field(default_factory=dict)
-    ignored: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-
-
 def sort_keys(
     resolved: Mapping[str, Any],
     written: Mapping[str, Any],
     stock: Mapping[str, Any],
     ours: Mapping[str, Any],
     said: Collection[str] = (),
-) -> VerlKeys:
-    """Classify the leaves of the user's sections that verl has.
+) -> tuple[dict[str, Any], list[str]]:
+    """The values to set, by verl's keys, and RAGEN's keys, which are ignored.
 
     Args:
-        resolved: These sections, with interpolations resolved.
+        resolved: The user's sections that verl has, with interpolations resolved.
         written: Their values by dotted key, with interpolations unresolved.
         stock: The values of verl's own configuration, likewise.
         ours: The values that override verl's own before the user's.
         said: Keys given on the command line.
     """
-    asked = VerlKeys()
-    said = {*said, *_RAGENS_TOO}
+    values, ignored = dict[str, Any](), list[str]()
     came_along = len(written.keys() & stock.keys()) > len(stock) / 2
     for key, text in written.items():
-        if key.startswith(READ_HERE) or (came_along and key in stock and text == stock[key] and key not in said):
+        is_said = key in said or key in _RAGENS_TOO
+        if key.startswith(READ_HERE) or (came_along and key in stock and text == stock[key] and not is_said):
             continue
         value: Any = resolved
         for part in key.split("."):
             value = value[part]
-        if value is None and ours.get(key) is not None:
-            continue  # RAGEN fills these in later; the values here are already computed
         if key in OF_RAGEN:
-            harmless = OF_RAGEN[key]
-            if harmless is _ANY or value == harmless:
-                asked.ignored.append(key)
-            else:
-                asked.refused.append(f"{key} is {value!r}, {IN_RAGEN}; expected {harmless!r}")
-            continue
-        asked.values[key] = value
-    return asked
+            ignored.append(key)
+        elif value is not None or ours.get(key) is None:  # else RAGEN fills it in later; here it is computed already
+            values[key] = value
+    return values, ignored

@@ -68,12 +68,11 @@ def test_seeds_that_would_run_out_are_refused():
         list(dataset.rows(config(f"seed.train={2**32 - 8}"), "train", 3))
 
 
-def test_the_command_writes_what_verls_dataset_reads(tmp_path, capsys):
+def test_the_command_writes_what_verls_dataset_reads(tmp_path):
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
     path = tmp_path / "rows" / "train.parquet"
     assert dataset.main(["--config-name", "_2_sokoban", "--steps", "2", str(path), *SMALL]) == 0
-    assert "6 rows in" in capsys.readouterr().out
     settings = OmegaConf.create({"cache_dir": str(tmp_path), "filter_overlong_prompts": False})
     read = RLHFDataset(str(path), None, settings)
     row = read[3]
@@ -137,16 +136,6 @@ def test_any_key_of_verl_may_be_set_and_one_that_it_lacks_is_named(tmp_path):
     assert (made.trainer.n_gpus_per_node, made.algorithm.kl_ctrl.kl_coef) == (8, 0.5)
     assert made.actor_rollout_ref.model.override_config == {"attn_implementation": "sdpa", "rope_theta": 1}
     assert made.ray_kwargs.ray_init.num_gpus == 1
-    with pytest.raises(ConfigError, match=r"'trainer\.n_gpu' is 8, which verl does not take"):
-        trainer(tmp_path, "trainer.n_gpu=8")
-
-
-@pytest.mark.parametrize("key", ["algorithm", "actor_rollout_ref.rollout"])
-def test_a_section_of_verls_that_is_none_is_named(tmp_path, key):
-    given = config(f"output_dir={tmp_path}")
-    OmegaConf.update(given, key, 3, force_add=True)
-    with pytest.raises(ConfigError, match=rf"'{re.escape(key)}' is 3, which verl does not take: expected a section"):
-        training.trainer_config(given)
 
 
 def test_a_heading_with_nothing_below_says_nothing(tmp_path):
@@ -157,33 +146,41 @@ def test_a_heading_with_nothing_below_says_nothing(tmp_path):
     assert all(made[name] == expected[name] for name in ("trainer", "data", "algorithm"))
 
 
-REFUSED = [  # each line is one configuration, whose faults are told together
-    {
-        "agent_proxy.reward_normalization.method=mean_std": "agent_proxy.reward_normalization.method",
-        "agent_loop.prompt_length=3300": "agent_loop.prompt_length is 3300, which leaves 300",
-        "agent_loop.queue_timeout=0": "'agent_loop.queue_timeout' is 0; expected a number of seconds",
-        "es_manager.val.env_configs.tags=[VisualSimpleSokoban]": "render_mode is 'rgb_array'",
-    },
-    {
-        "actor_rollout_ref.rollout.max_model_len=null": "max_model_len' is missing",
-        "agent_loop.service=far": "'agent_loop.service' is 'far'",
-        "agent_proxy.max_turn=0": "max_turn' is 0",
-        "es_manager.train.env_groups=4": "adds up to 3",
-    },
-]
-
-
-@pytest.mark.parametrize("faults", REFUSED)
-def test_what_agent_loops_cannot_do_is_refused_before_anything_starts(tmp_path, faults):
-    with pytest.raises(ConfigError) as caught:
-        trainer(tmp_path, *faults)
-    for told in faults.values():
-        assert told in str(caught.value)
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("agent_proxy.reward_normalization.method=mean_std", "agent_proxy.reward_normalization.method"),
+        ("agent_loop.prompt_length=3300", "agent_loop.prompt_length"),
+        ("agent_loop.queue_timeout=0", "agent_loop.queue_timeout"),
+        ("es_manager.val.env_configs.tags=[VisualSimpleSokoban]", "render_mode"),
+        ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len"),
+        ("agent_loop.service=far", "agent_loop.service"),
+        ("agent_proxy.max_turn=0", "max_turn"),
+        ("es_manager.train.env_groups=4", "es_manager.train"),
+        ("algorithm=3", "algorithm"),
+        ("actor_rollout_ref.rollout=3", "actor_rollout_ref.rollout"),
+        ("actor_rollout_ref.actor=3", "actor_rollout_ref.actor"),
+        ("algorithm.bi_level_gae=true", "algorithm.bi_level_gae"),
+        ("trainer.gradient_analysis_mode=true", "trainer.gradient_analysis_mode"),
+        ("trainer.n_gpu=8", "trainer.n_gpu"),
+        ("actor_rollout_ref.rollout.rollout_filter_ratio=0.25", "rollout_filter"),
+        ("collapse_detection.first_turn_enabled=true", "collapse_detection"),
+        ("trainer.early_stop=true", "trainer.early_stop"),
+        ("actor_rollout_ref.actor.filter_loss_scaling=sqrt", "filter_loss_scaling"),
+        ("trainer.use_v1=false", "trainer.use_v1"),
+    ],
+)
+def test_what_agent_loops_cannot_do_is_refused_before_anything_starts(tmp_path, override, key):
+    given = config(f"output_dir={tmp_path}")
+    name, _, value = override.partition("=")
+    OmegaConf.update(given, name, OmegaConf.create(f"it: {value}").it, force_add=True)
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        training.trainer_config(given)
 
 
 def test_what_verl_refuses_is_a_configuration_error(tmp_path):
     made = trainer(tmp_path, "actor_rollout_ref.actor.use_dynamic_bsz=false")
-    with pytest.raises(ConfigError, match=r"verl refuses this configuration: .* Please set at least one of"):
+    with pytest.raises(ConfigError):
         training.check_trainer(made)
 
 
@@ -300,28 +297,6 @@ def test_verls_own_file_may_stand_before_the_base(tmp_path):
     made.actor_rollout_ref.actor.use_dynamic_bsz = True
     for section in ("data", "trainer", "actor_rollout_ref"):
         assert made[section] == plain[section]
-
-
-def test_everything_that_is_refused_is_refused_at_once(tmp_path):
-    bad = ["algorithm.bi_level_gae=true", "++trainer.gradient_analysis_mode=true", "++trainer.n_gpu=8"]
-    bad += ["actor_rollout_ref.rollout.rollout_filter_ratio=0.25", "++collapse_detection.first_turn_enabled=true"]
-    bad += ["++trainer.early_stop=true", "++actor_rollout_ref.actor.filter_loss_scaling=sqrt", "++trainer.use_v1=false"]
-    bad += ["agent_proxy.max_turn=0", "agent_loop.service=far"]
-    with pytest.raises(ConfigError) as error:
-        training.trainer_config(ragens(tmp_path, *bad))
-    for told in (
-        "bi_level_gae is True",
-        "gradient_analysis_mode is",
-        "rollout_filter_*",
-        "collapse_detection.*",
-        "early_stop is",
-        "filter_loss_scaling is",
-        "trainer.use_v1 is",
-        "'trainer.n_gpu'",
-        "max_turn",
-        "agent_loop.service",
-    ):
-        assert str(error.value).count(told) == 1
 
 
 @pytest.mark.parametrize("key", ["use_parallel_envs", "agent_proxy.use_parallel_rollout"])

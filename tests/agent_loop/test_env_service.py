@@ -155,39 +155,22 @@ def test_trajectories_are_the_managers(where):
     assert_same(episodes, by_manager(configuration))
 
 
-def test_kills_of_lanes_between_turns_change_no_trajectory():
-    configuration = config()
+@pytest.mark.parametrize(("max_restarts", "every"), [(3, 2), (1, 1)])
+def test_kills_of_workers_between_turns_change_no_trajectory(max_restarts, every):
+    """Kills count up only while no turn is played."""
+    configuration = config(use_multiprocessing=True, max_restarts=max_restarts)
     killed = []
 
     async def work(service):
         async def kill(turn):
-            for pid in lane_pids(service)[turn % 2 :: 2]:
+            for pid in lane_pids(service)[turn % every :: every]:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
-
-        episodes = await by_service(service, configuration, before_turn=kill)
-        return episodes, sum(lane.restarts for lane in service._envs.stats())
-
-    episodes, restarts = run(work, configuration)
-    assert_same(episodes, by_manager(configuration))
-    assert len(killed) >= 3
-    assert restarts >= 3
-
-
-def test_kills_count_up_only_while_no_turn_is_played():
-    configuration = config(use_multiprocessing=True, max_restarts=1)
-    homes = set()
-
-    async def work(service):
-        async def kill(turn):
-            homes.update(lane.lane for lane in service._envs.stats() if lane.envs)
-            for pid in lane_pids(service):
-                os.kill(pid, signal.SIGKILL)
 
         return await by_service(service, configuration, before_turn=kill)
 
     assert_same(run(work, configuration), by_manager(configuration))
-    assert homes == {"worker 0", "worker 1"}
+    assert len(killed) >= 3
 
 
 def test_members_of_a_group_share_a_lane_and_lanes_are_even():
@@ -214,10 +197,12 @@ def test_a_type_that_must_stay_at_home_has_no_lane():
     assert run(work, configuration) == {"main"}
 
 
-def test_an_environment_that_hangs_ends_its_trajectory_and_no_other():
-    hangs = {"fault": "sleeps", "place": "turn 1"}
-    custom = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": hangs, "max_actions_per_traj": 30}}
-    configuration = config(custom, step_timeout=0.5)
+@pytest.mark.parametrize("policy", ["fallback", "truncate", "raise"])
+@pytest.mark.parametrize("fault", ["sleeps", "raises"])
+def test_an_environment_that_fails_ends_its_trajectory_and_no_other(fault, policy):
+    evil = {"fault": fault, "place": "turn 1"}
+    custom = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": evil, "max_actions_per_traj": 30}}
+    configuration = config(custom, step_timeout=0.5, on_env_failure=policy)
 
     async def one(service, tag, seed):
         session = Session(service, tag, seed)
@@ -230,23 +215,9 @@ def test_an_environment_that_hangs_ends_its_trajectory_and_no_other():
         return await asyncio.gather(one(service, "Evil", 3), *(one(service, "Walk", seed) for seed in range(3)))
 
     evil, *walks = run(work, configuration)
-    assert evil[0].info.get("env_error") is None
-    assert "timed out after 0.5 s" in evil[1].info["env_error"]
+    assert evil[0].info.get("env_error") is None and evil[1].info["env_error"]
     assert evil[1].done and evil[1].executed == []
     assert all(result.info["place"] for walk in walks for result in walk)
-
-
-@pytest.mark.parametrize("policy", ["fallback", "truncate", "raise"])
-def test_a_turn_of_a_failed_environment_is_a_value_under_any_policy(policy):
-    raises = {"fault": "raises", "place": "turn 0"}
-    custom = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": raises, "max_actions_per_traj": 30}}
-
-    async def work(service):
-        await service.open("evil", "Evil", 1)
-        return await service.play("evil", ["a"], 9)
-
-    result = run(work, config(custom, on_env_failure=policy))
-    assert result.done and "boom" in result.info["env_error"]
 
 
 def test_an_environment_that_cannot_be_built_fails_alone():
@@ -299,13 +270,13 @@ def test_a_turn_that_is_not_answered_in_time_is_an_error_and_the_next_one_plays_
     assert [one.observation for one in played] == [one.observation for one in run(undisturbed, configuration)[1:]]
 
 
-def test_bad_requests_are_refused_by_name():
+def test_bad_requests_are_refused():
     async def work(service):
         await service.open("one", "Walk", 1)
-        with pytest.raises(ConfigError, match="'Nowhere' is not a key of custom_envs"):
+        with pytest.raises(ConfigError, match="Nowhere"):
             await service.open("two", "Nowhere", 1)
-        await service.close("one")
-        await service.close("one")
+        for _ in range(2):
+            await service.close("one")
         with pytest.raises(SessionLostError):
             await service.play("one", ["a"], 5)
 
@@ -371,7 +342,7 @@ def test_a_session_that_comes_back_otherwise_says_so():
         await session.open()
         for left in (9, 8):
             await session.play(["a"], left)
-        with pytest.raises(DivergenceError, match=r"'Walk' and seed 1, played again .* at its reset"):
+        with pytest.raises(DivergenceError):
             await session.play(["a"], 7)
 
     run(work, config())

@@ -373,7 +373,13 @@ class Homes:
             timeout = self._settings.step_timeout
             ask(
                 {
-                    lane: Request(self.number, Unload(env_ids), timeout, self.startup_timeout, lane.current)
+                    lane: Request(
+                        self.number,
+                        Unload([(env_id, None) for env_id in env_ids]),
+                        timeout,
+                        self.startup_timeout,
+                        lane.current,
+                    )
                     for lane, env_ids in leaving.items()
                 }
             )

@@ -77,7 +77,7 @@ def test_a_lane_that_cannot_be_ended_keeps_no_other_from_it(pool: WorkerPool, mo
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="cannot be ended"), Exchange() as exchange:
         patch.setattr(Lane, "end", end_badly)
         exchange.claim(lanes)
-        exchange.send({lane: request(Unload([0]), None) for lane in lanes})
+        exchange.send({lane: request(Unload([(0, None)]), None) for lane in lanes})
         raise InterruptedError
     assert [lane.handle for lane in lanes] == [None] * 3
 

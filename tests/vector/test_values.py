@@ -1,48 +1,47 @@
-"""Columns, digests and infos: what is taken apart is put together again as it was."""
+"""Messages, digests and infos: what is taken apart is put together again as it was."""
+
+from itertools import starmap
+from pathlib import Path
 
 import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
+from envlanes.episode.outcome import Outcome
+from envlanes.episode.pickled import Pickled
 from envlanes.games.gym_game import GymTurn
 from envlanes.games.values import detached, digest_of
 from envlanes.gym.batch import merged
-from envlanes.lanes.codec import from_columns, packed, to_columns, unpacked
+from envlanes.lanes import codec
+from envlanes.lanes.orders import Play
 from support.gym_envs import same
 
-COLUMNS = [
-    [np.zeros(3, np.float32), np.ones(3, np.float32)],
-    [np.zeros(3), np.ones(4)],
-    [np.zeros((), np.int8), np.ones((), np.int8)],
-    [np.float64(1), np.float64(2)],
-    [np.int64(1), 2],
-    [np.zeros(10_000), np.ones(10_000)],
-    [{"a": np.ones(2), "b": 1.0}, {"a": np.zeros(2), "b": 2.0}],
-    [{"a": 1}, {"b": 1}],
-    [{}, {}],
-    [(1, np.ones(2)), (2, np.zeros(2))],
-    [(), ()],
-    ["text", "other"],
-    [np.array(["a", None], object)] * 2,
-    [np.str_("a"), np.str_("bc")],
-    [None, None],
-    [True, False],
-    [np.ones(2)],
-    [np.longlong(1), np.longlong(2)],
+VALUES = [
+    np.zeros(3, np.float32),
+    np.zeros((), np.int8),
+    np.eye(3)[:, ::2],
+    np.float64(1),
+    np.zeros(10_000),
+    {"a": np.ones(2), "b": 1.0},
+    (1, np.ones(2)),
+    np.array(["a", None], object),
+    np.str_("bc"),
+    [None, True, "text"],
+    GymTurn(np.int64(2), 1, 5, {"a": 1}),
+    GymTurn(Path("/")),
 ]
 
 
-@pytest.mark.parametrize("values", COLUMNS, ids=range(len(COLUMNS)))
-def test_columns_give_the_same_values_again(values):
-    same(unpacked(packed(values)), values)
-
-
-@pytest.mark.parametrize("second", [GymTurn(np.int64(2)), GymTurn(np.int64(2), 1, 5, {"a": 1}), GymTurn("word")])
-def test_turns_travel_as_columns(second):
-    turns = [GymTurn(np.int64(1)), second]
-    found = from_columns(to_columns(turns))
-    assert [type(turn) for turn in found] == [GymTurn, GymTurn]
-    same([tuple(turn) for turn in found], [tuple(turn) for turn in turns])
+def test_values_of_all_environments_arrive_as_they_were_and_arrays_can_be_written_to():
+    sent = list(enumerate(VALUES))
+    _, _, order = codec.unpack_request(codec.portable(codec.pack_request(1, 1, Play(sent))))
+    opened = [item[1].open() if isinstance(item[1], Pickled) else item for item in order.items]
+    reply = codec.unpack_reply(codec.portable(codec.pack_reply(1, list(starmap(Outcome, sent)))))
+    for found in ([value for _, value in opened], [outcome.value for outcome in reply.outcomes]):
+        assert list(map(type, found)) == list(map(type, VALUES))
+        for one, other in zip(found, VALUES, strict=True):
+            same(tuple(one) if isinstance(one, GymTurn) else one, tuple(other) if isinstance(one, GymTurn) else other)
+        assert all(value.flags.writeable for value in found if isinstance(value, np.ndarray))
 
 
 DIFFERENT = [

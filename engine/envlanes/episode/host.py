@@ -179,7 +179,7 @@ class EnvHost:
                 try:
                     self.since = start
                     if type(item[1]) is Pickled:
-                        item = (env_id, item[1].open())
+                        item = item[1].open()
                     value = work(replica, item)
                     if replica.has_snapshots:
                         self._save(replica, item, value, phase, perf_counter() - start)
@@ -204,7 +204,7 @@ class EnvHost:
 
     def _shares_its_reset(self, replica: Replica, later: Sequence[ResetOrder]) -> bool:
         """Whether the next environment may load what one of this one's group has saved in this batch."""
-        group = self._replicas[later[0].env_id].spec.group_id if later else None
+        group = self._replicas[later[0][0]].spec.group_id if later else None
         return replica.has_snapshots and group == replica.spec.group_id
 
     def _add_up(self, tag: str, phase: str, times: Sequence[float], before: tuple[float, float]) -> None:
@@ -249,8 +249,6 @@ class EnvHost:
 
         Where ``load`` raises or does not give what the first member shows, this and later members of the tag are reset.
         """
-        if type(order.options) is Pickled:
-            order = order._replace(options=order.options.open())
         replicas.build_if_needed(replica)
         game, seed = replica.spec.game, order.seed
         if seed is None:

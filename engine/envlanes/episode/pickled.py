@@ -1,8 +1,7 @@
 """Pickling of user-defined values: each in its own bytes, and without changing the classes of the main process.
 
-A batch is sent as one pickle as long as it holds only built-in types, NumPy's and the engine's own, which run no other
-code when they are unpickled (:func:`is_plain`). Anything else is pickled separately, and unpickled where an exception
-of its own code fails that item alone.
+Built-in types, NumPy's and the engine's own run no other code when they are unpickled (:func:`is_plain`). Anything else
+is pickled separately, and unpickled where an exception of its own code fails that item alone.
 
 Classes of the main script are sent to workers by value, since workers never run that script, and become attributes of
 the worker's own ``__main__``: an environment can pickle them by name, as it can in the script. On the way back they are
@@ -30,7 +29,7 @@ from envlanes.errors import EnvError
 
 log = logging.getLogger(__name__)
 
-_PLAIN = frozenset({complex, Raised, TimedOut})
+_PLAIN: set[Any] = {complex, Raised, TimedOut}
 _ours: tuple[str, ...] = ("envlanes.",)  # how modules' names begin whose values run no code of a user's
 _NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
@@ -50,11 +49,6 @@ def trust(beginning: str) -> None:
     _ours = (*_ours, beginning)
 
 
-def is_ours(kind: type) -> bool:
-    """Whether a class is the engine's own, or a trusted module's."""
-    return kind.__module__.startswith(_ours)
-
-
 class PlainPickler(pickle.Pickler):
     """Pickles built-in types, NumPy's and a few of our own, which run no other code when they are unpickled."""
 
@@ -65,9 +59,13 @@ class PlainPickler(pickle.Pickler):
             PicklingError: The value is not plain.
         """
         kind = type(value)
+        if kind in _PLAIN:
+            return NotImplemented
         origin = value if issubclass(kind, _NAMED) else kind
         module = origin.__module__ or ""
         if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(_ours):
+            if origin is kind:  # of a few classes: from now on, their instances cost one look-up
+                _PLAIN.add(kind)
             return NotImplemented
         raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
 
@@ -152,23 +150,6 @@ def _parts(value: Any, name: str) -> Iterator[tuple[Any, str]]:
             attributes = None
         if isinstance(attributes, dict):
             yield from ((part, f"{name}.{attribute}") for attribute, part in attributes.items())
-
-
-def pickled_items(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Items ``(env_id, value)`` for one message: values that are not plain are pickled.
-
-    Raises:
-        CannotTravel: Some values cannot be pickled.
-    """
-    fit, failed = [], {}
-    for env_id, value in items:
-        try:
-            fit.append((env_id, value if is_plain(value) else Pickled.of(value)))
-        except Exception as error:
-            failed[env_id] = Raised.of(error, "send")
-    if failed:
-        raise CannotTravel(failed)
-    return fit
 
 
 class CannotTravel(Exception):

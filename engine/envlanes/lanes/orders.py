@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from envlanes.episode.host import EnvHost, ResetOrder
+from envlanes.episode.host import EnvHost
 from envlanes.episode.journal import EpisodeJournal
 from envlanes.episode.outcome import Batch, Outcome, Raised
 from envlanes.episode.pickled import PickledSpecs
@@ -24,7 +24,7 @@ class Order:
     """One batch.
 
     Attributes:
-        items: The requests; each starts with an env_id unless the class states otherwise.
+        items: The requests; each starts with an env_id. A worker gets ``(env_id, Pickled)`` where one is not plain.
         phase: The operation, for messages.
         plays, rebuilds: Whether it plays turns, and whether it rebuilds environments from their journals.
         counts: Whether its time is counted.
@@ -74,14 +74,14 @@ class Build(Order):
 
 
 class Reset(Order):
-    """Begin new episodes; items are ``ResetOrder``."""
+    """Begin new episodes; items are :class:`.ResetOrder`."""
 
     phase = "reset"
     counts = True
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.reset`."""
-        return host.reset([ResetOrder(*item) for item in self.items])
+        return host.reset(self.items)
 
 
 class Play(Order):
@@ -112,17 +112,13 @@ class Fork(Order):
 
 
 class Unload(Order):
-    """Close environments and forget them; items are their ids."""
+    """Close environments and forget them; items are ``(env_id, None)``."""
 
     phase = "close"
 
-    def envs_at(self, index: int) -> list[int]:
-        """The one that is closed."""
-        return [self.items[index]]
-
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.unload`."""
-        host.unload(self.items)
+        host.unload([item[0] for item in self.items])
         return []
 
 

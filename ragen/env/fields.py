@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, NamedTuple
 
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, did_you_mean, in_short
 
-_TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 _NUMBERS, _LISTS = (bool, int, float, complex), (list, tuple, set, frozenset, Sequence)
 
 
@@ -136,6 +135,7 @@ def build_env(env_type: str, settings: Iterable[str] = ()) -> Any:
     env_class, config_class = resolve_env(env_type)
     values = read_settings(env_type, config_class, settings)
     config = config_class(**values) if config_class else values or None
+    check_kinds("", env_type, config, values)
     return env_class() if config is None else env_class(config)
 
 
@@ -159,62 +159,19 @@ def read_settings(env_type: str, config_class: type | None, settings: Iterable[s
         if config_class is not None and key not in known:
             meant = did_you_mean(key, known) or f" There {'are' if known else 'is'} {', '.join(known) or 'none'}."
             raise ConfigError(f"{env_type}: unknown key {key!r}.{meant}")
-        values[key] = _value(env_type, key, text, known.get(key, Any))
+        values[key] = _value(text, known.get(key, Any))
     return values
 
 
-def _value(env_type: str, key: str, text: str, hint: Any) -> Any:
-    for kind in alternatives(hint):
-        try:
-            return _read(text, kind)
-        except (ValueError, TypeError):
-            continue
-    raise ConfigError(f"{env_type}: {key}={text!r}, expected {described(hint)}.")
-
-
-def _read(text: str, kind: Any) -> Any:
-    readers: dict[Any, Callable[[str], Any]] = {
-        bool: _read_bool,
-        type(None): _read_none,
-        int: int,
-        float: float,
-        str: str,
-    }
-    if kind in readers:
-        return readers[kind](text)
-    if kind is Any:
-        return _read_any(text)
-    origin = typing.get_origin(kind) or kind
-    if origin is Literal:
-        return {str(option): option for option in typing.get_args(kind)}.get(text, text)  # the config refuses others
-    value = _read_json(text)
-    if origin is tuple:
-        return tuple(value)
-    if origin is dict and typing.get_args(kind)[:1] == (int,):
-        return {int(key): item for key, item in value.items()}
-    return value
-
-
-def _read_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return json.loads(f"[{text}]")  # 8,8 for [8, 8]
-
-
-def _read_any(text: str) -> Any:
-    try:
-        return _read_json(text)
-    except ValueError:
+def _value(text: str, hint: Any) -> Any:
+    """A value as JSON, such as ``true`` or ``8,8`` for a list; a text where one is declared, or it is no JSON."""
+    if text != "null" and str in alternatives(hint):
         return text
-
-
-def _read_bool(text: str) -> bool:
-    if text.lower() not in _TRUE + _FALSE:
-        raise ValueError(text)
-    return text.lower() in _TRUE
-
-
-def _read_none(text: str) -> None:
-    if text.lower() not in ("null", "none"):
-        raise ValueError(text)
+    for json_text in (text, f"[{text}]"):
+        try:
+            value = json.loads(json_text)
+        except ValueError:
+            continue
+        origins = [typing.get_origin(kind) or kind for kind in alternatives(hint)]
+        return tuple(value) if tuple in origins and isinstance(value, list) else value
+    return text

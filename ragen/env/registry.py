@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import logging
 import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
@@ -18,13 +17,11 @@ from pathlib import Path
 from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion, where_sought
 
 ENTRY_POINT_GROUP = "ragen.envs"
-HASH_SEED = "PYTHONHASHSEED"
 _SUGGESTED = 3  # names
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 ClassOrPath = type | str
 
-log = logging.getLogger(__name__)
 _logged: set[str] = set()
 
 

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
-from ragen.env.bandit.env import BanditEnv, UniformStream
+from ragen.env.bandit.env import BanditEnv
 
 
 @pytest.fixture
@@ -37,13 +36,3 @@ def test_the_risky_arm_is_the_success_whatever_it_pays(env: BanditEnv) -> None:
     results = [env.step(key) for _ in range(40)]
     assert {reward for _, reward, _, _ in results} == {0.0, 1.0}
     assert all(info["success"] for _, _, _, info in results)
-
-
-def test_the_stream_is_numpy_default_rng_far_beyond_a_block() -> None:
-    stream = UniformStream(9)
-    for _ in range(5):
-        stream.random()
-    twin = stream.copy()
-    expected = np.random.default_rng(9).random(50).tolist()
-    assert [stream.random() for _ in range(45)] == expected[5:]
-    assert [twin.random() for _ in range(45)] == expected[5:]

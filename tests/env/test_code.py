@@ -213,7 +213,6 @@ FUNCTIONAL = {
 }
 STDIN = {"problem": "Double.", "tests": [{"input": "4\n", "output": "8", "testtype": "stdin_stdout"}]}
 LISTS = {"question": "Double.", "tests": {"inputs": ["4\n", "5"], "outputs": ["8\n", "10"]}}
-OURS = {"prompt": "Negate.", "entry_point": "g", "tests": [{"args": [4], "expected": -4}]}
 DOUBLE = "print(2 * int(input()))"
 
 
@@ -226,7 +225,6 @@ DOUBLE = "print(2 * int(input()))"
         (STDIN, [DOUBLE, "import sys\nsys.stdout.write(str(2 * int(sys.stdin.read())))\nsys.exit(0)"]),
         (STDIN, ["if __name__ == '__main__':\n    print(2 * int(open(0).read()))"]),
         (LISTS, [DOUBLE]),
-        (OURS, ["def g(x): return -x"]),
     ],
 )
 def test_rows_of_several_forms_are_played(row: dict[str, Any], programs: list[str], tmp_path: Path) -> None:

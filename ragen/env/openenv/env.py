@@ -139,7 +139,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
     def example_action(self, rng: Random) -> str:
         """An action that fits the server's schema, of its examples where it names some."""
         assert self._actions is not None
-        return next(self._actions.examples(rng))
+        return self._actions.example(rng)
 
 
 @lru_cache(maxsize=64)

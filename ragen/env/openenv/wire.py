@@ -11,7 +11,7 @@ import json
 import math
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -326,21 +326,12 @@ class Actions:
             return {self.only: text}
         return {self.only: value} if _kind_of(value) & kinds else None
 
-    def examples(self, rng: Random, texts: Sequence[str] = ()) -> Iterator[str]:
-        """Texts of actions, without an end.
-
-        Args:
-            rng: Decides which.
-            texts: What texts are taken from; those that the schema names as examples, or generic ones, if empty.
-        """
-        while True:
-            if texts:
-                yield rng.choice(texts)
-                continue
-            names = self._required or [name for name in self._fields if name != "metadata"]
-            action = {name: self._example(self._fields[name], rng) for name in names}
-            value = action.get(self.only)
-            yield value if isinstance(value, str) else json.dumps(value if self.only else action)
+    def example(self, rng: Random) -> str:
+        """The text of an action, of the schema's examples where it names some."""
+        names = self._required or [name for name in self._fields if name != "metadata"]
+        action = {name: self._example(self._fields[name], rng) for name in names}
+        value = action.get(self.only)
+        return value if isinstance(value, str) else json.dumps(value if self.only else action)
 
     def _kinds(self, name: str) -> set[str]:
         """The JSON types that a field may have; none if its schema does not say."""

@@ -9,7 +9,7 @@ import os
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO
 
 from ragen.env.checks import require
 
@@ -20,20 +20,6 @@ FORMAT = 2  # of the built files; increase it so that older ones are not used
 
 _TYPE = "webshop"
 _HEAD = 1 << 20  # characters of a data file that are checked before anything is built
-
-
-class DataKeys(Protocol):
-    """The keys of :class:`~ragen.env.webshop.config.WebShopEnvConfig` that determine a catalogue."""
-
-    dataset: str | None
-    file_path: str | None
-    data_dir: str | None
-    attr_path: str | None
-    human_attr_path: str | None
-    human_goals: bool
-    num_products: int | None
-    price_seed: int
-    nouns: Literal["words", "spacy"]
 
 
 @dataclass(frozen=True)
@@ -70,8 +56,8 @@ def open_data(path: Path) -> BinaryIO:
     return gzip.open(path) if packed else path.open("rb")  # type: ignore[return-value]
 
 
-def find_source(config: DataKeys) -> Source:
-    """Find the files of a configuration.
+def find_source(config: Any) -> Source:
+    """Find the files of a :class:`~ragen.env.webshop.config.WebShopEnvConfig`.
 
     Raises:
         ConfigError: A file is missing or has an invalid format.
@@ -93,7 +79,7 @@ def catalogue_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("items_shuffle*") if path.name.endswith((".json", ".json.gz")))
 
 
-def _products_file(config: DataKeys) -> tuple[str, Path]:
+def _products_file(config: Any) -> tuple[str, Path]:
     dataset = config.dataset
     require(dataset in (None, "builtin", *DATASETS), _TYPE, "dataset", dataset, "'builtin', 'small', 'full' or null")
     if config.file_path is not None:
@@ -105,7 +91,7 @@ def _products_file(config: DataKeys) -> tuple[str, Path]:
     return "data_dir", _in_data_dir(config)
 
 
-def _in_data_dir(config: DataKeys) -> Path:
+def _in_data_dir(config: Any) -> Path:
     given = config.data_dir or os.environ.get(DATA_VARIABLE)
     needed = f"a folder with {DATASETS.get(config.dataset or '', 'items_shuffle*.json')} (plain or .gz)"
     expected = f"{needed}, by this key or the variable {DATA_VARIABLE}; dataset='builtin' needs no files"
@@ -126,7 +112,7 @@ def _attribute_names(products: Path) -> list[str]:
     return [products.name.removesuffix(".gz").replace("items_shuffle", "items_ins_v2")]
 
 
-def _given_or_beside(config: DataKeys, key: str, products: Path, names: list[str], folders: list[Path]) -> Path:
+def _given_or_beside(config: Any, key: str, products: Path, names: list[str], folders: list[Path]) -> Path:
     given = getattr(config, key)
     if given is not None:
         path = Path(given).expanduser().absolute()

@@ -50,15 +50,14 @@ def columns_of(rows: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 def print_results(console: Console, results: Sequence[TagResult], usage: Mapping[str, float]) -> None:
     """Print the figures as a table, and in a line each failures, kinds of replies and usage, if there are any."""
     print_columns(console, "Results", [result.tag for result in results], columns_of([*map(cells, results)]))
-    for line in lines_of(whole(results), usage):
+    failed = ", ".join(f"{count} {name}" for result in results[-1:] for name, count in result.env_error_types.items())
+    for line in [*([f"environments failed: {failed}"] if failed else []), *lines_of(whole(results), usage)]:
         console.print(line, soft_wrap=True)
 
 
 def lines_of(result: TagResult | None, usage: Mapping[str, float]) -> list[str]:
-    """Failures of environments by type, kinds of replies, and usage in words; none that is unknown."""
+    """Kinds of replies, and usage, in words; nothing that is unknown."""
     lines = []
-    if result and (types := result.env_error_types):
-        lines.append("environments failed: " + ", ".join(f"{count} {name}" for name, count in types.items()))
     if result and (counts := result.replies):
         faults = [f"{counts[fault]:,} {fault.replace('_', ' ')}" for fault in FAULTS if counts[fault]]
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["finish_reasons"].items())

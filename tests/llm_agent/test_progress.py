@@ -21,29 +21,17 @@ class Log(StringIO):
         return written
 
 
-def progress_of(activity, trajectories=8, earlier=(0, 0, 0), before=None, tags=None, **usage):
-    """The progress of a run that has used so much; of one that began with ``before``, if that is given."""
-    told = [before or {}]
-    progress = Progress(activity, lambda: told[0], tags or {"Walk": trajectories - earlier[0]}, 10, earlier)
-    told[0] = usage
-    return progress
-
-
-def finished(count, tag="Walk", turns=1, **more):
-    return [{"tag": tag, "history": [{"actions": [1]}] * turns + [{}], **more}] * count
-
-
 def test_what_earlier_runs_have_finished_counts_with_its_successes():
-    progress = progress_of(Activity(), 8, earlier=(4, 3, 2))
-    progress.over(finished(2), judged=2, succeeded=1)
+    progress = Progress(Activity(), dict, 8, earlier=(4, 3, 2))
+    progress.over(2, judged=2, succeeded=1)
     assert progress.words().startswith("6 of 8 trajectories, 3 of 5 succeeded")
 
 
 def test_a_log_gets_a_line_at_each_milestone():
     log = Log(lines=1)
-    progress = progress_of(Activity())
+    progress = Progress(Activity(), dict, 8)
     with progress.shown(log, every=3600):
-        progress.over(finished(4))
+        progress.over(4)
         assert log.is_full.wait(30)
     assert "4 of 8 trajectories" in log.getvalue()
 
@@ -52,5 +40,5 @@ def test_a_log_that_nobody_reads_any_more_ends_nothing():
     log = StringIO()
     log.close()
     log.isatty = lambda: False
-    with progress_of(Activity()).shown(log):
+    with Progress(Activity(), dict, 8).shown(log):
         pass

@@ -13,7 +13,6 @@ import argparse
 import shlex
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -343,10 +342,9 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
         return proxy.timeline.open_s("environments")
 
     check = limits.watch(used)
-    tags = Counter(entry["tag"] for entry in es_manager.envs if entry["env_id"] not in file.kept)
     known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
     earlier = len(file.kept), len(known), sum(map(bool, known))
-    progress = Progress(proxy.actor.activity, used, tags, proxy.max_turn, earlier, at_work)
+    progress = Progress(proxy.actor.activity, used, len(es_manager.envs), earlier, at_work)
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:
@@ -354,7 +352,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
             file.count(usage_of(proxy))  # a run that is killed is told by it, up to here
             judged = [each for each in states if is_valid(each) and each["env_id"] not in proxy.failures]
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
-            progress.over(states, len(judged), succeeded)
+            progress.over(len(states), len(judged), succeeded)
 
     def on_turn(_: int, active: int) -> None:
         if active:  # else all are finished

@@ -10,22 +10,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 from ragen.commands import clock
 from ragen.errors import counted
 from ragen.llm_agent.backends.base import Activity, tokens_of
-from ragen.llm_agent.rollout.trajectories import played_turns
 
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
 _BAR = 10  # columns
 _LONG_TURN_S = 2.0  # for which no model was asked
-_SPARE = ("tokens", "replies", "cost", "pending", "left", "retries")  # what a narrow terminal omits, in this order
-_OF_ALL_RUNS = ("tokens", "cost", "retries")
 
 
 def spent(usage: Mapping[str, float]) -> dict[str, str]:
@@ -46,8 +42,7 @@ class Progress:
         self,
         activity: Activity,
         used: Callable[[], Mapping[str, float]],
-        tags: Mapping[str, int],
-        max_turn: int,
+        trajectories: int,
         earlier: tuple[int, int, int] = (0, 0, 0),
         environments_s: Callable[[], float] = float,
     ) -> None:
@@ -56,85 +51,41 @@ class Progress:
         Args:
             activity: The requests under way and the replies.
             used: Returns tokens, cost and retries of all runs.
-            tags: Number of trajectories to play, by tag.
-            max_turn: Maximum number of turns of a trajectory.
+            trajectories: Number of trajectories, including those of earlier runs.
             earlier: Number finished by earlier runs, how many of these can be judged, and how many of those succeeded.
             environments_s: Returns for how long environments have been playing their current turns.
         """
-        self._environments_s = environments_s
         self.finished, self._judged, self._succeeded = earlier
-        self._activity, self._used, self._tags = activity, used, dict(tags)
-        self._trajectories, self._max_turn = self.finished + sum(tags.values()), max_turn
-        self._over, self._turns = Counter[str](), Counter[str]()
-        self._has_earlier = any(used().values())
+        self._before = self.finished
+        self._activity, self._used, self._environments_s = activity, used, environments_s
+        self._trajectories = trajectories
         self._reported = self._milestone()
         self._said = ""
         self._start = time.monotonic()
 
-    def over(self, states: Collection[Mapping[str, Any]], judged: int = 0, succeeded: int = 0) -> None:
-        """Count finished trajectories.
-
-        Args:
-            states: Their rollout caches.
-            judged: How many of them can be judged.
-            succeeded: How many of those reached the goal.
-        """
-        self.finished += len(states)
-        for state in states:
-            self._turns[state["tag"]] += len(played_turns(state))
-            self._over[state["tag"]] += 1
+    def over(self, finished: int, judged: int = 0, succeeded: int = 0) -> None:
+        """Count finished trajectories, those of them that can be judged, and those of these that reached the goal."""
+        self.finished += finished
         self._judged, self._succeeded = self._judged + judged, self._succeeded + succeeded
 
-    def words(self, width: int | None = None) -> str:
-        """The progress in one line.
-
-        Args:
-            width: Maximum number of characters, for which the least important parts are omitted; None for no maximum.
-        """
-        parts = self._parts()
-        for spare in _SPARE:
-            if width is None or len(self._joined(parts)) <= width:
-                break
-            parts.pop(spare, None)
-        return self._joined(parts)
-
-    def _joined(self, parts: Mapping[str, str]) -> str:
-        first = next((name for name in parts if name in _OF_ALL_RUNS), None)
-        said = {first: f"all runs: {parts[first]}"} if first and self._has_earlier else {}
-        return ", ".join({**parts, **said}.values())
-
-    def _parts(self) -> dict[str, str]:
-        usage, doing = self._used(), self._activity
+    def words(self) -> str:
+        """The progress in one line, the most important part first."""
+        usage, doing, at_work = self._used(), self._activity, self._environments_s()
         kept = f" ({doing.kept} kept)" if doing.kept else ""
-        left, failure = self._left_s(), " ".join(doing.failure.split())
-        at_work = self._environments_s()
         is_played = at_work >= _LONG_TURN_S and not doing.under_way
-        parts = {
-            "finished": f"{self.finished} of {self._trajectories} trajectories",
-            "succeeded": f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
-            "left": f"{clock(left)} left" if left and not failure else "",
-            "replies": counted(doing.replies, "reply", "replies") + kept,
-            "pending": f"environments at work for {clock(at_work)}" if is_played else f"{doing.under_way} pending",
-            **spent(usage),
-            "retries": counted(int(retries), "retry", "retries") if (retries := usage.get("retries", 0)) else "",
-            "failure": f"last failure: {failure}" if failure else "",
-        }
-        return {name: part for name, part in parts.items() if part}
-
-    def _left_s(self) -> int:
-        """Seconds until all are finished, at this run's replies per second; 0 where that is not known.
-
-        A tag's trajectories are taken to end as often per reply as they have so far, and at the last turn at the
-        latest; nothing is said while none of a tag is finished. Unfinished ones are taken to have as many replies.
-        """
-        left = {tag: count - self._over[tag] for tag, count in self._tags.items() if count > self._over[tag]}
-        asked = self._activity.replies - self._activity.kept
-        if not left or asked <= 0 or not all(self._over[tag] for tag in left):
-            return 0
-        each = max(0, self._activity.replies - self._turns.total()) / sum(left.values())
-        room = max(0.0, self._max_turn - each)
-        replies = sum(n * min((self._turns[tag] + n * each) / self._over[tag], room) for tag, n in left.items())
-        return round((time.monotonic() - self._start) * replies / asked)
+        now, left = self.finished - self._before, self._trajectories - self.finished
+        seconds = round((time.monotonic() - self._start) * left / now) if now else 0
+        failure = " ".join(doing.failure.split())
+        parts = (
+            f"{self.finished} of {self._trajectories} trajectories",
+            f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
+            f"last failure: {failure}" if failure else f"{clock(seconds)} left" if seconds else "",
+            counted(doing.replies, "reply", "replies") + kept,
+            f"environments at work for {clock(at_work)}" if is_played else f"{doing.under_way} pending",
+            *spent(usage).values(),
+            counted(int(usage["retries"]), "retry", "retries") if usage.get("retries") else "",
+        )
+        return ", ".join(filter(None, parts))
 
     @contextmanager
     def shown(self, stream: TextIO | None = None, every: float = EVERY_S) -> Iterator[None]:
@@ -159,8 +110,7 @@ class Progress:
         class Words(ProgressColumn):
             def render(_, task: Task) -> Text:
                 bar.update(task.id, completed=self.finished)
-                elapsed = clock(task.elapsed or 0.0)
-                return Text(f"{elapsed} {self.words(console.width - _BAR - len(elapsed) - 2)}")
+                return Text(f"{clock(task.elapsed or 0.0)} {self.words()}")
 
         console = Console(file=stream, soft_wrap=True)  # a command in a warning can be copied whole
         words = Words(Column(no_wrap=True, overflow="ellipsis"))

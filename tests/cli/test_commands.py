@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import runpy
 import signal
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
 from ragen.commands import LogLines
@@ -52,45 +50,34 @@ def test_every_command_has_help_with_an_example_under_its_own_name(capsys, name)
     assert run(capsys, "help", name) == (0, out, "")
 
 
-def test_the_version_is_the_packages(capsys):
-    assert run(capsys, "--version") == (0, f"ragen {ragen.__version__}\n", "")
-
-
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
         ("rolout", "'rollout'"),
         ("--config-name mixed", "--config-name"),
         ("rollout --cfg es_manager.max_workres=3", "'es_manager.max_workers'"),
-        ("rollout --cfg es_managr.max_workers=3", "'es_manager.max_workers'"),
         ("rollout --cfg max_workers=3", "'es_manager.max_workers'"),
         ("rollout --cfg model=x", "'actor.model'"),
         ("rollout --cfg limit=2", "'--limit 2'"),
         ("rollout --cfg tags=Bandit", "'--tags Bandit'"),
         ("rollout --cfg es_manager.val.env_grups=3", "'es_manager.val.env_groups'"),
-        ("rollout --cfg seed.tests=3", "'seed' has train, val"),
-        ("rollout --cfg agent_proxy.max_turn.x=3", "'agent_proxy.max_turn' is not a section"),
+        ("rollout --cfg seed.tests=3", "seed"),
+        ("rollout --cfg agent_proxy.max_turn.x=3", "'agent_proxy.max_turn'"),
         ("rollout --modle", "'actor.model=VALUE'"),
         ("rollout --workers", "'es_manager.max_workers=VALUE'"),
-        ("rollout --num_workers=3", "'es_manager.max_workers=3'"),
         ("rollout --repot", "'report=true'"),
         ("rollout --output-dir=here", "'output_dir=here'"),
         ("rollout --confg-name mixed", "'--config-name'"),
         ("rollout --config-name 2_sokoban", "'_2_sokoban'"),
         ("train --config-name tinny", "'tiny'"),
         ("play sokobn", "'sokoban'"),
-        ("play", "required: type"),
-        ("check", "required: type"),
-        ("compare a", "required: B"),
+        ("play", "type"),
+        ("compare a", "B"),
     ],
 )
 def test_a_mistake_is_refused_with_what_was_meant(capsys, words, meant):
     code, out, err = run(capsys, *words.split())
     assert (code, out) == (USAGE_ERROR, "") and meant in err
-
-
-def test_nothing_is_suggested_for_an_option_like_no_other(capsys):
-    assert "Did you mean" not in run(capsys, "rollout", "--nothing-like-it")[2]
 
 
 def test_help_imports_nothing_that_is_slow():
@@ -107,19 +94,20 @@ def test_help_imports_nothing_that_is_slow():
     assert heavy == [f"HEAVY {name} []" for name in COMMANDS]
 
 
-def test_python_m_ragen_is_the_same(capsys):
-    ran = subprocess.run([sys.executable, "-m", "ragen", "--help"], cwd=ROOT, capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr) == run(capsys)
+PLAY = "rollout --config-name _1_bandit es_manager.val.env_groups=2 es_manager.val.env_configs.n_groups=[2] report=true"
 
 
-@pytest.mark.parametrize("words", ["-u -m ragen doctor", "-m ragen --help"])
-def test_who_reads_no_further_sees_no_traceback(words):
+@pytest.mark.parametrize("words", ["--help", "doctor", PLAY])
+def test_a_reader_that_reads_no_further_sees_no_traceback_and_a_rollout_is_played_to_its_end(words, tmp_path):
+    words += f" output_dir={tmp_path}" if words == PLAY else ""
     ran = subprocess.run(
-        ["bash", "-c", f"{sys.executable} {words} | head -1; echo ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"{sys.executable} -u -m ragen {words} 2>&1 | head -1; echo ${{PIPESTATUS[0]}}"],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
-    assert ran.stderr == ""
-    assert ran.stdout.splitlines()[-1] in ("0", "141")
+    assert ran.stderr == "" and ran.stdout.splitlines()[-1] in ("0", "141")
+    written = {path.name for path in tmp_path.iterdir()}
+    assert not written or {"rollouts.jsonl", "results.json", "report.html"} <= written
+    assert bool(written) == ("rollout" in words)
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
@@ -139,12 +127,6 @@ def test_the_command_finds_an_environment_in_the_folder_it_is_run_in(tmp_path):
     command = [sys.executable, "-c", installed, "play", "my_game:MyGame", "--seed", "1"]
     ran = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("my_game:MyGame, seed 1.")
-
-
-def test_play_needs_no_second_word(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    code, out, _ = run(capsys, "play", "bandit", "--seed", "1")
-    assert code == 0 and out.startswith("bandit, seed 1.")
 
 
 def test_an_override_that_fits_names_nothing_else(capsys):
@@ -205,51 +187,21 @@ def test_two_runs_are_compared_by_their_folders_or_their_rows(capsys, tmp_path):
     assert code == 0 and "Lake, A better: 0, 1, 2, 3" in out
 
 
-def test_a_rollout_that_nobody_reads_is_played_to_its_end(tmp_path):
-    words = f"rollout --config-name _1_bandit es_manager.val.env_groups=2 es_manager.val.env_configs.n_groups=[2] \
-        output_dir={tmp_path} report=true"
-    ran = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -u -m ragen {words} 2>&1 | head -1; echo ${{PIPESTATUS[0]}}"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    assert ran.stdout.splitlines()[-1] == "141" and "Error" not in ran.stderr
-    assert {"rollouts.jsonl", "results.json", "report.html"} <= {path.name for path in tmp_path.iterdir()}
-
-
-def test_what_a_library_makes_of_a_broken_pipe_is_the_same_end():
-    code = (
-        "import ragen.cli.doctor as d\n"
-        "from ragen.cli.main import main\n"
-        "from rich.console import Console\n"
-        "long = {'soft_wrap': True, 'highlight': False}\n"
-        "d.main = lambda *_: [Console().print('x' * 99999, **long) for _ in 'ab'] and 0\n"
-        "raise SystemExit(main(['doctor']))"
-    )
-    ran = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -c \"$CODE\" | head -c 1; echo ${{PIPESTATUS[0]}}"],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "CODE": code},
-    )  # fmt: skip
-    assert (ran.stdout, ran.stderr) == ("x141\n", "")
+SAMPLING = "actor_rollout_ref.rollout"
 
 
 @pytest.mark.parametrize("command", ["rollout", "eval actor.model=m"])
-def test_a_temperature_that_validation_does_not_use_is_refused(capsys, command):
-    sampling = "actor_rollout_ref.rollout"
-    assert main([*command.split(), "--cfg", f"{sampling}.temperature=0.9"]) == 2
-    assert (
-        f"no effect with mode=val, which samples with {sampling}.val_kwargs.temperature=0.5" in capsys.readouterr().err
-    )
-    assert main([*command.split(), "--cfg", "mode=train", f"{sampling}.temperature=0.9"]) == 0
-    both = f"{sampling}.temperature=0.9", f"{sampling}.val_kwargs.temperature=0.7"
-    assert main([*command.split(), "--cfg", *both]) == 0
+@pytest.mark.parametrize(("more", "code"), [("", 2), ("mode=train", 0), (f"{SAMPLING}.val_kwargs.temperature=0.7", 0)])
+def test_a_temperature_that_validation_does_not_use_is_refused(command, more, code):
+    assert main([*command.split(), "--cfg", f"{SAMPLING}.temperature=0.9", *more.split()]) == code
 
 
 @pytest.mark.parametrize("command", ["rollout", "eval", "train", "suite"])
 def test_a_misspelt_key_of_a_file_is_refused_by_every_command(capsys, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("defaults: [base]\nagent_proxy: {max_turns: 6}\n")
-    said = "configuration 'mine' has no key 'agent_proxy.max_turns'. Did you mean 'agent_proxy.max_turn'?"
-    assert run(capsys, command, "--config-name", "./mine") == (USAGE_ERROR, "", f"error: {said}\n")
+    code, out, err = run(capsys, command, "--config-name", "./mine")
+    assert (code, out) == (USAGE_ERROR, "") and "'agent_proxy.max_turns'" in err and "'agent_proxy.max_turn'" in err
     assert [each.name for each in tmp_path.iterdir()] == ["mine.yaml"]
 
 
@@ -260,8 +212,8 @@ def test_a_misspelt_key_is_named_rather_than_the_trainer_that_is_not_installed(c
     monkeypatch.setattr("ragen.agent_loop.training.verl_sections", absent)
     (tmp_path / "mine.yaml").write_text("defaults: [tiny]\ntrainer: {total_training_step: 6}\n")
     for words, said in (
-        (["-cp", str(tmp_path), "-cn", "mine"], "'trainer.total_training_step'. Did you mean"),
-        (["-cn", "tiny", "trainer.sed=1"], "'trainer.sed'. Did you mean"),
+        (["-cp", str(tmp_path), "-cn", "mine"], "'trainer.total_training_step'"),
+        (["-cn", "tiny", "trainer.sed=1"], "'trainer.sed'"),
         (["-cn", "base", "trainer.sed=1"], "verl is not installed"),
     ):
         code, _, err = run(capsys, "train", *words)
@@ -285,16 +237,7 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left_and_a_terminal_none(m
     assert terminal.getvalue() == ""
 
 
-def test_ctrl_c_while_a_command_starts_is_no_traceback(monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ragen.cli.main._run", interrupted)
-    assert main(["list"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_ctrl_c_while_the_package_is_imported_is_no_traceback(monkeypatch, capsys):
+def test_ctrl_c_while_the_package_is_imported_is_no_traceback(monkeypatch):
     class Interrupts:
         def find_spec(self, name, *_):
             if name == "ragen.cli.main":
@@ -304,7 +247,7 @@ def test_ctrl_c_while_the_package_is_imported_is_no_traceback(monkeypatch, capsy
     monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
     with pytest.raises(SystemExit) as stopped:
         runpy.run_module("ragen", run_name="__main__")
-    assert stopped.value.code == 130 and capsys.readouterr().err == "interrupted\n"
+    assert stopped.value.code == 130
 
 
 SWALLOWS = """
@@ -320,15 +263,14 @@ def main(words, prog):
 """
 
 
-def test_an_import_that_swallows_ctrl_c_does_not_lose_it(monkeypatch, tmp_path, capsys):
+def test_an_import_that_swallows_ctrl_c_does_not_lose_it(monkeypatch, tmp_path):
     (tmp_path / "swallows.py").write_text(SWALLOWS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(COMMANDS, "list", COMMANDS["list"]._replace(module="swallows"))
     assert main(["list"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_ctrl_c_while_a_configuration_is_composed_is_no_error_of_the_configuration(monkeypatch, capsys):
+def test_ctrl_c_while_a_configuration_is_composed_is_no_error_of_the_configuration(monkeypatch):
     def swallowed(*_):
         try:
             signal.raise_signal(signal.SIGINT)

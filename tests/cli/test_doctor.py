@@ -10,8 +10,6 @@ def test_a_machine_that_runs_these_tests_is_sound(capsys):
     assert doctor.main([]) == doctor.SOUND
     printed = capsys.readouterr().out
     assert "MISSING" not in printed and printed.count("started and reset") == 2
-    for topic in ("ragen", "python", "packages", "extras installed", "processors", "memory", "sandbox: "):
-        assert f"\n{topic}" in f"\n{printed}"
 
 
 def test_a_required_package_that_is_missing_is_the_exit_code(monkeypatch, capsys):

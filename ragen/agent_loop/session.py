@@ -11,11 +11,11 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from envlanes.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
 from ragen.agent_loop.ray_service import RemoteService
-from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
+from ragen.agent_loop.service import EnvService, Opened
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
@@ -28,19 +28,7 @@ KINDS = ("ray", "local")
 Played = tuple[Turn, str]
 
 
-class Service(Protocol):
-    """The interface of a service to sessions; see :class:`~ragen.agent_loop.service.EnvService`."""
-
-    limits: ServiceSettings
-
-    async def open(self, name: str, tag: str, seed: int, mode: str = "train") -> Opened:
-        """Build and reset an environment."""
-
-    async def play(self, name: str, actions: Sequence[str], actions_left: int) -> TurnResult:
-        """Play one turn."""
-
-    async def close(self, name: str) -> None:
-        """Close an environment."""
+Service = EnvService | RemoteService
 
 
 class Session:

@@ -316,13 +316,10 @@ class _Server:
     async def metadata(self, _: Request) -> Response:
         """Name, version and environments of the server."""
         tags = list(self._sessions.settings.tags)
-        described = (
-            f"Text environments in worker processes: {', '.join(tags)}. reset takes env, seed, mode, episode_id."
-        )
         return _Json(
             {
                 "name": tags[0],
-                "description": described,
+                "description": f"Text environments: {', '.join(tags)}. reset takes env, seed, mode, episode_id.",
                 "version": ragen.__version__,
                 "environments": tags,
                 "extensions": {"sessions": "/s/{token}", "request_id": True},
@@ -331,15 +328,18 @@ class _Server:
 
     async def schema(self, _: Request) -> Response:
         """The schemas of actions, observations and states."""
-        action = SCHEMA["action"]
-        names = self._sessions.named[self._sessions.settings.tags[0]]
-        examples = {"examples": list(names)} if names else {}
-        text = {**action["properties"]["text"], **examples}
+        names, action = self._sessions.named[self._sessions.settings.tags[0]], SCHEMA["action"]
+        text = {**_TEXT, "examples": list(names)} if names else _TEXT
         return _Json({**SCHEMA, "action": {**action, "properties": {**action["properties"], "text": text}}})
 
     async def openapi(self, _: Request) -> Response:
         """The HTTP endpoints."""
-        return _Json(_openapi())
+        described = {"responses": {"200": {"description": "OK", "content": {"application/json": {}}}}}
+        calls = [(f"/{path}", "get") for path in GETS] + [(f"/{path}", "post") for path in POSTS]
+        paths = {path: {method: described} for path, method in calls}
+        return _Json(
+            {"openapi": "3.1.0", "info": {"title": "ragen serve", "version": ragen.__version__}, "paths": paths}
+        )
 
     async def mcp(self, _: Request) -> Response:
         """Every OpenEnv server answers here, also one without tools."""
@@ -402,48 +402,28 @@ def _object(raw: str | bytes) -> dict[str, Any]:
     return message
 
 
-def _schema(title: str, required: list[str], **properties: Any) -> dict[str, Any]:
-    return {"title": title, "type": "object", "properties": properties, "required": required}
+def _schema(title: str, required: str, **properties: Any) -> dict[str, Any]:
+    return {"title": title, "type": "object", "properties": properties, "required": [required]}
 
 
-_OBSERVATION = _schema(
-    "Observation",
-    ["text"],
-    text={"type": "string", "description": "the environment's text"},
-    images={"type": "array", "items": {"type": "string"}, "description": "PNG in base64, if it renders images"},
-)
+_TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+_OBSERVATION = _schema("Observation", "text", text=_TEXT, images={"type": "array", "items": _TEXT})
+_ACTION = _schema("TextAction", "text", text=_TEXT, metadata={"type": "object"}) | {"additionalProperties": False}
+"""Clients consider a server whose action has the name Action one that only has tools."""
 SCHEMA = {
-    "action": _schema(
-        "TextAction",  # clients consider a server with the name Action one that only has tools
-        ["text"],
-        text={"type": "string", "description": "a model's reply, or an action; || separates several named ones"},
-        metadata={"type": "object", "description": "ignored"},
-    )
-    | {"additionalProperties": False},
+    "action": _ACTION,
     "observation": _OBSERVATION,
     "state": _schema(
         "State",
-        ["step_count"],
-        episode_id={"anyOf": [{"type": "string"}, {"type": "null"}]},
-        step_count={"type": "integer", "minimum": 0},
-        env={"type": "string"},
-        seed={"type": "integer"},
-        mode={"type": "string"},
-        actions_left={"type": "integer"},
+        "step_count",
+        episode_id={"anyOf": [_TEXT, {"type": "null"}]},
+        step_count=_NUMBER,
+        env=_TEXT,
+        seed=_NUMBER,
+        mode=_TEXT,
+        actions_left=_NUMBER,
         done={"type": "boolean"},
     ),
     "reset_observation": _OBSERVATION,
 }
 """The answer to ``/schema``."""
-
-
-def _openapi() -> dict[str, Any]:
-    named = {"200": {"description": "OK", "content": {"application/json": {}}}}
-    calls = dict.fromkeys((*GETS, "s/{token}/state"), "get")
-    calls |= dict.fromkeys((*POSTS, *(f"s/{{token}}/{path}" for path in POSTS)), "post") | {"s/{token}": "delete"}
-    paths: dict[str, Any] = {f"/{path}": {method: {"responses": named}} for path, method in calls.items()}
-    for path in paths:
-        if "{token}" in path:
-            place = {"name": "token", "in": "path", "required": True, "schema": {"type": "string"}}
-            paths[path]["parameters"] = [place]
-    return {"openapi": "3.1.0", "info": {"title": "ragen serve", "version": ragen.__version__}, "paths": paths}

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from envlanes import Work
 from envlanes.closing import Closing
-from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
 from ragen.llm_agent.config import ContextSettings
 from ragen.results import mean
-from ragen.settings import setting
+from ragen.settings import refused, setting
 from ragen.training.collapse import PlayedThoughts
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 from ragen.validity import ENV_ERROR, env_error, failure_metrics, is_valid
@@ -55,27 +54,22 @@ def check_settings(config: Any) -> None:
         ConfigError: They are not whole trajectories of sampled tokens, or normalized rewards would have to be negated.
     """
     settings = ContextSettings.read(config)
-    if settings.window_mode != "full":
-        raise ConfigError(
-            f"configuration key 'agent_proxy.context_window_mode' is {settings.window_mode!r}; trainer.backend: tiny "
-            "trains on whole trajectories, so expected 'full'."
-        )
-    if not settings.enable_response_mask:
-        raise ConfigError(
-            "configuration key 'enable_response_mask' is False; trainer.backend: tiny trains only on replies."
-        )
-    if settings.training_tokens != "sampled":
-        raise ConfigError(
-            f"configuration key 'agent_proxy.training_tokens' is {settings.training_tokens!r}; trainer.backend: tiny "
-            "trains on the sampled tokens, so expected 'sampled'."
-        )
+    for name, value, expected in (
+        ("agent_proxy.context_window_mode", settings.window_mode, "full"),
+        ("enable_response_mask", settings.enable_response_mask, True),
+        ("agent_proxy.training_tokens", settings.training_tokens, "sampled"),
+    ):
+        if value != expected:
+            raise refused(
+                name, value, f"{expected!r}, since trainer.backend: tiny trains on whole trajectories as sampled"
+            )
     sign = setting(config, "trainer.reward_sign", int, 1)
     if sign not in (1, -1):
-        raise ConfigError(f"configuration key 'trainer.reward_sign' is {sign}; expected 1 or -1.")
+        raise refused("trainer.reward_sign", sign, "1 or -1")
     if sign == -1 and settings.method != "identity":
-        raise ConfigError(
-            f"configuration key 'agent_proxy.reward_normalization.method' is {settings.method!r} with "
-            "trainer.reward_sign: -1; expected 'identity', since rewards are negated and penalties are not."
+        name = "agent_proxy.reward_normalization.method"
+        raise refused(
+            name, settings.method, "'identity' with trainer.reward_sign: -1, which turns rewards, not penalties"
         )
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.config import CollapseSettings, decisive_settings
 from ragen.llm_agent.filtering import AdvantageWeights, GroupFilter
 from ragen.settings import choice, key, number, read, refused, setting
@@ -148,7 +147,9 @@ class UpdateSettings:
         Raises:
             ConfigError: A key has an invalid value, or asks for what RAGEN's own trainer alone does.
         """
-        _refuse_not_done(config)
+        for name in _NOT_DONE:
+            if value := setting(config, name, object, False):
+                raise refused(name, value, "its default, since trainer.backend: tiny does not have it")
         clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
         clips = {"default_clip_ratio_low": clip, "default_clip_ratio_high": clip}
         weights = AdvantageWeights.read(config)
@@ -172,35 +173,18 @@ _NOT_DONE = (
 """Keys of other trainers that change what is learned or written, and that the tiny trainer does not have."""
 
 
-def _refuse_not_done(config: Any) -> None:
-    """See that nothing is enabled that this trainer would pass over.
-
-    Raises:
-        ConfigError: Some keys are; all are named.
-    """
-    asked = [key for key in _NOT_DONE if setting(config, key, object, False)]
-    if asked:
-        verb, value = ("is", "its default") if len(asked) == 1 else ("are", "their defaults")
-        raise ConfigError(
-            f"{', '.join(asked)} {verb} enabled, which trainer.backend: tiny does not support; expected {value}."
-        )
-
-
 def _temperature(config: Any) -> float:
     """The rollouts' temperature, if training can compute the probabilities with which replies are sampled."""
     rollout = "actor_rollout_ref.rollout"
-    if not setting(config, f"{rollout}.do_sample", bool, True):
-        raise ConfigError(f"configuration key '{rollout}.do_sample' is False; training needs sampled replies.")
-    for name, neutral in (("top_p", 1.0), ("top_k", -1.0)):
-        value = setting(config, f"{rollout}.{name}", float, neutral)
+    for name, kind, neutral in (("do_sample", bool, True), ("top_p", float, 1.0), ("top_k", float, -1.0)):
+        value = setting(config, f"{rollout}.{name}", kind, neutral)
         if value != neutral:
-            raise ConfigError(
-                f"configuration key '{rollout}.{name}' is {value:g}; expected {neutral:g}: training computes the "
-                "probabilities of whole distributions, and replies must be drawn from them."
+            raise refused(
+                f"{rollout}.{name}", value, f"{neutral}, since replies must be drawn from whole distributions"
             )
     temperature = number(config, f"{rollout}.temperature", 1.0, 0.0)
     if temperature == 0:
-        raise ConfigError(f"configuration key '{rollout}.temperature' is 0; training needs sampled replies.")
+        raise refused(f"{rollout}.temperature", temperature, "a number above 0, since training needs sampled replies")
     return temperature
 
 
@@ -219,18 +203,21 @@ OF_RAGENS_TRAINER = (
 AUTO, DISABLE = "auto", "disable"
 MODES = ("train", "val")
 DECISIVE = (
-    *(
-        "trainer.seed",
-        "trainer.reward_sign",
-        "grpo_advantage_length_weight",
-        "tiny_model",
-        "warm_up",
-        "algorithm",
-        "actor_rollout_ref",
-        "critic",
-    ),
-    *("seed", "agent_proxy", "es_manager.format_penalty", *(f"es_manager.{mode}" for mode in MODES)),
-    *("actor.tokenizer", "actor.model"),
+    "trainer.seed",
+    "trainer.reward_sign",
+    "grpo_advantage_length_weight",
+    "tiny_model",
+    "warm_up",
+    "algorithm",
+    "actor_rollout_ref",
+    "critic",
+    "seed",
+    "agent_proxy",
+    "es_manager.format_penalty",
+    "es_manager.train",
+    "es_manager.val",
+    "actor.tokenizer",
+    "actor.model",
 )
 
 

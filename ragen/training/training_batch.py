@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ragen.extras import needs
-from ragen.training.trajectories import Group, TokenRow
+from ragen.training.trajectories import Group, TokenRow, Trajectory
 
 with needs("train", "`ragen train`"):
     import torch
@@ -117,22 +117,11 @@ def training_batch(groups: Sequence[Group], pad_id: int) -> TrainingBatch:
         uids=np.array([uid for _, uid, _ in origins], dtype=object),
         episodes=[episode for episode, _, _ in origins],
         scores=torch.tensor([member.score for _, _, member in origins], dtype=torch.float32),
-        columns=_advantages(rows),
     )
-
-
-def _advantages(rows: Sequence[TokenRow]) -> dict[str, Tensor]:
-    """The rows' own advantages as a column; empty if any row has none."""
-    known = [row.advantages for row in rows if row.advantages is not None]
-    if len(known) < len(rows):
-        return {}
-    return {"advantages": left_padded(known, 0, torch.float32)[:, 1:].contiguous()}
 
 
 def batch_of_rows(rows: Sequence[TokenRow], pad_id: int) -> TrainingBatch:
     """The batch of rows that belong to no group, such as demonstrations."""
-    from ragen.training.trajectories import Trajectory
-
     members = [Trajectory(0, "", 0.0, 0.0, [row]) for row in rows]
     return training_batch([Group("", members)], pad_id)
 

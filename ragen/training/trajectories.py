@@ -18,13 +18,11 @@ class TokenRow:
         ids: The tokens.
         mask: For each token, 1 if it was sampled and this row trains on it, else 0.
         scores: The score of each token.
-        advantages: The advantage of each token, if the rollout has them; else None.
     """
 
     ids: list[int]
     mask: list[int]
     scores: list[float]
-    advantages: list[float] | None = None
 
     @classmethod
     def formulated(cls, rollouts: DataProto, place: int, scores: str = "rm_scores") -> Self:
@@ -41,10 +39,7 @@ class TokenRow:
         mask, found = (batch[name][place][after_first].tolist() for name in ("loss_mask", scores))
         ids = batch["input_ids"][place][seen].tolist()
         lead = len(ids) - len(mask)  # 1 for the longest row, whose first token has no column
-        advantages = None
-        if "advantages" in set(batch.keys()):
-            advantages = [0.0] * lead + batch["advantages"][place][after_first].tolist()
-        return cls(ids, [0] * lead + [int(one) for one in mask], [0.0] * lead + found, advantages)
+        return cls(ids, [0] * lead + [int(one) for one in mask], [0.0] * lead + found)
 
 
 @dataclass(frozen=True)

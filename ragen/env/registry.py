@@ -22,8 +22,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 ClassOrPath = type | str
 
-_logged: set[str] = set()
-
 
 class LazyClasses(MutableMapping[str, type]):
     """A dict of classes; values given as ``"package.module:Class"`` are imported on first access."""
@@ -52,15 +50,6 @@ class LazyClasses(MutableMapping[str, type]):
         """Remove a name."""
         del self._classes[name]
 
-    def clear(self) -> None:
-        """Remove all names without importing anything, unlike the inherited method."""
-        self._classes.clear()
-
-    def path_of(self, name: str) -> str | None:
-        """The path of a name's class, imported or not; None for an unknown name."""
-        entry = self._classes.get(name)
-        return f"{entry.__module__}:{entry.__qualname__}" if isinstance(entry, type) else entry
-
     def discard(self, name: str) -> None:
         """Remove a name if present."""
         self._classes.pop(name, None)
@@ -77,37 +66,31 @@ class LazyClasses(MutableMapping[str, type]):
         """The number of names."""
         return len(self._classes)
 
-    def __repr__(self) -> str:
-        """The names, with classes not imported yet as paths."""
-        return f"{type(self).__name__}({self._classes!r})"
-
-
-def _builtin(module: str, name: str) -> tuple[str, str]:
-    return f"ragen.env.{module}.env:{name}Env", f"ragen.env.{module}.config:{name}EnvConfig"
-
 
 _BUILTIN = {
-    "alfworld": _builtin("alfworld", "AlfWorld"),
-    "bandit": _builtin("bandit", "Bandit"),
-    "code": _builtin("code", "Code"),
-    "countdown": _builtin("countdown", "Countdown"),
-    "deepcoder": _builtin("deepcoder", "DeepCoder"),
-    "frozen_lake": _builtin("frozen_lake", "FrozenLake"),
-    "game_2048": _builtin("game_2048", "Game2048"),
-    "metamathqa": _builtin("metamathqa", "MetaMathQA"),
-    "miniwob": _builtin("miniwob", "MiniWob"),
-    "openenv": _builtin("openenv", "OpenEnv"),
-    "rubikscube": _builtin("rubikscube", "RubiksCube"),
-    "search": _builtin("search", "Search"),
-    "sokoban": _builtin("sokoban", "Sokoban"),
-    "sudoku": _builtin("sudoku", "Sudoku"),
-    "terminal": _builtin("terminal", "Terminal"),
-    "textworld": _builtin("textworld", "TextWorld"),
-    "webshop": _builtin("webshop", "WebShop"),
+    "alfworld": "AlfWorld",
+    "bandit": "Bandit",
+    "code": "Code",
+    "countdown": "Countdown",
+    "deepcoder": "DeepCoder",
+    "frozen_lake": "FrozenLake",
+    "game_2048": "Game2048",
+    "metamathqa": "MetaMathQA",
+    "miniwob": "MiniWob",
+    "openenv": "OpenEnv",
+    "rubikscube": "RubiksCube",
+    "search": "Search",
+    "sokoban": "Sokoban",
+    "sudoku": "Sudoku",
+    "terminal": "Terminal",
+    "textworld": "TextWorld",
+    "webshop": "WebShop",
 }
 
-REGISTERED_ENVS = LazyClasses({name: env for name, (env, _) in _BUILTIN.items()})
-REGISTERED_ENV_CONFIGS = LazyClasses({name: config for name, (_, config) in _BUILTIN.items()})
+REGISTERED_ENVS = LazyClasses({name: f"ragen.env.{name}.env:{stem}Env" for name, stem in _BUILTIN.items()})
+REGISTERED_ENV_CONFIGS = LazyClasses(
+    {name: f"ragen.env.{name}.config:{stem}EnvConfig" for name, stem in _BUILTIN.items()}
+)
 
 
 def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None) -> None:

@@ -180,15 +180,12 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the problem, which is drawn again when unpickled."""
-        state = super().__getstate__()
-        return {**{name: value for name, value in state.items() if name != "problem"}, "_saved": self.save()}
+        return {**super().__getstate__(), "problem": self.problem is not None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`load`."""
-        saved = state.pop("_saved")
+        """See :meth:`__getstate__`."""
         vars(self).update(state)
-        self.problem = None
-        self.load(saved)
+        self.problem = self._draw() if state["problem"] else None
 
     def example_action(self, rng: Random) -> str:
         """A program: a correct one, a wrong one, or one that fails."""

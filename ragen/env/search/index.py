@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from envlanes.resources import Lease, worker_resource
@@ -35,16 +35,6 @@ LARGEST_REPLY = 16 * 2**20
 
 _MAPPED = 16 * 2**30
 _TANTIVY_HEAP = 64 * 2**20
-
-
-class Index(Protocol):
-    """A search backend."""
-
-    def search(self, query: str, count: int) -> list[Hit]:
-        """The best passages, best first."""
-
-    def close(self) -> None:
-        """Release its resources."""
 
 
 def words_of(query: str) -> list[str]:
@@ -314,3 +304,7 @@ class Placeholders:
 
     def close(self) -> None:
         """Does nothing."""
+
+
+Index = SqliteIndex | TantivyIndex | Server | Placeholders
+"""A search backend."""

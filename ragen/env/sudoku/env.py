@@ -14,7 +14,7 @@ from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.sudoku.config import BLANK_SHARE, SudokuEnvConfig
 from ragen.env.sudoku.grid import Grid, make_puzzle
 from ragen.env.sudoku.reply import Placement, read_placement
-from ragen.env.sudoku.view import HINT_LIMIT, BoardView, hints, progress, titled
+from ragen.env.sudoku.view import HINT_LIMIT, board, hints, progress, titled
 from ragen.env.text import TextObservation
 
 _ECHO_LIMIT = 1000  # characters of an unreadable reply that the observation repeats
@@ -41,7 +41,6 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         self.steps = 0
         self._given_count = 0
         self._grid = Grid(self.config.grid_size, [])
-        self._board: Any = None  # a BoardView once reset
         self._feedback = ""
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
@@ -51,7 +50,6 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         self.given, self.solution = make_puzzle(config.grid_size, share, checked_seed("sudoku", seed))
         self._grid = Grid(config.grid_size, self.given.copy())
         self._given_count = len(self.given) - self._grid.blanks
-        self._board = BoardView(self.given, config.grid_size, framed=config.render_format != "simple")
         self._feedback = ""
         self.steps = 0
         return self._look()
@@ -69,7 +67,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         Raises:
             StateError: The environment was never reset.
         """
-        check_was_reset("sudoku", self._board is not None)
+        check_was_reset("sudoku", bool(self.given))
         self.steps += 1
         placement = read_placement(action)
         error = self._format_error(action, placement)
@@ -107,7 +105,6 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
 
     def _accept(self, index: int, value: int, cell: str) -> Step:
         self._grid.place(index, value)
-        self._board.place(index, value)
         expected = value == self.solution[index]
         solved = self._grid.blanks == 0  # the board never has conflicts
         self._feedback = f"✓ Correct! Placed {value} at {cell}"
@@ -132,11 +129,11 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
 
     def _look(self) -> str:
         config = self.config
-        board = self._board.text()
+        shown = board(self._grid.cells, self.given, framed=config.render_format != "simple")
         if config.render_format == "simple":
-            self.observation = board
-            return board
-        sections = [titled(board)]
+            self.observation = shown
+            return shown
+        sections = [titled(shown)]
         if self._feedback:
             sections.append(self._feedback)
         if config.render_format == "with_feedback":
@@ -146,4 +143,4 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         self.observation = "\n\n".join(sections)
         return self.observation
 
-    save, load = snapshots("given", "solution", "steps", "observation", "_given_count", "_grid", "_board", "_feedback")
+    save, load = snapshots("given", "solution", "steps", "observation", "_given_count", "_grid", "_feedback")

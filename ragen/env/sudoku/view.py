@@ -13,43 +13,24 @@ HINT_LIMIT = 10
 """Hints are shown if at most this many cells are blank."""
 
 
-class BoardView:
-    """The board as lines of text; a placement redraws one line.
+def board(cells: list[int], given: list[int], framed: bool) -> str:
+    """The board: lines of cells, with rules between boxes.
 
     Args:
-        given: The given numbers, row by row, 0 for blank cells.
-        size: Number of rows and columns.
+        cells: The numbers, row by row, 0 for blank cells.
+        given: Those of the puzzle.
         framed: Whether given numbers are in brackets; if not, all numbers look alike.
     """
-
-    def __init__(self, given: list[int], size: int, framed: bool) -> None:
-        self._size = size
-        self._box = math.isqrt(size)
-        self._framed = framed
-        shown = [f"[{number}]" for number in range(size + 1)] if framed else [str(number) for number in range(size + 1)]
-        shown[0] = " . " if framed else "."
-        self._cells = [shown[number] for number in given]
-        self._lines = [self._line(row) for row in range(size)]
-
-    def place(self, index: int, number: int) -> None:
-        """Show a number that the player placed."""
-        self._cells[index] = f" {number} " if self._framed else str(number)
-        row = index // self._size
-        self._lines[row] = self._line(row)
-
-    def _line(self, row: int) -> str:
-        start = row * self._size
-        stop = start + self._size
-        boxes = [self._cells[i : i + self._box] for i in range(start, stop, self._box)]
-        if self._framed:
-            return "| ".join(["".join(box) for box in boxes]).rstrip()
-        return " | ".join([" ".join(box) for box in boxes])
-
-    def text(self) -> str:
-        """The board: lines of cells, with rules between boxes."""
-        rule = f"\n{'-' * (self._size * (3 if self._framed else 2) + self._box - 1)}\n"
-        bands = ["\n".join(self._lines[i : i + self._box]) for i in range(0, self._size, self._box)]
-        return rule.join(bands)
+    size = math.isqrt(len(cells))
+    box = math.isqrt(size)
+    shown = [str(number or ".") for number in cells]
+    if framed:
+        shown = [f"[{text}]" if start else f" {text} " for text, start in zip(shown, given, strict=True)]
+    inner, outer = ("", "| ") if framed else (" ", " | ")
+    parts = [inner.join(shown[at : at + box]) for at in range(0, len(shown), box)]
+    lines = [outer.join(parts[at : at + box]).rstrip() for at in range(0, len(parts), box)]
+    rule = f"\n{'-' * (size * (3 if framed else 2) + box - 1)}\n"
+    return rule.join("\n".join(lines[at : at + box]) for at in range(0, size, box))
 
 
 def titled(board: str) -> str:

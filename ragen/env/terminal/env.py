@@ -220,16 +220,14 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the task and its files, which are drawn again when unpickled."""
-        left_out = ("task", "base", "layer")
-        state = {name: value for name, value in super().__getstate__().items() if name not in left_out}
-        return {**state, "_saved": self.save()}
+        return {**super().__getstate__(), "task": self.task is not None, "base": {}, "layer": dict(self.layer)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`load`."""
-        saved = state.pop("_saved")
+        """See :meth:`__getstate__`."""
         vars(self).update(state)
-        self.task, self.base, self.layer = None, {}, {}
-        self.load(saved)
+        self.task = None
+        if state["task"]:
+            self._draw()
 
     def example_action(self, rng: Random) -> str:
         """A command: one that does the task, one that looks around, or one that fails."""

@@ -61,6 +61,7 @@ class ChatServer(ThreadingHTTPServer):
     """Asks ``script(prompt, tries)`` how to answer; ``prompt`` is the last message, ``tries`` counts from 0."""
 
     daemon_threads = True
+    request_queue_size = 128  # connections that may wait at a time
 
     def __init__(self, script, models):
         super().__init__(("127.0.0.1", 0), Handler)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeGuard
 
-from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+from openai import APIConnectionError, APIStatusError, APITimeoutError
 
 from ragen.llm_agent.backends.base import Reply, valid_text
-from ragen.llm_agent.backends.http_client import AnswerTooLongError, http_library
+from ragen.llm_agent.backends.http_client import UnreadableAnswerError, read_json
+from ragen.llm_agent.backends.journal import Failure
 from ragen.output import printable, shown_address
 from ragen.settings import one_line
 
 _MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger
 _ROUNDING = 1e-3  # tolerance for log-probabilities above 0
 _LONGEST_REASON = 40  # characters of a finish_reason
-_BEGIN = 4096  # bytes of an unreadable answer
-_RETRIED_STATUS = frozenset({408, 409, 425, 429})
 _THOUGHT = re.compile("think|reason|summary")
 _CUT_OFF = ("length", "model_context_window_exceeded")
 _OUT_OF_CONTEXT = re.compile(
@@ -38,24 +32,6 @@ _OUT_OF_CONTEXT = re.compile(
 )
 _SERVER_FAULTS = frozenset({"error", "abort"})
 """Values of ``finish_reason`` with which the server, not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
-
-UNREADABLE = (APIError, ValueError, TypeError, AttributeError)
-"""Exceptions that the client may raise for an answer in an unknown format."""
-
-
-class UnreadableAnswerError(Exception):
-    """A server's answer is not a chat completion, or the server failed while it wrote a reply.
-
-    Attributes:
-        passing: Whether another try may succeed.
-        said: The error that the server sent; empty if it sent none.
-    """
-
-    def __init__(self, message: str, passing: bool = True, said: str = "") -> None:
-        """See the class."""
-        super().__init__(message)
-        self.passing = passing
-        self.said = said
 
 
 # What is sent
@@ -82,36 +58,22 @@ def _data_url(image: Any) -> dict[str, Any]:
 # What comes back
 
 
-def read_json(body: bytes) -> Any:
-    """Parse a JSON body.
-
-    Raises:
-        UnreadableAnswerError: It is not JSON, or is nested too deeply.
-    """
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        begin = " ".join(body[:_BEGIN].decode("utf-8", "replace").split())  # shortened once keys are removed
-        raise UnreadableAnswerError(f"{one_line(error)}; it begins with: {begin}") from None
-
-
-def read_completion(body: bytes) -> Reply:
+def read_completion(completion: dict[str, Any]) -> Reply:
     """The text, the token counts and, if the server sends them, the tokens of a chat completion.
 
     Some servers return a reasoning model's thoughts separately; they are put back before the text, as a thought.
 
     Args:
-        body: The body of the server's answer.
+        completion: The server's answer.
 
     Raises:
-        UnreadableAnswerError: It is not a chat completion, or the server reports a failure.
+        UnreadableAnswerError: It is not a chat completion, or the server broke the reply off.
     """
-    completion = _section(read_json(body))
     choices = completion.get("choices")
     choice = _section(choices[0] if isinstance(choices, list) and choices else None)
     message = choice.get("message")
     if not isinstance(message, dict):
-        raise _no_choice(completion)
+        raise UnreadableAnswerError("there is no choice with a message in it")
     reason = choice.get("finish_reason")
     if isinstance(reason, str) and reason in _SERVER_FAULTS:
         raise UnreadableAnswerError(f"the server ended the reply with finish_reason {reason!r}")
@@ -157,23 +119,11 @@ def _parts(value: Any, is_thought: bool = False) -> Iterator[tuple[bool, str]]:
 def model_list(body: bytes) -> list[dict[str, Any]]:
     """The models that a server lists, each with its ``id``; empty if the answer is not such a list."""
     try:
-        models = _section(read_json(body)).get("data")
+        models = read_json(body).get("data")
     except UnreadableAnswerError:
         return []
     listed = models if isinstance(models, list) else []
     return [model for model in listed if isinstance(model, dict) and isinstance(model.get("id"), str)]
-
-
-def _no_choice(completion: Mapping[str, Any]) -> UnreadableAnswerError:
-    """The error for an answer without a choice, in the server's words if it answers 200 with an error."""
-    error = completion.get("error")
-    if error is None:
-        return UnreadableAnswerError("there is no choice with a message in it")
-    said = error.get("message") if isinstance(error, dict) else error
-    code = error.get("code") if isinstance(error, dict) else None
-    passing = not isinstance(code, int) or not 400 <= code < 500 or code in _RETRIED_STATUS
-    words = said if isinstance(said, str) else json.dumps(error)
-    return UnreadableAnswerError(f"it is an error: {words}", passing, json.dumps(error))
 
 
 def _section(value: Any) -> dict[str, Any]:
@@ -210,76 +160,37 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 # What may go wrong
 
 
-@dataclass(frozen=True)
-class Failure:
+def diagnose(error: Exception, fields: Mapping[str, Any]) -> Failure:
     """Why a request failed.
-
-    Attributes:
-        reason: The reason, for messages.
-        passing: Whether another try may succeed.
-        wait: Seconds until the server wants another try; None if it did not say.
-        has_arrived: Whether the server received the request; None if unknown, since no answer came.
-        is_out_of_context: Whether the prompt does not fit the model's context.
-        cure: The key that settles it, for messages; may be empty.
-    """
-
-    reason: str
-    passing: bool
-    wait: float | None = None
-    has_arrived: bool | None = True
-    is_out_of_context: bool = False
-    cure: str = ""
-
-
-def diagnose(error: Exception, fields: Mapping[str, Any] | None = None) -> Failure:
-    """Why a try failed, and whether another one may succeed.
 
     Args:
         error: What the client raised.
         fields: The fields of the request, of which the server may refuse one.
     """
-    library = http_library()
-    bottom = _bottom(error)
-    is_unsent = isinstance(bottom, library.ConnectError | library.ConnectTimeout | ConnectionRefusedError)
-    has_arrived = False if is_unsent else None
-    if isinstance(bottom, AnswerTooLongError | UnreadableAnswerError):
-        passing = isinstance(bottom, AnswerTooLongError) or bottom.passing
-        if isinstance(bottom, UnreadableAnswerError) and _OUT_OF_CONTEXT.search(bottom.said):
-            return Failure(one_line(bottom), passing=False, is_out_of_context=True)
-        return Failure(f"the server's answer cannot be read: {one_line(bottom)}", passing)
-    if isinstance(error, TimeoutError | APITimeoutError):
-        return Failure("the server did not answer in time", passing=True, has_arrived=has_arrived)
+    if not isinstance(error, APIConnectionError | APIStatusError):
+        return Failure(f"{type(error).__name__}: {one_line(error)}")
+    retries = int(error.request.headers.get("x-stainless-retry-count", 0))  # set by the openai client
     if isinstance(error, APIConnectionError):
-        reason = f"the connection failed: {cause_of(error)}"
-        return Failure(reason, passing=True, has_arrived=has_arrived)
-    if isinstance(error, APIStatusError):
-        status, code = error.status_code, error.code
-        if target := redirect_of(error):
-            return Failure(
-                f"HTTP {status}: the server redirects to {target}; redirects are not followed", passing=False
-            )
-        reason = f"HTTP {status}: {_said(error)}"
-        if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(_words(error))):
-            return Failure(reason, passing=False, is_out_of_context=True)
-        if status in (400, 422):
-            return Failure(reason, passing=False, cure=_cure(error, fields or {}))
-        passing = (status in _RETRIED_STATUS or status >= 500) and code != "insufficient_quota"
-        return Failure(reason, passing, _retry_after(error))
-    if isinstance(error, UNREADABLE):
-        return Failure(f"the server's answer cannot be read: {one_line(error)}", passing=True)
-    return Failure(f"{type(error).__name__}: {one_line(error)}", passing=False)
+        if isinstance(error.__cause__, UnreadableAnswerError):
+            return Failure(f"the server's answer cannot be read: {one_line(error.__cause__)}", retries)
+        if isinstance(error, APITimeoutError):
+            return Failure("the server did not answer in time", retries, is_unconfirmed=True)
+        return Failure(f"the connection failed: {cause_of(error)}", retries, is_unconfirmed=True)
+    status = error.status_code
+    if target := redirect_of(error):
+        return Failure(f"HTTP {status}: the server redirects to {target}; redirects are not followed", retries)
+    said = error.body.get("message") if isinstance(error.body, Mapping) else error.body
+    reason = f"HTTP {status}: {' '.join(str(said or error.message).split())}"
+    words = f"{error.message} {error.body}"  # codes and types may say more than the message
+    if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(words)):
+        return Failure(reason, retries, is_out_of_context=True)
+    return Failure(reason, retries, cure=_cure(error.param, words, fields) if status in (400, 422) else "")
 
 
-def _words(error: APIStatusError) -> str:
-    """All that a server says: the message, and codes and types, which may say more."""
-    return f"{error.message} {error.body}"
-
-
-def _cure(error: APIStatusError, fields: Mapping[str, Any]) -> str:
+def _cure(param: str | None, words: str, fields: Mapping[str, Any]) -> str:
     """The key that leaves out the fields which the server refuses, as far as it names them."""
-    words = _words(error)
-    named = [name for name in fields if name == error.param or re.search(rf"(?<!\w){name}(?!\w)", words)]
-    changes = dict.fromkeys([error.param] if error.param in named else named, "null")
+    named = [name for name in fields if re.search(rf"(?<!\w){name}(?!\w)", words)]
+    changes = dict.fromkeys([param] if param in fields else named, "null")
     if "max_tokens" in changes and "max_completion_tokens" in words:
         changes["max_completion_tokens"] = str(fields["max_tokens"])
     told = ", ".join(f"{name}: {value}" for name, value in changes.items())
@@ -293,32 +204,8 @@ def redirect_of(error: APIStatusError) -> str:
     return shown_address(error.response.headers.get("location", "")) or "another address"
 
 
-def _said(error: APIStatusError) -> str:
-    body = error.body.get("message") if isinstance(error.body, Mapping) else None
-    return " ".join(str(body or error.message).split())
-
-
-def _retry_after(error: APIStatusError) -> float | None:
-    """The seconds of a ``Retry-After`` header, in either of its forms (RFC 9110): a number of them, or a date."""
-    value = error.response.headers.get("retry-after", "")
-    if re.fullmatch(r"\d+(\.\d+)?", value):
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
-
-
 def cause_of(error: BaseException) -> str:
     """The root cause of a connection's failure."""
-    return "it took too long" if isinstance(error, TimeoutError | APITimeoutError) else one_line(_bottom(error))
-
-
-def _bottom(error: BaseException) -> BaseException:
-    """The first exception in the chain of causes that is this package's or the HTTP library's, else the last."""
-    library = http_library()
-    known = (AnswerTooLongError, UnreadableAnswerError, library.ConnectError, library.ConnectTimeout)
-    while error.__cause__ is not None and not isinstance(error, known):
+    while error.__cause__ is not None:
         error = error.__cause__
-    return error
+    return one_line(error)

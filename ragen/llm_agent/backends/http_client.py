@@ -1,4 +1,8 @@
-"""The HTTP client of the API backend: the openai client's own, with a limit on the size of answers.
+"""The HTTP client below the openai client: bounds every try of a request, and reads its answer before it is accepted.
+
+The openai client retries lost connections and statuses such as 429 and 503. An answer that cannot be read is raised
+here as a connection that failed, and an error that is sent with status 200 gets the status that it names; both are
+thereby retried by the same rules.
 
 Answers are decompressed here, not by the library, which would expand half a megabyte into half a gigabyte before any
 check. Redirects are not followed, since requests carry a key, and the user chose the address.
@@ -6,82 +10,102 @@ check. Redirects are not followed, since requests carry a key, and the user chos
 
 from __future__ import annotations
 
+import asyncio
+import json
 import zlib
-from collections.abc import AsyncIterator
-from functools import cache
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from openai import DefaultAsyncHttpxClient
 
+from ragen.settings import one_line
+
 MOST_BYTES = 16 * 2**20
 """Maximum size of an answer after decompression; 8,000 tokens with 20 alternatives each are about 10 MiB."""
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
+_BEGIN = 4096  # bytes of an unreadable answer
+_CODED = ("content-encoding", "content-length", "transfer-encoding")
+
+_base = next(each for each in DefaultAsyncHttpxClient.__mro__ if each.__name__ == "AsyncClient")
+http: Any = import_module(_base.__module__.partition(".")[0])
+"""``httpx``, or the library that the installed ``openai`` uses instead."""
 
 
-class AnswerTooLongError(Exception):
-    """An answer is too long, or compressed in a format that was not requested."""
+class UnreadableAnswerError(http.RemoteProtocolError):  # type: ignore[misc]
+    """An answer is not a chat completion, is too long, or was broken off by the server."""
 
 
-def new_http_client() -> Any:
-    """A client without a limit on connections, since the backend limits concurrent requests.
+class HttpClient(DefaultAsyncHttpxClient):
+    """A client without a limit on connections, since the backend limits concurrent requests."""
 
-    Returns:
-        An ``AsyncClient`` of ``httpx``, or of the library that the installed ``openai`` uses instead.
+    def __init__(self, timeout: float, read: Callable[[dict[str, Any]], Any], may_send: Callable[[], bool]) -> None:
+        """Create the client.
+
+        Args:
+            timeout: Seconds for one try, from the first byte sent to the last one received.
+            read: Reads a JSON answer to a POST, which is kept in the response's ``extensions["read"]``; raises
+                UnreadableAnswerError.
+            may_send: Whether requests are still sent; otherwise a try is cancelled.
+        """
+        super().__init__(
+            limits=http.Limits(max_connections=None, max_keepalive_connections=None),
+            headers={"Accept-Encoding": "gzip"},
+            follow_redirects=False,
+        )
+        self._timeout_s, self._read, self._may_send = timeout, read, may_send
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """Send a request and receive the whole answer."""
+        if not self._may_send():
+            raise asyncio.CancelledError
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                received = await super().send(request, **{**options, "stream": True})
+                try:
+                    body = await _body(received)
+                finally:
+                    await received.aclose()
+        except TimeoutError as error:
+            raise http.ReadTimeout("the server did not answer in time", request=request) from error
+        headers = [(name, value) for name, value in received.headers.multi_items() if name.lower() not in _CODED]
+        answer = http.Response(received.status_code, headers=headers, content=body, request=request)
+        if request.method == "POST" and answer.is_success:
+            found = read_json(body)
+            if (fault := found.get("error")) and not found.get("choices"):
+                code = fault.get("code") if isinstance(fault, dict) else None
+                answer.status_code = code if isinstance(code, int) and 400 <= code < 600 else 502
+            else:
+                answer.extensions["read"] = self._read(found)
+        return answer
+
+
+async def _body(answer: Any) -> bytes:
+    """The decompressed body of an answer, limited to ``MOST_BYTES``."""
+    coding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in (*_COMPRESSED, "identity"):
+        raise UnreadableAnswerError(f"the answer is compressed as {coding[:20]!r}, which was not asked for")
+    expander = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding in _COMPRESSED else None
+    body = bytearray()
+    async for chunk in answer.aiter_raw():
+        try:
+            body += chunk if expander is None else expander.decompress(chunk, MOST_BYTES + 1 - len(body))
+        except zlib.error as error:
+            raise UnreadableAnswerError(f"the answer cannot be decompressed ({error})") from None
+        if len(body) > MOST_BYTES:
+            raise UnreadableAnswerError(f"the answer has more than {MOST_BYTES // 2**20} MiB")
+    return bytes(body)
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Raises:
+        UnreadableAnswerError: It is none, or is nested too deeply.
     """
-    library = http_library()
-
-    async def bound(response: Any) -> None:
-        coding = response.headers.pop("content-encoding", "").strip().lower()
-        response.stream = _bounded_stream()(response.stream, "" if coding == "identity" else coding)
-
-    return DefaultAsyncHttpxClient(
-        limits=library.Limits(max_connections=None, max_keepalive_connections=None),
-        headers={"Accept-Encoding": "gzip"},
-        event_hooks={"response": [bound]},
-        follow_redirects=False,
-    )
-
-
-@cache
-def http_library() -> Any:
-    """``httpx``, or the library that the installed ``openai`` uses instead."""
-    base = next(each for each in DefaultAsyncHttpxClient.__mro__ if each.__name__ == "AsyncClient")
-    return import_module(base.__module__.partition(".")[0])
-
-
-@cache
-def _bounded_stream() -> Any:
-    library = http_library()
-
-    class BoundedStream(library.AsyncByteStream):  # type: ignore[misc, name-defined]
-        """The decompressed body of an answer, limited to ``MOST_BYTES``."""
-
-        def __init__(self, stream: Any, coding: str) -> None:
-            self._stream, self._coding = stream, coding
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            if self._coding and self._coding not in _COMPRESSED:
-                raise AnswerTooLongError(f"the answer is compressed as {self._coding[:20]!r}, which was not asked for")
-            expander = zlib.decompressobj(zlib.MAX_WBITS | 32) if self._coding else None
-            room = MOST_BYTES
-            async for chunk in self._stream:
-                if expander is not None:
-                    chunk = _expanded(expander, chunk, room)
-                room -= len(chunk)
-                if room < 0:
-                    raise AnswerTooLongError(f"the answer has more than {MOST_BYTES // 2**20} MiB")
-                yield chunk
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    return BoundedStream
-
-
-def _expanded(expander: Any, chunk: bytes, room: int) -> bytes:
-    """A decompressed chunk, at most one byte longer than ``room``."""
     try:
-        return expander.decompress(chunk, room + 1)
-    except zlib.error as error:
-        raise AnswerTooLongError(f"the answer cannot be decompressed ({error})") from None
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        begin = " ".join(body[:_BEGIN].decode("utf-8", "replace").split())  # shortened once keys are removed
+        raise UnreadableAnswerError(f"{one_line(error)}; it begins with: {begin}") from None
+    return found if isinstance(found, dict) else {}

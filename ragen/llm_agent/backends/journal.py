@@ -4,13 +4,12 @@ Each event is a line of JSON: ``sent`` before a request is sent, then ``answered
 line is passed to the operating system when it is written, so that killing this process loses none, and the file is
 synced to disk once a second, so that a power cut loses at most the last second. An incomplete line is skipped.
 
-A reply is identified by its key (model, address, sampling, messages, environment and turn) and by the attempt that
-received it. A resumed run therefore sends only requests without an answer.
+A reply is identified by its key (model, address, sampling, messages, environment and turn). A resumed run therefore
+sends only requests without an answer.
 
-``requests`` counts the requests sent in all runs, except those whose connection was refused. Requests without an answer
-are included, and also counted as ``unconfirmed``: those under way when a run was stopped or killed, those that timed
-out, and those whose connection failed. The server may or may not have received them, so its own count is between
-``requests - unconfirmed`` and ``requests``. Their tokens are unknown.
+``requests`` counts the tries of all runs. Requests that ended without an answer are also counted as ``unconfirmed``:
+those under way when a run was stopped or killed, whose tries count as one, those that timed out, and those whose
+connection failed. The server may or may not have received them. Their tokens are unknown.
 
 When the disk is full, no more requests are sent. To store the replies under way, which are already paid for, a file of
 ``RESERVE_BYTES`` beside the journal is deleted.
@@ -26,7 +25,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,13 +52,32 @@ def reply_key(request: Request, *others: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a request failed.
+
+    Attributes:
+        reason: The reason, for messages.
+        retries: How often it was tried again.
+        is_out_of_context: Whether the prompt does not fit the model's context.
+        is_unconfirmed: Whether no answer came, so that the server may or may not have received it.
+        cure: The key that settles it, for messages; may be empty.
+    """
+
+    reason: str
+    retries: int = 0
+    is_out_of_context: bool = False
+    is_unconfirmed: bool = False
+    cure: str = ""
+
+
 class ReplyJournal(Closing):
     """The journal of one output folder, which has one run at a time. A context manager; call ``open`` first.
 
     Attributes:
         path: Path of the file.
         replies: Number of replies in it.
-        faults: Cause of a failed attempt, such as ``HTTP 429``, to their number.
+        faults: Cause of failed requests, such as ``HTTP 429``, to their number.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,12 +90,11 @@ class ReplyJournal(Closing):
         self.replies = 0
         self.faults: Counter[str] = Counter()
         self._known: dict[str, dict[str, Any]] = {}
-        self._attempts: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()  # attempts that did not reach the server
+        self._sent: set[str] = set()
         self._usage: Counter[str] = Counter(requests=0, retries=0)
         self._cost: Callable[[Usage], Usage] = lambda usage: {}
         self._unpriced = 0
-        self._open: set[tuple[str, int]] = set()  # sent, but neither answered nor failed
+        self._open = 0  # sent, but neither answered nor failed
         self._fault: OSError | None = None
         self._file: int | None = None
         self._lock = threading.Lock()
@@ -133,34 +150,30 @@ class ReplyJournal(Closing):
         if "before" in event:
             self._usage.update(self._priced(event["before"]))
         elif "sent" in event:
-            self._attempts[event["sent"]] = max(event["attempt"], self._attempts[event["sent"]])
-            self._open.add((event["sent"], event["attempt"]))
             self._usage["requests"] += 1
-            self._usage["retries"] += self._is_retry(event["sent"], event["attempt"])
+            self._usage["retries"] += event["sent"] in self._sent
+            self._sent.add(event["sent"])
+            self._open += 1
         elif "answered" in event:
-            self.replies += 1
-            self._open.discard((event["answered"], event["attempt"]))
             usage = self._priced(event["reply"].get("usage", {}))
             is_counted = all(name in usage for name in TOKENS)
+            self._ended(event)
+            self.replies += 1
             self._usage.update(usage)
             self._usage["uncounted_replies"] += not is_counted
             self._unpriced += is_counted and "cost" not in usage
             if "text" in event["reply"]:
                 self._known[event["answered"]] = event["reply"] | {"usage": usage}
         elif "failed" in event:
-            self._open.discard((event["failed"], event["attempt"]))
-            self._usage["failed_requests"] += bool(event.get("is_given_up"))
+            self._ended(event)
+            self._usage["failed_requests"] += not event.get("is_out_of_context")
+            self._usage["unconfirmed"] += bool(event.get("is_unconfirmed"))
             self.faults[event["reason"].partition(":")[0]] += 1
-            has_arrived = event.get("has_arrived", True)
-            self._usage["unconfirmed"] += has_arrived is None
-            if has_arrived is False:
-                self._usage["requests"] -= 1
-                self._usage["retries"] -= self._is_retry(event["failed"], event["attempt"])
-                self._refused[event["failed"]] += 1
 
-    def _is_retry(self, key: str, attempt: int) -> bool:
-        """Whether an earlier attempt may have reached the server."""
-        return attempt - 1 > self._refused[key]
+    def _ended(self, event: Mapping[str, Any]) -> None:
+        self._open -= 1
+        self._usage["requests"] += event["retries"]
+        self._usage["retries"] += event["retries"]
 
     def _priced(self, usage: Usage) -> dict[str, float]:
         return {**self._cost(usage), **usage}
@@ -179,7 +192,7 @@ class ReplyJournal(Closing):
             }
             if self._unpriced and "cost" in usage:
                 usage["unpriced_replies"] = self._unpriced
-            if unconfirmed := len(self._open) + self._usage["unconfirmed"]:
+            if unconfirmed := self._open + self._usage["unconfirmed"]:
                 usage["unconfirmed"] = unconfirmed
         return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # independent of summation order
 
@@ -188,61 +201,39 @@ class ReplyJournal(Closing):
         known = self._known.get(key)
         return None if known is None else Reply(**known)
 
-    def sent(self, key: str, request: Request) -> int:
-        """Record a request before it is sent; returns the number of the attempt, from 1.
+    def sent(self, key: str, request: Request) -> None:
+        """Record a request before it is sent.
 
         Raises:
             StorageError: The journal cannot store a reply to it, so it must not be sent.
         """
         if self._fault is not None:
             raise storage_error(self.path.parent, self._fault)
-        attempt = self._attempts[key] + 1
-        self._write({"sent": key, **_request_id(request), "attempt": attempt})
-        return attempt
+        self._write({"sent": key, **_request_id(request)})
 
-    def answered(self, key: str, request: Request, attempt: int, reply: Reply, seconds: float) -> None:
+    def answered(self, key: str, request: Request, reply: Reply, retries: int, seconds: float) -> None:
         """Record a reply.
 
         Args:
             key: Key of the request.
             request: The request.
-            attempt: Number of the attempt.
-            reply: The reply; its usage excludes ``requests`` and ``retries``, which are counted when sent.
-            seconds: Duration of that attempt.
+            reply: The reply; its usage excludes ``requests`` and ``retries``.
+            retries: How often the request was tried again.
+            seconds: Duration of all tries.
         """
         kept = {name: value for name, value in vars(reply).items() if value != _DEFAULTS[name]}
-        kept["usage"] = dict(reply.usage)
-        self._write(
-            {"answered": key, **_request_id(request), "attempt": attempt, "latency": round(seconds, 4), "reply": kept}
-        )
+        event = {"answered": key, **_request_id(request), "retries": retries, "latency": round(seconds, 4)}
+        self._write(event | {"reply": kept | {"usage": dict(reply.usage)}})
 
-    def failed(
-        self,
-        key: str,
-        request: Request,
-        attempt: int,
-        reason: str,
-        is_given_up: bool,
-        has_arrived: bool | None = True,
-    ) -> None:
-        """Record a failed attempt.
+    def failed(self, key: str, request: Request, failure: Failure) -> None:
+        """Record a request that failed after its retries.
 
         Args:
             key: Key of the request.
             request: The request.
-            attempt: Number of the attempt.
-            reason: Why it failed.
-            is_given_up: Whether this run makes no further attempt.
-            has_arrived: Whether the server received it; None if unknown.
+            failure: Why it failed, in words that may be shown.
         """
-        event = {
-            "failed": key,
-            **_request_id(request),
-            "attempt": attempt,
-            "reason": reason,
-            "is_given_up": is_given_up,
-        }
-        self._write(event if has_arrived else event | {"has_arrived": has_arrived})
+        self._write({"failed": key, **_request_id(request), **asdict(failure)})
 
     def _write(self, event: Mapping[str, Any]) -> None:
         line = json_text(event) + "\n"

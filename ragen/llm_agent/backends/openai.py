@@ -2,36 +2,29 @@
 
 ::
 
-    submit(request) --> a task --> in the journal? --> [semaphore] --> server
-                                        |                   ^             |
-                              the reply that is kept        +-- wait, try again <-- 429, 5xx, time-out, cut connection,
-                                                                                    unreadable answer
+    submit(request) --> a task --> in the journal? --> [semaphore] --> openai client --> server
+                                        |                                  ^   |
+                              the reply that is kept                       +---+ its own retries, with its own waits
 
-Requests are independent: one that still fails after its retries gets a reply with ``error``, which ends its trajectory
-and no other. With a journal, requests and replies are recorded immediately, and an answered request is never sent
-again. The key comes from an environment variable, and is removed from every message.
-
-Connections are pooled by the openai client. Retries are made here rather than by the client, so that they are counted,
-recorded, and made for unreadable answers too.
+Requests are independent: one that still fails after the client's retries gets a reply with ``error``, which ends its
+trajectory and no other. With a journal, requests and replies are recorded immediately, and an answered request is never
+sent again. The key comes from an environment variable, and is removed from every message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, AuthenticationError
+from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, AuthenticationError
 
-from ragen.errors import ConfigError, StorageError
+from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
 from ragen.llm_agent.backends.chat_completions import (
-    UNREADABLE,
-    Failure,
     api_messages,
     cause_of,
     diagnose,
@@ -40,7 +33,7 @@ from ragen.llm_agent.backends.chat_completions import (
     redirect_of,
 )
 from ragen.llm_agent.backends.event_loop import LoopThread
-from ragen.llm_agent.backends.http_client import new_http_client
+from ragen.llm_agent.backends.http_client import HttpClient
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.streaming import StreamingBackend
@@ -49,27 +42,7 @@ from ragen.output import printable
 from ragen.settings import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer the initial check
-LONGEST_WAIT_S = 60.0
 _LONGEST_REASON = 300  # characters
-
-Pause = Callable[[float], Awaitable[Any]]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A request as it is sent.
-
-    Attributes:
-        request: The request.
-        messages: Its chat in the server's format.
-        body: The other fields of the body, except the model.
-        key: Its key in the journal.
-    """
-
-    request: Request
-    messages: list[Any]
-    body: dict[str, Any]
-    key: str
 
 
 class OpenAIBackend(StreamingBackend):
@@ -84,24 +57,18 @@ class OpenAIBackend(StreamingBackend):
 
     thread_safe: ClassVar[bool] = True
 
-    def __init__(
-        self, settings: ApiSettings, access: Access | None = None, pause: Pause = asyncio.sleep, seed: int = 0
-    ) -> None:
+    def __init__(self, settings: ApiSettings, access: Access | None = None) -> None:
         """Store the settings; nothing is sent yet.
 
         Args:
             settings: The server and how to call it.
             access: The server's credentials; None for servers that need none.
-            pause: Sleeps for some seconds between two tries.
-            seed: Seed of the jitter of waits.
         """
         self.settings = settings
         self.activity = Activity()
         self.journal: ReplyJournal | None = None
         self.grace = settings.grace
         self._access = access or Access()
-        self._pause = pause
-        self._jitter = random.Random(seed)
         self._slots = asyncio.Semaphore(settings.max_concurrency)
         self._threads = LoopThread("ragen-openai")
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -152,9 +119,9 @@ class OpenAIBackend(StreamingBackend):
     async def _models(self) -> list[dict[str, Any]]:
         """The server's models; empty if it does not list them."""
         url = self.settings.base_url
-        client = self.new_client()
+        client = self._new_client(CHECK_S, max_retries=0)
         try:
-            async with asyncio.timeout(CHECK_S), client:
+            async with client:
                 answer = await client.models.with_raw_response.list()
                 return model_list(answer.content)
         except AuthenticationError as error:
@@ -162,7 +129,7 @@ class OpenAIBackend(StreamingBackend):
                 f"the server at {url} refuses the key of environment variable {self.settings.api_key_env!r}: "
                 f"{self.shown(one_line(error))}"
             ) from None
-        except (APIConnectionError, TimeoutError) as error:
+        except APIConnectionError as error:
             raise ConfigError(
                 f"configuration key 'actor.base_url' is {url!r}, but no server answers there: "
                 f"{self.shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
@@ -175,7 +142,7 @@ class OpenAIBackend(StreamingBackend):
                     f"'actor.base_url' to the address that is meant."
                 ) from None
             return []  # the server is up, but does not list its models, or not to this user
-        except UNREADABLE:
+        except APIError:
             return []
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
@@ -227,8 +194,8 @@ class OpenAIBackend(StreamingBackend):
             if left:
                 await asyncio.wait(left, timeout=1.0)
 
-    def new_client(self) -> AsyncOpenAI:
-        """A client of the server, which retries nothing.
+    def _new_client(self, timeout: float, max_retries: int) -> AsyncOpenAI:
+        """A client of the server.
 
         Raises:
             ConfigError: No client can be made.
@@ -239,9 +206,9 @@ class OpenAIBackend(StreamingBackend):
                 default_headers=self._access.headers,
                 default_query=dict(self._access.query),
                 base_url=self.settings.base_url,
-                timeout=self.settings.timeout,
-                max_retries=0,
-                http_client=new_http_client(),
+                timeout=timeout,
+                max_retries=max_retries,
+                http_client=HttpClient(timeout, read_completion, lambda: not self._is_settling),
             )
         except Exception as error:  # such as an environment variable with an invalid proxy
             raise ConfigError(
@@ -249,95 +216,55 @@ class OpenAIBackend(StreamingBackend):
             ) from None
 
     async def _answer(self, request: Request, sampling: Sampling) -> Reply:
-        self._keep_track()
-        call = self._call(request, sampling)
-        if self.journal is not None and (kept := self.journal.find(call.key)) is not None:
-            self.activity.answered(kept.usage, is_kept=True)
-            return kept
-        async with self._slots:
-            reply = await self._tried(call)
-        self.activity.answered(reply.usage, is_reply=reply.is_answer)
-        return reply
-
-    def _keep_track(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._client is None:
-            self._client = self.new_client()
-
-    def _call(self, request: Request, sampling: Sampling) -> Call:
+            self._client = self._new_client(self.settings.timeout, self.settings.max_retries)
         messages, body = api_messages(request.messages), self.settings.body(sampling)
-        if self.journal is None:
-            return Call(request, messages, body, "")
-        others = (self.settings.model, self.settings.base_url, body, messages)
-        return Call(request, messages, body, reply_key(request, *others))
-
-    async def _tried(self, call: Call) -> Reply:
-        """The reply to a request, after as many attempts as needed and allowed."""
-        count = 0
-        while not self._is_settling:
-            count += 1
-            used = {"requests": count, "retries": count - 1}
-            number = self.journal.sent(call.key, call.request) if self.journal is not None else 0
+        key = reply_key(request, self.settings.model, self.settings.base_url, body, messages)
+        if self.journal is not None and (kept := self.journal.find(key)) is not None:
+            self.activity.answered(kept.usage, is_kept=True)
+            return kept
+        async with self._slots:
+            if self._is_settling:
+                raise asyncio.CancelledError
+            if self.journal is not None:
+                self.journal.sent(key, request)
+            self._sending.add(task)
             try:
-                reply = await self._ask(call, number)
-                return replace(reply, usage=used | dict(reply.usage))
-            except StorageError:
-                raise
-            except Exception as error:  # of any kind: it fails this request and no other
-                failure = diagnose(error, call.body)
-            is_last = not failure.passing or count > self.settings.max_retries
-            reason = self._note_failure(call, failure, number, is_last)
-            if failure.is_out_of_context:
-                return Reply("", out_of_context=reason, usage=used)
-            if is_last:
-                tries = "" if count == 1 else f" ({count} tries)"
-                return Reply("", error=f"{reason}{tries}", usage=used | {"failed_requests": 1})
-            if not self._is_settling:
-                await self._pause(self._wait(count, failure))
-        raise asyncio.CancelledError
-
-    def _note_failure(self, call: Call, failure: Failure, number: int, is_last: bool) -> str:
-        """Record a failed attempt; returns the reason as it may be shown."""
-        reason = self.shown(failure.reason)
-        if not failure.is_out_of_context:
-            self.activity.failure = reason
-        if self.journal is not None:
-            kind = "out of context: " if failure.is_out_of_context else ""
-            is_given_up = is_last and not failure.is_out_of_context
-            self.journal.failed(call.key, call.request, number, kind + reason, is_given_up, failure.has_arrived)
-        return reason + failure.cure
-
-    async def _ask(self, call: Call, number: int) -> Reply:
-        start = time.perf_counter()
-        reply = read_completion(await self._sent(call))
-        reply = replace(reply, usage=dict(reply.usage) | self.cost(reply.usage))
-        if self.journal is not None:
-            self.journal.answered(call.key, call.request, number, reply, time.perf_counter() - start)
+                with self.activity.asking():
+                    reply = await self._asked(self._client, key, request, messages, body)
+            finally:
+                self._sending.discard(task)
+        self.activity.answered(reply.usage, is_reply=reply.is_answer)
         return reply
 
-    async def _sent(self, call: Call) -> bytes:
-        """The body of the server's answer."""
-        task = asyncio.current_task()
-        assert self._client is not None and task is not None
-        self._sending.add(task)
+    async def _asked(
+        self, client: AsyncOpenAI, key: str, request: Request, messages: list[Any], body: dict[str, Any]
+    ) -> Reply:
+        start = time.perf_counter()
         try:
-            with self.activity.asking():
-                async with asyncio.timeout(self.settings.timeout):  # the client's own timeout limits gaps between bytes
-                    answer = await self._client.chat.completions.with_raw_response.create(
-                        model=str(self.settings.model), messages=call.messages, extra_body=call.body
-                    )
-                    return answer.content
-        finally:
-            self._sending.discard(task)
-
-    def _wait(self, count: int, failure: Failure) -> float:
-        """Seconds until the next try: doubled each time, half of it random, or the server's ``Retry-After``."""
-        doubled = self.settings.backoff * 2 ** (count - 1)
-        wait = max(failure.wait or 0.0, doubled * self._jitter.uniform(0.5, 1.0))
-        return min(wait, LONGEST_WAIT_S)
+            answer = await client.chat.completions.with_raw_response.create(
+                model=str(self.settings.model), messages=messages, extra_body=body
+            )
+        except Exception as error:  # of any kind: it fails this request and no other
+            failure = diagnose(error, body)
+            failure = replace(failure, reason=self.shown(failure.reason))
+            used = {"requests": 1 + failure.retries, "retries": failure.retries}
+            if self.journal is not None:
+                self.journal.failed(key, request, failure)
+            if failure.is_out_of_context:
+                return Reply("", out_of_context=failure.reason, usage=used)
+            self.activity.failure = failure.reason
+            tries = f" ({1 + failure.retries} tries)" if failure.retries else ""
+            return Reply("", error=f"{failure.reason}{failure.cure}{tries}", usage=used | {"failed_requests": 1})
+        reply: Reply = answer.http_response.extensions["read"]
+        reply, retries = replace(reply, usage=dict(reply.usage) | self.cost(reply.usage)), answer.retries_taken
+        if self.journal is not None:
+            self.journal.answered(key, request, reply, retries, time.perf_counter() - start)
+        return replace(reply, usage={"requests": 1 + retries, "retries": retries} | dict(reply.usage))
 
     def shown(self, reason: str) -> str:
         """A reason for display, redacted before it is shortened, since a key cut in half would not be found."""

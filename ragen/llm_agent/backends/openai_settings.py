@@ -8,8 +8,7 @@ key                            default             meaning
 ``actor.openai.api_key_env``   ``OPENAI_API_KEY``  the environment variable that holds the key
 ``actor.openai.max_concurrency``  64               maximum number of concurrent requests
 ``actor.openai.timeout``       120                 seconds for one try of a request
-``actor.openai.max_retries``   5                   retries after 429, 5xx, time-outs and unreadable answers
-``actor.openai.backoff``       1                   seconds before the first retry; doubled for each further one
+``actor.openai.max_retries``   5                   the client's retries of 429, 5xx, time-outs, unreadable answers
 ``actor.openai.grace``         10                  seconds to wait for replies under way when a run is stopped
 ``actor.openai.check_model``   true                whether a model that the server does not list is refused
 ``actor.openai.price``         none                ``{prompt: .., completion: ..}``, in dollars per million tokens
@@ -28,7 +27,6 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -44,7 +42,7 @@ _SHORTEST_KEY = 4  # characters; a shorter one, such as ``x``, is a placeholder 
 _LISTED = 5  # models that a message names
 _LONGEST_NAME = 100  # characters of a model's name in a message
 _NAMES = (
-    *("api_key_env", "max_concurrency", "timeout", "max_retries", "backoff"),
+    *("api_key_env", "max_concurrency", "timeout", "max_retries"),
     *("grace", "check_model", "price", "request"),
 )
 _SET_HERE = ("messages", "model", "stream", "n")
@@ -101,7 +99,6 @@ class ApiSettings:
         max_concurrency: Maximum number of concurrent requests.
         timeout: Seconds for one try of a request.
         max_retries: Number of retries of a request whose failure may be temporary.
-        backoff: Seconds before the first retry.
         grace: Seconds to wait for replies under way when a run is stopped.
         check_model: Whether a model that the server does not list is refused.
         price: Dollars per million tokens, of ``prompt`` and ``completion``.
@@ -115,7 +112,6 @@ class ApiSettings:
     max_concurrency: int = key(64, low=1)
     timeout: float = key(120.0, low=0.001)
     max_retries: int = key(5, low=0)
-    backoff: float = key(1.0, low=0)
     grace: float = key(10.0, low=0)
     check_model: bool = key(True)
     price: Mapping[str, float] = field(default_factory=dict)
@@ -227,12 +223,12 @@ def _request(config: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in _SET_HERE}
 
 
-def read_key(settings: ApiSettings, needed: bool = True) -> str | None:
-    """The server's key from the environment; servers on this machine or in a private network may need none.
+def read_key(settings: ApiSettings, needed: bool) -> str | None:
+    """The server's key from the environment; None for a server that needs none.
 
     Args:
         settings: The server's address and the variable of its key.
-        needed: Whether other servers need a key.
+        needed: Whether OpenAI's own server needs a key.
 
     Raises:
         ConfigError: It is missing, or has characters that are not allowed in a header.
@@ -244,7 +240,7 @@ def read_key(settings: ApiSettings, needed: bool = True) -> str | None:
             f"environment variable {name!r} does not contain a key: there is a line break, a space or a "
             f"character that is not ASCII in it."
         )
-    if not key and needed and not is_local(settings.base_url):
+    if not key and needed and settings.base_url == OPENAI_URL:
         raise ConfigError(
             f"the server at {settings.base_url} needs a key, and the environment variable {name!r} is not set; set it, "
             "or name another one in 'actor.openai.api_key_env'."
@@ -276,16 +272,6 @@ def read_address(config: Any) -> tuple[str, str | None, dict[str, str]]:
         return bare, None, query
     name, _, password = user.partition(":")
     return bare, f"{unquote(name)}:{unquote(password)}", query
-
-
-def is_local(url: str) -> bool:
-    """Whether a server is on this machine or in a private network."""
-    host = urlsplit(url).hostname or ""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".lan"))
-    return address.is_private or address.is_loopback
 
 
 def _prices(config: Any) -> dict[str, float]:

@@ -283,7 +283,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     print_results(console, results, usage)
     if file.journal is not None and file.journal.faults:
         causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
-        console.print(printable(f"failed attempts: {causes}"), soft_wrap=True)
+        console.print(printable(f"failed requests: {causes}"), soft_wrap=True)
     is_complete = all(outcome(record) == JUDGED for record in records)
     if file.journal is not None and is_complete and not setting(proxy.config, "raw", bool, True):
         file.journal.drop_texts()

@@ -19,7 +19,7 @@ BOTH_ARMS = "<think>go</think><answer>Dragon</answer>"
 
 
 def run(server, folder, *overrides, config="evaluate_api_llm"):
-    keys = ["actor.model=tiny", f"actor.base_url={server.url}", "actor.openai.backoff=0", "actor.openai.max_retries=1"]
+    keys = ["actor.model=tiny", f"actor.base_url={server.url}", "actor.openai.max_retries=1"]
     keys += ["actor.openai.grace=0.1"]
     return command.main(["--config-name", config, *GAMES, *keys, f"output_dir={folder}", *overrides])
 

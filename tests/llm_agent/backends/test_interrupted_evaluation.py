@@ -28,7 +28,6 @@ KEYS = [
     "es_manager.val.env_configs.n_groups=[2,4]",
     "agent_proxy.max_turn=3",
     "actor.model=tiny",
-    "actor.openai.backoff=0",
     "actor.openai.max_retries=1",
     "actor.openai.price={prompt: 1, completion: 2}",
 ]

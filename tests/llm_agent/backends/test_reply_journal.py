@@ -3,7 +3,7 @@
 import pytest
 
 from ragen.llm_agent.backends.base import Reply, Request
-from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
+from ragen.llm_agent.backends.journal import Failure, ReplyJournal, reply_key
 
 REQUEST = Request(3, 1, "T", [{"role": "user", "content": "hello"}])
 REPLY = Reply(
@@ -19,48 +19,43 @@ REPLY = Reply(
 
 def filled(path):
     with ReplyJournal(path).open() as journal:
-        journal.answered("k", REQUEST, journal.sent("k", REQUEST), REPLY, 0.5)
-        journal.failed("l", REQUEST, journal.sent("l", REQUEST), "HTTP 500", is_given_up=True)
-        journal.sent("m", REQUEST)
+        for key in "kloum":
+            journal.sent(key, REQUEST)
+        journal.answered("k", REQUEST, REPLY, 1, 0.5)
+        journal.failed("l", REQUEST, Failure("HTTP 500", retries=2))
+        journal.failed("o", REQUEST, Failure("HTTP 400", is_out_of_context=True))
+        journal.failed("u", REQUEST, Failure("it took too long", is_unconfirmed=True))
     return path
 
 
 def test_a_reply_is_found_again_as_it_was(tmp_path):
     with ReplyJournal(filled(tmp_path / "j")).open() as journal:
         assert journal.find("k") == REPLY and journal.replies == 1
-        assert journal.find("l") is None and journal.find("m") is None
-        assert journal.sent("m", REQUEST) == 2
+        assert [journal.find(key) for key in "loum"] == [None] * 4
 
 
-def test_what_was_sent_and_used_is_counted_over_all_runs(tmp_path):
+def test_usage_is_counted_over_all_runs(tmp_path):
     path = filled(tmp_path / "j")
     with ReplyJournal(path).open({"requests": 100}) as journal:  # too late: there is a journal
         journal.sent("m", REQUEST)
         usage = journal.usage
-    counts = {
-        "requests": 4,
-        "retries": 1,
-        "failed_requests": 1,
-        "prompt_tokens": 5,
-        "completion_tokens": 2,
-        "cost": 0.25,
-    }
-    assert usage == counts | {"unconfirmed": 2}
+    counts = {"requests": 9, "retries": 4, "failed_requests": 2, "unconfirmed": 3}
+    assert usage == counts | {"prompt_tokens": 5, "completion_tokens": 2, "cost": 0.25}
     with ReplyJournal(path).open() as journal:
         assert journal.usage == usage
 
 
-@pytest.mark.parametrize("cut", range(1, 200, 13))
+@pytest.mark.parametrize("cut", range(1, 300, 37))
 def test_a_line_that_was_cut_short_is_passed_over_and_not_built_upon(cut, tmp_path):
     path = filled(tmp_path / "j")
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
     lines = whole[:-cut].count(b"\n")
     with ReplyJournal(path).open() as journal:
-        journal.answered("n", REQUEST, 1, REPLY, 0.5)
+        journal.answered("n", REQUEST, REPLY, 0, 0.5)
     with ReplyJournal(path).open() as journal:
         assert journal.find("n") == REPLY
-        assert (journal.find("k") == REPLY) == (lines >= 2)
+        assert (journal.find("k") == REPLY) == (lines >= 6)
 
 
 @pytest.mark.parametrize(

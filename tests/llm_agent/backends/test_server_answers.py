@@ -69,7 +69,7 @@ def answer(status, error):
 def replied(script, **settings):
     """The reply to a request, and how often it was sent."""
     with chat_server(script) as server:
-        backend = openai.OpenAIBackend(ApiSettings("tiny", server.url, backoff=0, max_retries=2, **settings))
+        backend = openai.OpenAIBackend(ApiSettings("tiny", server.url, max_retries=1, **settings))
         (reply,) = backend.generate([Request(0, 0, "T", [{"role": "user", "content": "a"}])], Sampling())
         backend.close()
         return reply, len(server.bodies)
@@ -78,14 +78,15 @@ def replied(script, **settings):
 @pytest.mark.parametrize("server", OUT_OF_CONTEXT)
 def test_a_prompt_that_does_not_fit_is_out_of_context_and_is_not_asked_again(server):
     reply, asked = replied(lambda prompt, tries: answer(*OUT_OF_CONTEXT[server]))
-    assert (reply.out_of_context is not None, reply.error, asked) == (True, None, 1)
+    assert (reply.out_of_context is not None, reply.error) == (True, None)
+    assert asked == (2 if server == "an older llama.cpp" else 1)  # 500 may pass
 
 
 @pytest.mark.parametrize("server", OTHERS)
 def test_another_refusal_is_a_missing_reply(server):
     reply, asked = replied(lambda prompt, tries: answer(*OTHERS[server]))
     assert reply.out_of_context is None and reply.error is not None
-    assert asked == (3 if server == "a rate" else 1)
+    assert asked == (2 if server == "a rate" else 1)
 
 
 SAID = "<answer>Go</answer>"

@@ -7,9 +7,7 @@ directly as ``env_type``, and entry points in the group ``ragen.envs``. Older co
 
 from __future__ import annotations
 
-import ast
 import importlib
-import importlib.util
 import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
@@ -17,8 +15,6 @@ from pathlib import Path
 from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion, where_sought
 
 ENTRY_POINT_GROUP = "ragen.envs"
-_SUGGESTED = 3  # names
-_PACKAGE = Path(__file__).resolve().parents[1]
 
 ClassOrPath = type | str
 
@@ -155,62 +151,25 @@ def import_class(path: str) -> type:
     """
     module_name, class_name = _split_path(path)
     if not all(part.isidentifier() for part in module_name.split(".")):
-        raise UnknownEnvError(f"cannot import environment class {path!r}: {_of_file(module_name, class_name)}")
+        meant = suggestion([f"{Path(module_name).stem}:{class_name}"])
+        raise UnknownEnvError(f"cannot import environment class {path!r}: a module is named, not a file.{meant}")
     try:
         found = importlib.import_module(module_name)
         for part in class_name.split("."):
             found = getattr(found, part)
     except Exception as error:
-        is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
-        meant = _meant(module_name, class_name) if is_missing or module_name in sys.modules else ""
-        undefined = (
-            f" The module {module_name} must define {class_name!r}." if isinstance(error, AttributeError) else ""
-        )
-        hint = where_sought(module_name, error) or undefined
-        if is_missing and module_name.startswith("ragen."):
-            hint = f" It was looked for in {_PACKAGE}."
+        meant = where_sought(module_name, error)
+        if module_name in sys.modules:
+            names = nearest(class_name, list(vars(sys.modules[module_name])))
+            meant = suggestion(f"{module_name}:{each}" for each in names) or meant
+        elif beside := nearest(module_name, [file.stem for file in Path().glob("*.py")]):
+            meant = suggestion(f"{each}:{class_name}" for each in beside)
         raise UnknownEnvError(
-            f"cannot import environment class {path!r}: {described_with_place(error)}.{meant or hint}"
+            f"cannot import environment class {path!r}: {described_with_place(error)}.{meant}"
         ) from error
     if not isinstance(found, type):
         raise UnknownEnvError(f"{path!r} is a {type(found).__name__}, not a class.")
     return found
-
-
-def _of_file(file: str, class_name: str) -> str:
-    """How to name a class of a file, where the module's name is a file's."""
-    source = Path(file if file.endswith(".py") else f"{file}.py")
-    parts = source.with_suffix("").parts
-    if not source.is_file() or not parts[-1].isidentifier():
-        return f"{file!r} is no module's name; expected 'package.module:Class'."
-    meant = suggestion([f"{'.'.join(parts)}:{class_name}"])
-    if all(map(str.isidentifier, parts)):
-        return f"a module is named, not a file.{meant}"
-    return f"a module is named, not a file; run the command in {source.parent}, with '{parts[-1]}:{class_name}'."
-
-
-def _meant(module_name: str, class_name: str) -> str:
-    """A hint for a path whose module or class does not exist; "" if no name is similar."""
-    if classes := _classes_of(module_name):
-        return suggestion(f"{module_name}:{each}" for each in nearest(class_name, classes) or classes[:_SUGGESTED])
-    beside = nearest(module_name, [file.stem for file in Path().glob("*.py")])
-    return suggestion([f"{module}:{each}" for module in beside for each in _classes_of(module)][:_SUGGESTED])
-
-
-def _classes_of(module_name: str) -> list[str]:
-    """The public classes with a method ``step``, perhaps inherited, in a module's source, which is not executed."""
-    try:
-        spec = importlib.util.find_spec(module_name)
-        tree = ast.parse(Path(spec.origin).read_bytes())  # type: ignore[union-attr, arg-type]
-    except (ImportError, OSError, SyntaxError, TypeError, ValueError, AttributeError):
-        return []
-    with_step: list[str] = []
-    for each in tree.body:
-        if isinstance(each, ast.ClassDef):
-            inherits = any(isinstance(base, ast.Name) and base.id in with_step for base in each.bases)
-            if inherits or any(getattr(part, "name", "") == "step" for part in each.body):
-                with_step.append(each.name)
-    return [name for name in with_step if not name.startswith("_")]
 
 
 def _split_path(path: str) -> tuple[str, str]:
@@ -230,12 +189,9 @@ def _entry_points() -> dict[str, str]:
 def _entry_point(name: str) -> str:
     if found := _entry_points().get(name):
         return found
-    module, _, class_name = name.removesuffix(".py").rpartition(".")
-    classes = _classes_of(class_name) if not module else nearest(class_name, _classes_of(module))
-    meant = suggestion(f"{module or class_name}:{each}" for each in classes[:_SUGGESTED])
     hint = (
         f" Known: {', '.join(sorted(known_names()))}. Add others with register_env, a 'package.module:Class' "
         f"path or an entry point in {ENTRY_POINT_GROUP!r}."
     )
-    advice = did_you_mean(name, known_names()) or meant or hint
+    advice = did_you_mean(name, known_names()) or hint
     raise UnknownEnvError(f"unknown environment type {name!r}.{advice}")

@@ -244,9 +244,12 @@ class _Queue:
     async def _serve(self) -> None:
         while self._waiting:
             await asyncio.sleep(GATHER)
-            waiting, self._waiting = self._waiting, []
-            # without those whose callers have given up; what they opened is closed
-            batch = [job for job in waiting if job[0] == "close" or not job[2].done()]
+            # Without those whose callers have given up; what they opened is closed. Further groups are reset later,
+            # so that turns do not wait for them.
+            live = [job for job in self._waiting if job[0] == "close" or not job[2].done()]
+            first = next(filter(None, map(_reset_of, live)), None)
+            batch = [job for job in live if _reset_of(job) in (None, first)]
+            self._waiting = [job for job in live if _reset_of(job) not in (None, first)]
             try:
                 answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, batch)
             except RuntimeError:  # shut_down has ended the thread: this batch had no effect
@@ -273,6 +276,12 @@ class _Queue:
                     found = [error] * len(places)
                 answers |= zip(places, found, strict=True)
         return [answers[place] for place in range(len(batch))]
+
+
+def _reset_of(job: tuple[str, Any, Any]) -> tuple[Any, ...] | None:
+    """The group number, seed and mode of a request for a reset; None for other requests."""
+    verb, item, _ = job
+    return (item[0].group_id, *item[1:]) if verb == "open" else None
 
 
 class _Place(NamedTuple):

@@ -53,10 +53,6 @@ def test_rows_are_the_groups_of_the_managers_resets(mode, resets):
     assert all(row["data_source"] == row["extra_info"]["tag"] for row in rows)
 
 
-def test_validation_has_one_step_however_many_training_has():
-    assert len(list(dataset.rows(config(), "val", 50))) == 2
-
-
 def test_without_a_training_seed_every_step_draws_one():
     rows = [row["extra_info"]["seed"] for row in dataset.rows(config("seed.train=null"), "train", 4)]
     assert rows[1] == rows[0] + 1 and rows[2] == rows[0] + 2
@@ -222,16 +218,6 @@ def test_everything_is_written_before_the_trainer_starts(tmp_path):
     again = OmegaConf.load(path)
     assert again.ragen == made.ragen
     assert again.actor_rollout_ref.rollout.n == 4
-
-
-def test_overrides_of_verls_sections_need_no_plus():
-    given = ["trainer.nnodes=2", "algorithm.gamma=1", "es_manager.max_workers=1", "+x=1"]
-    assert training.allow_verl_keys(given) == [
-        "++trainer.nnodes=2",
-        "++algorithm.gamma=1",
-        "es_manager.max_workers=1",
-        "+x=1",
-    ]
 
 
 # Configurations of RAGEN's own

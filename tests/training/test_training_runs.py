@@ -190,17 +190,6 @@ def test_a_run_whose_newest_checkpoint_cannot_be_read_ends_with_an_error(tmp_pat
         training.train(small_config(tmp_path), quiet=True)
 
 
-def test_a_checkpoint_half_written_is_never_taken_for_one(tmp_path):
-    folder = training.CheckpointFolder(tmp_path, training.PHASES)
-    (tmp_path / ".train_000001.pt.part").write_bytes(b"half")
-    assert folder.latest() is None
-
-
-def test_a_curve_is_not_drawn_of_nothing(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"phase": "train", "step": 1}\n{"phase": "tr')
-    assert not training.draw_curve(tmp_path / "metrics.jsonl", tmp_path / "curve.png")
-
-
 # The command
 
 

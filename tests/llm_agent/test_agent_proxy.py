@@ -46,7 +46,6 @@ def play(config, actor, val=False, meta_info=None, **options):
 class Recorder(Backend):
     """A backend that says the same to everyone, and remembers what it was asked."""
 
-    thread_safe = True
     takes_tokens = True
 
     def __init__(self, reply=None):

@@ -74,9 +74,9 @@ def assert_equal(one, other):
 class Wrapped(Backend):
     """The scripted backend, with something that happens before each batch is answered."""
 
-    def __init__(self, config, before, thread_safe=True):
+    def __init__(self, config, before):
         self.scripted = create_backend(config)
-        self.before, self.thread_safe = before, thread_safe
+        self.before = before
         self.asked = []
 
     def generate(self, requests, sampling):

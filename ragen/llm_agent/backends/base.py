@@ -217,11 +217,9 @@ class Backend(Protocol):
     """Answers prompts in batches. Derive from it; the values here are the defaults.
 
     Attributes:
-        thread_safe: Whether ``generate`` may be called from several threads at a time.
         takes_tokens: Whether it takes a prompt's tokens, from the model's own tokenizer, instead of its chat.
     """
 
-    thread_safe: ClassVar[bool] = False
     takes_tokens: ClassVar[bool] = False
 
     @classmethod

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, AuthenticationError
 
@@ -54,8 +54,6 @@ class OpenAIBackend(StreamingBackend):
         journal: Records requests and replies; None for no journal. Set it before the first request.
         grace: Maximum seconds that :meth:`settle` waits.
     """
-
-    thread_safe: ClassVar[bool] = True
 
     def __init__(self, settings: ApiSettings, access: Access | None = None) -> None:
         """Store the settings; nothing is sent yet.

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from random import Random
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
@@ -27,11 +27,9 @@ class ScriptedBackend(Backend):
     """Answers every prompt with a policy for its environment.
 
     Attributes:
-        thread_safe: True: a reply changes no state.
         example: Asks an environment for an ``example_action``, by its id; "" for none. Players set it.
     """
 
-    thread_safe: ClassVar[bool] = True
     title = "scripted policies"
 
     def __init__(

@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload, runtime_checkable
 
 from envlanes.returned import wrong
@@ -66,7 +65,6 @@ class Actor(ABC):
     Attributes:
         takes_prompts: Whether batches may come without tensors.
         needs_tokens: Whether it needs a prompt's tokens, not only its chat.
-        thread_safe: Whether several threads may call it at the same time.
         backend: The backend behind it, if any.
         activity: Its current and past activity.
         replies: Facts about each reply of the last episode, by environment id; see
@@ -75,7 +73,6 @@ class Actor(ABC):
 
     takes_prompts: ClassVar[bool] = False
     needs_tokens: bool = True
-    thread_safe: bool = False
     backend: Backend | None = None
 
     def __init__(self) -> None:
@@ -110,7 +107,7 @@ class ForeignActor(Actor):
         super().__init__()
         self.given = given
         if isinstance(given, Backend):
-            self.backend, self.thread_safe = given, given.thread_safe
+            self.backend = given
 
     @property
     def title(self) -> str:
@@ -145,12 +142,11 @@ class BackendActor(Actor):
         """
         super().__init__()
         self.backend = backend
-        self.needs_tokens, self.thread_safe = backend.takes_tokens, backend.thread_safe
+        self.needs_tokens = backend.takes_tokens
         self._usage: Counter[str] = Counter()
         self._streaming = backend if isinstance(backend, StreamingBackend) else None
         if self._streaming is not None:
             self.activity = self._streaming.activity
-        self._counting = Lock()  # several threads may ask a backend that is thread_safe
         self._sampling = {validate: read_sampling(config, validate) for validate in (False, True)}
         self._vocabulary = len(tokenizer)
         self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
@@ -194,16 +190,15 @@ class BackendActor(Actor):
             BackendError: The backend returned something else than a reply for each request.
         """
         check_replies(self.backend, replies, len(requests))
-        with self._counting:
-            for request, reply in zip(requests, replies, strict=True):
-                self._usage.update(reply.usage)
-                if self._streaming is None:
-                    self.activity.answered(reply.usage, is_reply=reply.is_answer)
-                facts = self.replies.setdefault(request.env_id, [])
-                if request.turn == 0:
-                    facts.clear()
-                if reply.is_answer:
-                    facts.append(reply_facts(reply, request))
+        for request, reply in zip(requests, replies, strict=True):
+            self._usage.update(reply.usage)
+            if self._streaming is None:
+                self.activity.answered(reply.usage, is_reply=reply.is_answer)
+            facts = self.replies.setdefault(request.env_id, [])
+            if request.turn == 0:
+                facts.clear()
+            if reply.is_answer:
+                facts.append(reply_facts(reply, request))
         return [in_vocabulary(reply, self._vocabulary) for reply in replies]
 
 
@@ -255,9 +250,9 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
     """
     from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 
+    given = lm_inputs.non_tensor_batch
     columns = {
-        "env_ids": lm_inputs.non_tensor_batch["env_ids"],
-        "group_ids": lm_inputs.non_tensor_batch["group_ids"],
+        **{name: given[name] for name in ("env_ids", "group_ids") if name in given},
         "response_texts": object_array(reply.text for reply in replies),
         "errors": object_array(reply.error for reply in replies),
         "out_of_context": object_array(reply.out_of_context for reply in replies),

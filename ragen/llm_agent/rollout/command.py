@@ -96,23 +96,18 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
         ),
     )
-    add_config_arguments(top, DEFAULT_CONFIG)
-    add_sweep_argument(top)
-    add_choice_arguments(top)
-    add_raw_argument(top)
-    add_verbose_argument(top)
+    add_arguments(top, DEFAULT_CONFIG)
     return top
 
 
-def add_raw_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--no-raw``, which means ``raw=false``, to a command that writes rows."""
+def add_arguments(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add what a command that plays rollouts takes; see :func:`add_config_arguments` for the default."""
+    add_config_arguments(parser, default)
+    add_sweep_argument(parser)
+    add_choice_arguments(parser)
     parser.add_argument(
         "--no-raw", action="store_true", help="leave the texts of models and environments out of the rows"
     )
-
-
-def add_verbose_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``-v``, which means ``verbose=true``, to a command that plays rollouts."""
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="also show where the time went, what each worker did, and why"
     )

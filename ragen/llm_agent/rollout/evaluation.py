@@ -13,14 +13,11 @@ from typing import Any
 
 from ragen.commands import CommandParser
 from ragen.llm_agent.config.command_line import (
-    add_choice_arguments,
-    add_config_arguments,
     add_models_argument,
-    add_sweep_argument,
     main_of,
 )
 from ragen.llm_agent.config.loading import settings_as_written, settings_of_base
-from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, composed, run
+from ragen.llm_agent.rollout.command import add_arguments, composed, run
 from ragen.settings import override_key
 
 PROG = "ragen eval"
@@ -38,12 +35,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
         ),
     )
-    add_config_arguments(top, DEFAULT_CONFIG)
+    add_arguments(top, DEFAULT_CONFIG)
     add_models_argument(top)
-    add_sweep_argument(top)
-    add_choice_arguments(top)
-    add_raw_argument(top)
-    add_verbose_argument(top)
     return top
 
 

@@ -115,8 +115,10 @@ class Rollout:
     def report_over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> None:
         """Call ``on_over`` with the episodes that ended in this turn."""
         if self.on_over is not None:
+            going_on = {cache["env_id"] for cache in active}
+            over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
             with self.player.timed("environments"):
-                states = self.over(playing, active)
+                states = self.es_manager.episode_states(over) if over else []
             self.on_over(states)
 
     def step(self, playing: Sequence[Cache], answers: Answers) -> list[Cache]:
@@ -139,12 +141,6 @@ class Rollout:
         going = [cache for cache in active if turn_of(cache) < self.player.max_turn]
         self.report_over(playing, going)
         return going
-
-    def over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The states of the episodes that ended in this turn."""
-        going_on = {cache["env_id"] for cache in active}
-        over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
-        return self.es_manager.episode_states(over) if over else []
 
 
 class Schedule(ABC):

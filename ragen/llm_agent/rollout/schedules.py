@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.rollout.actor import Actor, BackendActor, WorkerModes, exchange_of, requests_of
+from ragen.llm_agent.rollout.actor import Actor, BackendActor, WorkerModes, outputs_of, requests_of
 from ragen.llm_agent.rollout.player import Answers, Cache, Rollout, Schedule, turn_of
 from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 
@@ -152,12 +152,9 @@ class _Stream:
         requests = [request for request, _ in replies]
         with self._player.timed("tokenizing"):
             noted = self._actor.noted(requests, [reply for _, reply in replies])
-        exchanges = [exchange_of(r.messages, r.prompt_ids, reply) for r, reply in zip(requests, noted, strict=True)]
         columns = {
             "env_ids": np.array([request.env_id for request in requests]),
-            "response_texts": object_array(reply.text for reply in noted),
-            "errors": object_array(reply.error for reply in noted),
-            "out_of_context": object_array(reply.out_of_context for reply in noted),
-            "exchanges": object_array(exchanges),
+            "messages_list": object_array(request.messages for request in requests),
+            "prompt_ids": object_array(request.prompt_ids for request in requests),
         }
-        return PromptBatch(columns)
+        return outputs_of(PromptBatch(columns), noted, 0)

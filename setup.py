@@ -119,7 +119,6 @@ setup(
         "gymnasium>=1.2.1",
         "openai>=1.60",
         "pillow>=10.0",
-        "tqdm>=4.66",
         "rich>=13.7",
         "psutil>=5.9",
         "setproctitle>=1.3.3",

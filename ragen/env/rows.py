@@ -150,32 +150,17 @@ def _missing_columns(missing: list[str], present: list[str], where: str) -> str:
     return f"{where} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, present)) or 'none'}."
 
 
-class _ArrowRows(Sequence[Row]):
-    """Rows as tuples, over Arrow columns."""
+class _Rows(Sequence[Row]):
+    """Rows that are converted to tuples on access."""
 
-    def __init__(self, columns: list[Any]) -> None:
-        self._columns = columns
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def __getitem__(self, index: Any) -> Any:
-        return tuple(column[index].as_py() for column in self._columns)
-
-
-class _HubRows(Sequence[Row]):
-    """Rows as tuples, over a ``datasets.Dataset``."""
-
-    def __init__(self, dataset: Any, columns: tuple[str, ...]) -> None:
-        self._dataset = dataset
-        self._columns = columns
+    def __init__(self, length: int, row: Callable[[int], Row]) -> None:
+        self._length, self._row = length, row
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return self._length
 
     def __getitem__(self, index: Any) -> Any:
-        record = self._dataset[index]
-        return tuple(record[name] for name in self._columns)
+        return self._row(index)
 
 
 def _parquet_rows(source: RowSource, files: list[Path]) -> Sequence[Row]:
@@ -195,7 +180,8 @@ def _parquet_rows(source: RowSource, files: list[Path]) -> Sequence[Row]:
         except (OSError, pyarrow.ArrowException) as error:
             raise source.error(f"{file.name} is not readable as Parquet: {error}.") from error
     table = pyarrow.concat_tables(tables)
-    return _ArrowRows([table.column(name) for name in source.columns])
+    columns = [table.column(name) for name in source.columns]
+    return _Rows(len(table), lambda index: tuple(column[index].as_py() for column in columns))
 
 
 def _hub_rows(source: RowSource) -> Sequence[Row]:
@@ -210,7 +196,7 @@ def _hub_rows(source: RowSource) -> Sequence[Row]:
     missing = [name for name in source.columns if name not in dataset.column_names]
     if missing:
         raise source.error(_missing_columns(missing, dataset.column_names, f"split {source.split!r}"))
-    return _HubRows(dataset, source.columns)
+    return _Rows(len(dataset), lambda index: tuple(map(dataset[index].__getitem__, source.columns)))
 
 
 def _download(source: RowSource, load: Callable[..., Any]) -> Any:

@@ -53,6 +53,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/agent_loop/test_worker_group.py": ("trainer", "slow"),
     "tests/meta": ("processes", "models"),
     "tests/nodes": ("processes", "cluster"),
+    "tests/ragen_checkout": ("processes",),
     "tests/training": ("models", "trainer"),
     "tests/vector": ("processes",),
 }

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from envlanes.ragen.seeds import counted_on, first_seed, group_seeds
 from ragen.commands import CommandParser, positive, refusing
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import load_config
-from ragen.seeds import counted_on, first_seed, group_seeds
 from ragen.settings import one_line
 
 STEPS = 200  # default

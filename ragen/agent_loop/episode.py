@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any
 
 from envlanes.episode.turn import Observation, TurnResult
+from envlanes.ragen.inputs import EnvStatus
+from envlanes.ragen.metrics import info_metrics, info_numbers
 from envlanes.returned import NO_SUCCESS, success_of
 from ragen.errors import InputError
-from ragen.llm_agent.manager.inputs import EnvStatus
-from ragen.llm_agent.manager.metrics import info_metrics, info_numbers
 from ragen.llm_agent.prompting.replies import ParsedReply
 
 log = logging.getLogger(__name__)

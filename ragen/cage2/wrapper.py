@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from envlanes import EnvSpec, Mode, Settings, holds_interrupts
 from envlanes.games import GYM, GymResult
 from envlanes.gym import SubEnvs
+from envlanes.ragen.seeds import checked_seed
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS
 from ragen.errors import ConfigError, EnvError, InputError, StateError
-from ragen.seeds import checked_seed
 from ragen.validity import is_valid
 
 Infos = list[dict[str, Any]]

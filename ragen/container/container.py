@@ -23,13 +23,13 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
 from envlanes.failures import OnFailure, say_nothing
 from envlanes.interrupts import holds_interrupts
+from envlanes.ragen.seeds import checked_seed, group_seeds
 from envlanes.settings import Settings
 from ragen.container.game import ACTIONS, ActionResult, Shown
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError, StateError
-from ragen.seeds import checked_seed, group_seeds
 from ragen.settings import refuse_unknown
 from ragen.validity import is_valid
 

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Collection
 from typing import Any
 
-from ragen import seeds
+from envlanes.ragen import seeds
+from envlanes.ragen.seeds import SEED_LIMIT
 from ragen.errors import ConfigError, InputError, StateError
-from ragen.seeds import SEED_LIMIT
 
 
 def require(ok: bool, env_type: str, key: str, value: object, expected: str) -> None:

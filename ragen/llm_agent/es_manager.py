@@ -1,184 +1,24 @@
-"""The environment manager: seeds, the rollout cache and metrics.
-
-A drop-in replacement for RAGEN's ``EnvStateManager``. The engine (:mod:`envlanes.engine`) decides where
-environments live and what happens when a worker fails; the manager's results do not depend on it::
-
-    step -> _step_parallel or _step_sequential -> checked_turns -> engine.play -> _log_env_state, in input order
-"""
+"""The environment manager of this package's rollouts: :mod:`envlanes.ragen`'s, with the checks of this package."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from PIL import Image
-
-from envlanes.env_set import EnvSet
-from envlanes.environments import EnvFailed
-from envlanes.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
-from envlanes.interrupts import holds_interrupts
-from envlanes.returned import NO_SUCCESS, success_of
-from envlanes.settings import Mode
-from envlanes.stats import LaneStats
-from ragen.errors import InputError, StateError
+from envlanes.ragen.inputs import EnvStatus
+from envlanes.ragen.manager import RolloutManager
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.manager.handle import public_entry
-from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_turns
-from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 from ragen.tools.examples import gives_examples
 
-log = logging.getLogger(__name__)
-
-_UNSEEDED = (
-    "environments of %s were reset with the same seed and show different observations, so their groups "
-    "are no groups: draw everything from a generator that reset() seeds."
-)
+__all__ = ["EnvStateManager", "EnvStatus"]
 
 
-class EnvStateManager(EnvSet):
-    """Resets and steps all environments of one mode, and keeps their rollouts.
+class EnvStateManager(RolloutManager):
+    """Resets and steps all environments of one mode, and keeps their rollouts."""
 
-    A context manager; ``close`` may be called twice, and a manager that is garbage-collected closes itself.
-
-    Attributes:
-        sys_config: The whole configuration, as passed.
-        config: The mode's part of ``es_manager``.
-        env_groups: Number of groups.
-        group_size: Environments per group.
-        envs: One dict per environment with keys ``tag, group_id, env_id, env, config, status, max_actions_per_traj``;
-            ``env`` is a handle that works wherever the environment lives.
-        rollout_cache: One dict per environment with keys ``env_id, group_id, tag, history, penalty``; None before the
-            first reset.
-        max_workers: Maximum number of worker processes.
-        sequential_env_types: Types that always stay in the main process.
-    """
-
-    def __init__(self, config: Any, mode: str = "train") -> None:
-        """Validate the whole configuration, start workers, and build the environments of ``sequential_env_types``.
-
-        The first reset builds the others. RAGEN builds all of them here: what the class of a sequential type counts or
-        shares is as with RAGEN, also between the managers of training and validation.
-
-        Args:
-            config: The whole configuration (Hydra's, or nested dicts); ``es_manager``, ``custom_envs`` and ``seed`` are
-                read. Or what was read from it, with all environments or some.
-            mode: ``"train"`` or ``"val"``: selects the part of ``es_manager`` and how seeds advance.
-
-        Raises:
-            ConfigError: A key is missing or has an invalid value.
-            StateError: Called inside a worker process.
-            EnvError: An environment of a sequential type could not be built.
-        """
-        is_read = isinstance(config, ManagerConfig)
-        self._settings: ManagerConfig = config if is_read else read_config(config, mode)
-        self.sys_config, self.mode = config, mode
-        self.config = None if is_read else _part(_part(config, "es_manager"), mode)
-        self.env_groups, self.group_size = self._settings.env_groups, self._settings.group_size
-        self.base_seed, self.seed_counter = self._settings.base_seed, 0
-        self._hashes_states = self._settings.env_state_hash
-        self.max_workers = self._settings.engine.workers
-        self.sequential_env_types = list(self._settings.engine.sequential_env_types)
-        specs = [entry.spec for entry in self._settings.entries]
-        self._hold(specs, self._settings.engine, on_failure=self._settings.keep_failure())
-        self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
-        self._entries = {entry["env_id"]: entry for entry in self.envs}
-        self._cache_of: dict[int, dict[str, Any]] = {}
-        self.rollout_cache: list[dict[str, Any]] | None = None
-        self._warned: set[tuple[str, str]] = set()  # types and warnings that were logged
-        stay = [
-            entry.spec.env_id for entry in self._settings.entries if entry.spec.env_type in self.sequential_env_types
-        ]
-        self._raise_failures(self._engine.build(stay), at_build=True)
-        self._invalid: dict[int, list[int]] = {}  # turns with invalid actions, from 0, by env_id
-
-    @property
-    def use_multiprocessing(self) -> Mode:
-        """``True``, ``False`` or ``"auto"``; may be set between any two turns, and takes effect from the next one."""
-        return self._engine.use_lanes
-
-    @use_multiprocessing.setter
-    def use_multiprocessing(self, value: Mode) -> None:
-        if not (value is True or value is False or value == "auto"):
-            raise InputError(f"use_multiprocessing = {value!r}: expected True, False or 'auto'.")
-        self._engine.use_lanes = value
-
-    # Episodes
-
-    @holds_interrupts
-    def reset(self, seed: int | None = None) -> list[dict[str, Any]]:
-        """Begin a new episode in every environment.
-
-        Args:
-            seed: Seed of the first group; each further group's is one higher. None continues from the last reset's
-                seeds (train) or uses ``seed.val`` again (val).
-
-        Returns:
-            The rollout caches, by env_id.
-
-        Raises:
-            InputError: The seed is not an integer from 0 to 2**32 - 1; nothing was reset.
-            EnvError: An environment could not be built.
-        """
-        self._check_open()
-        given = None if seed is None else checked_seed(seed)
-        first = first_seed(self.mode, self.base_seed, self.seed_counter) if given is None else given
-        numbers = self._settings.group_numbers
-        seeds = group_seeds(first, numbers)
-        self.rollout_cache = None
-        self._invalid.clear()
-        by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
-        observations = self._engine.reset(by_id, {"mode": self.mode})
-        self._raise_failures(observations, at_build=True)
-        self._compare_groups(by_id)
-        caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in self._entries.items()]
-        # last, so that a reset that is interrupted can be made again
-        self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, given, max(numbers) + 1)
-        self.rollout_cache, self._cache_of = caches, dict(zip(self._entries, caches, strict=True))
-        return caches
-
-    def step(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Play one turn in the environments named by the inputs.
-
-        Args:
-            all_env_inputs: Dicts with keys ``env_id``, ``actions`` (list of str), ``llm_response`` and
-                ``llm_raw_response``; each env_id at most once, of an environment whose episode is not over.
-
-        Returns:
-            The rollout caches of the environments whose episode continues, in the order of the inputs.
-
-        Raises:
-            InputError: An input does not have this form; no environment was stepped.
-            StateError: There was no reset yet.
-            EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
-        """
-        if self._engine.may_use_workers:
-            return self._step_parallel(all_env_inputs)
-        return self._step_sequential(all_env_inputs)
-
-    @holds_interrupts
-    def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """:meth:`step` in the main process, one environment after the other; those in workers are moved there first.
-
-        Used by :meth:`step` if no environment may live in a worker.
-        """
-        asked = self._checked(all_env_inputs)
-        self._engine.bring_home(asked)
-        return self._play(asked)
-
-    @holds_interrupts
-    def _step_parallel(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """:meth:`step` where the environments live: workers play while the main process plays its own share.
-
-        Used by :meth:`step` if some environments may live in workers.
-        """
-        return self._play(self._checked(all_env_inputs))
-
-    def failed(self) -> set[int]:
-        """The environments that have failed in this episode, which is over for them."""
-        return {entry["env_id"] for entry in self.envs if self._engine.records[entry["env_id"]].failed is not None}
+    def _read_settings(self, config: Any, mode: str) -> ManagerConfig:
+        return read_config(config, mode)
 
     def end_failed(self, caches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """End the episodes of environments that failed in their reset, whose only turn has an empty reply.
@@ -193,24 +33,6 @@ class EnvStateManager(EnvSet):
         self.step([{**nothing, "env_id": cache["env_id"]} for cache in caches if cache["env_id"] in failed])
         return [cache for cache in caches if cache["env_id"] not in failed]
 
-    def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
-        self._caches()
-        return checked_turns(all_env_inputs, self._entries)
-
-    def _play(self, asked: Asked) -> list[dict[str, Any]]:
-        """Play the turns, and write them into statuses and histories in the order of the inputs."""
-        results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
-        going_on = []
-        for env_id, (_, env_input) in asked.items():
-            entry, cache = self._entries[env_id], self._cache_of[env_id]
-            result = results[env_id]
-            if type(result) is EnvFailed:
-                result = failed_turn(result.text, self._engine.records[env_id].observation)
-            if not self._log_env_state(entry, cache, env_input, result):
-                going_on.append(cache)
-        self._raise_failures(results)
-        return going_on
-
     def end_episode(self, env_id: int, reason: str) -> None:
         """End an episode whose next prompt does not fit the model's context: it is truncated, without success.
 
@@ -223,146 +45,9 @@ class EnvStateManager(EnvSet):
         status.terminated = status.truncated = True
         self._cache_of[env_id]["out_of_context"] = reason
 
-    def get_rollout_states(self) -> list[dict[str, Any]]:
-        """The rollout caches, each with its ``metrics`` and the environment's ``rollout_info``.
-
-        Metrics are ``<tag>/success``, ``<tag>/num_actions``, ``<tag>/<key>`` for every numeric info key (see
-        :func:`~ragen.llm_agent.manager.metrics.add_metrics`), and ``<tag>/pass@<group_size>``. An environment that
-        failed, through its own code or with its worker, has ``<tag>/env_error`` (1.0), and ``env_error`` in its cache
-        with the reason.
-
-        Raises:
-            StateError: There was no reset yet.
-        """
-        self._engine.messages.sum_up(is_end=True)
-        return self.episode_states([cache["env_id"] for cache in self._caches()])
-
-    def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """:meth:`get_rollout_states` for some environments; ``pass@k`` covers whole groups.
-
-        Raises:
-            StateError: There was no reset yet.
-        """
-        self._caches()
-        caches = [self._cache_of[each] for each in env_ids]
-        tiles = largest_tiles(caches, self._engine)
-        for env_id, cache in zip(env_ids, caches, strict=True):
-            add_metrics(self._entries[env_id], cache, tiles.get(env_id))
-        add_pass_at_k(caches, self.group_size)
-        add_rollout_info(caches, self._engine)
-        return caches
-
-    def render(self) -> list[Any]:
-        """The current observation of each environment: text, or a list of ``(H, W, 3)`` uint8 arrays."""
-        return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
-
     def example_action(self, env_id: int, rng: Random) -> str:
         """An action that an environment's ``example_action`` proposes now; "" if it has none, or has failed."""
         if not gives_examples(self._engine.records[env_id].spec.env_class):
             return ""
         answer = self._engine.read([env_id], "example_action", rng)[env_id]
         return answer if isinstance(answer, str) else ""
-
-    def lane_stats(self) -> list[LaneStats]:
-        """What each process (main first, then workers) hosts and has done since this manager was created."""
-        return self._engine.stats()
-
-    def home(self, env_id: int) -> str:
-        """Where an environment lives now: ``"main"``, or the name of a worker."""
-        return self._engine.home(env_id)
-
-    def placement(self) -> dict[str, str]:
-        """Where each tag's environments live, and why."""
-        return self._engine.placement()
-
-    # Turns
-
-    def invalid_turns(self, env_id: int) -> Sequence[int]:
-        """The turns of an episode, from 0, whose reply earned the format penalty: an unknown action, or none."""
-        return tuple(self._invalid.get(env_id, ()))
-
-    def _log_env_state(
-        self, entry: dict[str, Any], cache: dict[str, Any], env_input: Mapping[str, Any], result: TurnResult
-    ) -> bool:
-        """Write a result into status and history; whether the episode is over."""
-        executed, malformed, reward, done, info, observation, digest = result
-        status: EnvStatus = entry["status"]
-        if malformed:
-            cache["penalty"] += self._settings.format_penalty
-            self._invalid.setdefault(entry["env_id"], []).append(len(status.rewards))
-        status.num_actions += len(executed)
-        status.rewards.append(reward)
-        left = entry["max_actions_per_traj"] - status.num_actions
-        if done:
-            status.terminated = True
-            success = success_of(info)
-            status.truncated = not success
-            if success is None and "env_error" not in info:
-                self._warn_once(entry, NO_SUCCESS)
-        elif left <= 0:
-            status.terminated = status.truncated = True
-        turn = cache["history"][-1]
-        turn["actions"] = executed
-        turn["reward"] = reward
-        marks_invalid = not executed and "env_error" not in info
-        turn["info"] = {**info, "manager_invalid_action": True} if marks_invalid else info
-        turn["llm_response"] = env_input["llm_response"]
-        turn["llm_raw_response"] = env_input["llm_raw_response"]
-        self._update_cache_history(cache["history"], observation, left, digest)
-        if marks_invalid:
-            cache["history"][-1]["manager_invalid_action"] = True
-        return status.terminated
-
-    def _update_cache_history(
-        self, history: list[dict[str, Any]], observation: Observation, actions_left: int, digest: Any
-    ) -> None:
-        """Append an entry whose turn is still to be played."""
-        if isinstance(observation, str):
-            history.append({"state": observation, "actions_left": actions_left})
-        else:
-            images = self._handle_mm_state(observation)
-            history.append({"state": "<images>" * len(images), "images": images, "actions_left": actions_left})
-        if self._hashes_states:
-            history[-1]["env_state_hash"] = state_hash(digest_observation(observation) if digest is None else digest)
-
-    @staticmethod
-    def _handle_mm_state(observation: Observation) -> list[Image.Image]:
-        """Arrays of shape ``(H, W, 3)`` as pictures."""
-        return [Image.fromarray(pixels) for pixels in observation]
-
-    # Entries
-
-    def _compare_groups(self, seeds: Mapping[int, int]) -> None:
-        """Warn of types whose environments show different observations after resets with the same seed."""
-        first: dict[tuple[str, int], Any] = {}
-        for entry in self.envs:
-            record = self._engine.records[entry["env_id"]]
-            if record.failed is None:
-                digest = record.journal.digest
-                if first.setdefault((entry["tag"], seeds[entry["env_id"]]), digest) != digest:
-                    self._warn_once(entry, _UNSEEDED)
-
-    def _warn_once(self, entry: Mapping[str, Any], message: str) -> None:
-        """Log a warning about an environment's type, once per type and manager."""
-        kind = self._engine.records[entry["env_id"]].spec.env_type
-        if (kind, message) not in self._warned:
-            self._warned.add((kind, message))
-            log.warning(message, f"type {kind!r} (tag {entry['tag']!r})")
-
-    def _caches(self) -> list[dict[str, Any]]:
-        self._check_open()
-        if self.rollout_cache is None:
-            raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
-        return self.rollout_cache
-
-    def _begin_cache(self, entry: dict[str, Any], seed: int, observation: Observation | EnvFailed) -> dict[str, Any]:
-        entry["status"] = EnvStatus(seed=seed)
-        shown = "" if isinstance(observation, EnvFailed) else observation  # its first turn will say why
-        history: list[dict[str, Any]] = []
-        digest = self._engine.records[entry["env_id"]].journal.digest
-        self._update_cache_history(history, shown, entry["max_actions_per_traj"], digest)
-        return {**{key: entry[key] for key in ("env_id", "group_id", "tag")}, "history": history, "penalty": 0}
-
-
-def _part(config: Any, name: str) -> Any:
-    return config[name] if isinstance(config, Mapping) else getattr(config, name)

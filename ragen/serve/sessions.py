@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from envlanes.episode.turn import Observation, Turn
+from envlanes.ragen.seeds import SEED_LIMIT, checked_seed
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.session import Session
 from ragen.errors import (
@@ -42,7 +43,6 @@ from ragen.errors import (
 from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.prompting.replies import sent_actions
-from ragen.seeds import SEED_LIMIT, checked_seed
 from ragen.serve.journal import PRIVATE_FOLDER, Journal
 
 log = logging.getLogger(__name__)

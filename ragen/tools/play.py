@@ -15,12 +15,12 @@ from typing import Any, TextIO
 
 from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.turn import RAGEN, Turn, action_lookup
+from envlanes.ragen.seeds import SEED_LIMIT
 from envlanes.returned import success_of
 from ragen.commands import STOPPED, CommandParser, check_no_option, refusing
 from ragen.env.fields import build_env, field_types
 from ragen.env.registry import known_names, resolve_env
 from ragen.errors import EnvError, RagenError, counted, described_with_place, in_short
-from ragen.seeds import SEED_LIMIT
 
 PROG = "python -m ragen.tools.play"
 _QUIT = "quit"

@@ -105,6 +105,7 @@ except ImportError:
 MANAGER = '''
 from dataclasses import dataclass, field
 
+import numpy as np
 from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS
 from ragen.utils import register_resolvers
 
@@ -125,7 +126,7 @@ class EnvStateManager:
 
     def __init__(self, config, mode="train"):
         self.sys_config, self.mode, self.config = config, mode, config.es_manager[mode]
-        self.counter = 0
+        self.seed_counter = 0
         self._init_envs()
 
     def _init_envs(self):
@@ -142,16 +143,16 @@ class EnvStateManager:
 
     def reset(self, seed=None):
         base, given = self.sys_config.seed[self.mode], seed
-        seed = base + self.counter if given is None else given
+        seed = base + self.seed_counter if given is None else given
         if self.mode == "train":
-            self.counter = self.counter + self.config.env_groups if given is None else given - base + 1
+            self.seed_counter = self.seed_counter + self.config.env_groups if given is None else given - base + 1
         self.rollout_cache = []
         for entry in self.envs:
             entry["status"] = EnvStatus(seed=seed + entry["group_id"])
             entry["env"].reset(seed=seed + entry["group_id"], mode=self.mode)
-            cache = {key: entry[key] for key in ("env_id", "group_id", "tag")}
             first = {"state": entry["env"].render(), "actions_left": entry["max_actions_per_traj"]}
-            self.rollout_cache.append({**cache, "history": [first], "penalty": 0})
+            place = {"group_id": entry["group_id"], "tag": entry["tag"]}
+            self.rollout_cache.append({"env_id": entry["env_id"], "history": [first], **place, "penalty": 0})
         return self.rollout_cache
 
     def step(self, all_env_inputs):
@@ -167,7 +168,7 @@ class EnvStateManager:
                     if key != "success":
                         values.setdefault(key, []).append(float(value))
             status = entry["status"]
-            means = {key: sum(each) / (len(cache["history"]) - 1) for key, each in values.items()}
+            means = {key: np.sum(each) / (len(cache["history"]) - 1) for key, each in values.items()}
             metrics = {"success": float(status.terminated and not status.truncated), "num_actions": status.num_actions}
             METRICS
             cache["history"][-1]["metrics"] = values
@@ -185,7 +186,7 @@ class EnvStateManager:
         pass
 '''
 
-STEP = """def _handle_mm_state(self, given):
+STEP = """def _extract_map_valid_actions(self, given):
         entry, cache = self.envs[given["env_id"]], self.rollout_cache[given["env_id"]]
         status, lookup = entry["status"], getattr(entry["env"].config, "action_lookup", None)
         keys = {name.lower(): key for key, name in lookup.items()} if lookup else None
@@ -213,7 +214,7 @@ STEP = """def _handle_mm_state(self, given):
         LAST
         return None if status.terminated else cache
 
-    _one = _handle_mm_state
+    _one = _extract_map_valid_actions
 """
 
 CONFIG = """
@@ -263,14 +264,15 @@ def write_checkout(folder: Path, generation: int) -> Path:
         )
         manager = manager.replace(
             "METRICS",
-            'metrics |= {"episodic_return": sum(values["raw_reward"]), **means}\n            if values.get("score"):\n'
-            '                metrics["final_score"] = values["score"][-1]',
+            'metrics |= {"episodic_return": float(np.sum(values["raw_reward"])), **means}\n'
+            '            if values.get("score"):\n                metrics["final_score"] = values["score"][-1]',
         )
         manager += "\n    def _shutdown_executors(self):\n        pass\n"
     else:
         manager = manager.replace("INFO", "").replace("LAST", "").replace("METRICS", "metrics |= means")
     files = {
         "ragen/__init__.py": HEAVY if newer else "",
+        **({"ragen/patches/__init__.py": ""} if newer else {}),
         "ragen/utils.py": UTILS,
         "ragen/llm_agent/__init__.py": "",
         "ragen/llm_agent/ctx_manager.py": "from ragen.env import REGISTERED_ENV_CONFIGS\n",

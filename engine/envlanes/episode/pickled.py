@@ -22,6 +22,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from envlanes import bare
 from envlanes.episode import program
 from envlanes.episode.outcome import Raised, TimedOut
 from envlanes.episode.spec import EnvSpec
@@ -169,6 +170,7 @@ class PickledSpecs:
     def __init__(self, env_type: str, env_ids: list[int], settings: dict[str, Any], registered: bytes, pickled: bytes):
         self.env_type, self.env_ids = env_type, env_ids
         self._settings, self._registered, self._pickled = settings, registered, pickled
+        self._bare = tuple(bare.packages)
 
     @classmethod
     def of(cls, specs: Sequence[EnvSpec]) -> PickledSpecs:
@@ -189,6 +191,8 @@ class PickledSpecs:
             Exception: Whatever unpickling them raises.
         """
         program.take_over(self._settings)
+        if program.in_worker:
+            bare.make(self._bare)
         found = _received(self._pickled)
         if isinstance(found, str):
             raise EnvError(found)

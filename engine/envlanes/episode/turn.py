@@ -71,7 +71,7 @@ def failed_turn(text: str, observation: Observation) -> TurnResult:
     return TurnResult([], False, 0, True, {"env_error": text}, observation, None)
 
 
-def play_turn(env: Any, turn: Turn) -> TurnResult:
+def play_turn(env: Any, turn: Turn, sums_raw_reward: bool = True) -> TurnResult:
     """Play one turn: map the action names, execute the allowed actions, sum rewards, merge infos, render.
 
     Its info has the sum of the actions' ``raw_reward``, a float; what is not a number counts as 0.
@@ -79,6 +79,7 @@ def play_turn(env: Any, turn: Turn) -> TurnResult:
     Args:
         env: The environment, between two turns of an episode that is not over.
         turn: The actions.
+        sums_raw_reward: False leaves ``raw_reward`` as any other info: the last action's, if it has one.
 
     Returns:
         The result, which shares no mutable object with the environment.
@@ -111,7 +112,8 @@ def play_turn(env: Any, turn: Turn) -> TurnResult:
             break
     if type(info.get("success")) not in _TRUTHS:
         check_success(env, info)
-    info[RAW_REWARD] = raw_reward
+    if sums_raw_reward:
+        info[RAW_REWARD] = raw_reward
     if type(reward) not in _NUMBERS:
         reward = _own_reward(env, reward)
     elif not -LARGEST_REWARD <= reward <= LARGEST_REWARD:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from envlanes.ragen.seeds import SEED_LIMIT
 from ragen.env.checks import is_integer, is_number, require
 from ragen.env.grid import (
     OBSERVATION_FORMATS,
@@ -16,7 +17,6 @@ from ragen.env.grid import (
     checked_lookup,
     checked_vocabulary,
 )
-from ragen.seeds import SEED_LIMIT
 
 _TYPE = "frozen_lake"
 _ACTIONS = range(1, 5)

@@ -12,7 +12,8 @@ from typing import Any
 
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import RAGEN
-from envlanes.failures import OnFailure, say_nothing
+from envlanes.failures import OnFailure
+from envlanes.ragen.settings import EnvEntry, ManagerSettings
 from envlanes.settings import (
     BACKENDS,
     MODES,
@@ -39,48 +40,19 @@ _logged: set[str] = set()
 
 
 @dataclass(frozen=True)
-class EnvEntry:
-    """One environment to manage.
-
-    Attributes:
-        spec: How to build it.
-        max_actions_per_traj: Maximum number of actions per episode.
-    """
-
-    spec: EnvSpec
-    max_actions_per_traj: int
-
-
-@dataclass(frozen=True)
-class ManagerConfig:
+class ManagerConfig(ManagerSettings):
     """The settings of an ``EnvStateManager``.
 
     Attributes:
-        entries: The environments, by env_id.
-        env_groups: Number of groups.
-        group_size: Environments per group.
-        group_numbers: Number of each group, which is added to the first seed: 0, 1, 2, .. unless some are left out.
-        format_penalty: Added to ``penalty`` for a turn with invalid actions.
-        base_seed: The mode's configured seed; None if there is none.
-        engine: Placement, time-outs and handling of failures.
         crash_report_dir: Folder for crash reports; None for none.
-        env_state_hash: Whether each turn of a history has the hash of its initial state.
     """
 
-    entries: tuple[EnvEntry, ...]
-    env_groups: int
-    group_size: int
-    group_numbers: tuple[int, ...]
-    format_penalty: float
-    base_seed: int | None
-    engine: Settings
-    crash_report_dir: str | None
-    env_state_hash: bool = False
+    crash_report_dir: str | None = None
 
     def keep_failure(self) -> OnFailure:
         """The function that writes crash reports."""
         if self.crash_report_dir is None:
-            return say_nothing
+            return super().keep_failure()
         from ragen.tools.crash_report import CrashReportWriter
 
         return CrashReportWriter(self.crash_report_dir).note

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen.llm_agent.manager.metrics import total
+from envlanes.ragen.metrics import total
 from ragen.validity import failure_metrics, is_valid
 
 

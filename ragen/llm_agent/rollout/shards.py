@@ -33,11 +33,11 @@ from queue import Empty, SimpleQueue
 from random import Random
 from typing import Any, NamedTuple, Self
 
+from envlanes.ragen.seeds import counted_on, first_seed
 from ragen.errors import ConfigError, LimitReachedError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.rollout.player import Cache, ParallelLoop, RolloutPlayer, actor_of
 from ragen.llm_agent.rollout.schedules import ordinary_schedule
-from ragen.seeds import counted_on, first_seed
 from ragen.settings import choice, refused, setting
 
 log = logging.getLogger(__name__)

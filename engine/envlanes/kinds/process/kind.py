@@ -32,7 +32,7 @@ from dataclasses import replace
 from io import FileIO
 from typing import Any
 
-from envlanes import linux
+from envlanes import bare, linux
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.channel import Channel, next_reply
@@ -257,7 +257,7 @@ class Launcher:
             self._folder = TemporaryFolder()
         lock = self._folder.fileno() if self._folder is not None else None
         preload = [] if method == "spawn" else [supervisor.WORKER_MODULE, *preload]
-        arguments = {"parent": os.getpid(), "method": method, "preload": preload, "lock": lock}
+        arguments = {"parent": os.getpid(), "method": method, "bare": bare.packages, "preload": preload, "lock": lock}
         arguments["folder"] = str(self._folder.path) if self._folder is not None else ""
         own = {**environ, supervisor.MARK: self._mark, **_TITLES_SPARE_THE_MARK}
         self._commands, theirs = socket.socketpair()

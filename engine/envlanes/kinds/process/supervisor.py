@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from envlanes import linux
+from envlanes import bare, linux
 from envlanes.resources import remove_tree
 from envlanes.this_process import set_title
 
@@ -265,8 +265,9 @@ def main(arguments: dict[str, Any]) -> None:
     Args:
         arguments: ``commands``, the socket's descriptor; ``parent``, the main process's id; ``method``, how workers
             are started; ``folder``, for temporary files, and ``lock``, the descriptor of its lock, which this process
-            and the watcher hold; ``preload``, modules that every fork needs, imported once for all of them. One that
-            cannot be imported is left to the workers, which report it with the environment that wanted it.
+            and the watcher hold; ``bare``, packages without their ``__init__``; ``preload``, modules that every fork
+            needs, imported once for all of them. One that cannot be imported is left to the workers, which report it
+            with the environment that wanted it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the thread that started this one has blocked
@@ -277,6 +278,7 @@ def main(arguments: dict[str, Any]) -> None:
     if arguments["lock"] is not None:
         os.set_inheritable(arguments["lock"], False)
     _start_watcher(commands, arguments["folder"])
+    bare.make(arguments["bare"])
     for module in arguments["preload"]:
         with contextlib.suppress(Exception):  # whatever it raises, it raises again in the worker that needs it
             import_module(module)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envlanes.episode.turn import Turn, named
-from ragen.errors import InputError, in_short
+from envlanes.errors import InputError, in_short
 
 INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
 Asked = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id

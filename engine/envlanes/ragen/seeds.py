@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from ragen.errors import InputError, in_short
+from envlanes.errors import InputError, in_short
 
 SEED_LIMIT = 2**32  # the limit of NumPy's legacy generators, and so of RAGEN's seeds
 DEFAULT_VAL_SEED = 123

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from envlanes.engine import EnvEngine
-from ragen.errors import EnvError, RagenError
-from ragen.llm_agent.config.environments import EnvEntry
-from ragen.llm_agent.manager.inputs import EnvStatus
+from envlanes.errors import EnvError, EnvLanesError
+from envlanes.ragen.inputs import EnvStatus
+from envlanes.ragen.settings import EnvEntry
 
 
 class EnvHandle:
@@ -49,7 +49,7 @@ class EnvHandle:
 
     def _value(self, answers: dict[int, Any]) -> Any:
         answer = answers[self._env_id]
-        if isinstance(answer, RagenError):
+        if isinstance(answer, EnvLanesError):
             raise answer
         return answer
 

@@ -1,0 +1,49 @@
+"""Packages whose ``__init__`` workers do not run, unless something is asked of it that no submodule gives.
+
+A package that imports much, such as a trainer or all of its environments, makes every worker slow to start, although a
+worker needs one submodule of it. In workers such a package is a module with a path and nothing else; the first
+attribute that is neither there nor a submodule runs the ``__init__`` after all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+packages: list[str] = []
+"""The packages that workers of this process make bare, parents first."""
+
+
+def leave_out(*names: str) -> None:
+    """Have workers of this process leave out the ``__init__`` of these packages."""
+    packages.extend(name for name in names if name not in packages)
+
+
+class _Bare(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_is_run" in self.__dict__:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        submodule = f"{self.__name__}.{name}"
+        if importlib.util.find_spec(submodule) is not None:
+            return importlib.import_module(submodule)
+        self.__dict__["_is_run"] = True
+        assert self.__spec__ is not None and self.__spec__.loader is not None
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def make(names: Iterable[str]) -> None:
+    """In a worker: put bare modules in the places of packages that are not imported yet."""
+    for name in names:
+        if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
+            continue
+        module = sys.modules[name] = _Bare(name)
+        module.__spec__, module.__file__, module.__package__ = spec, spec.origin, name
+        module.__loader__, module.__path__ = spec.loader, spec.submodule_search_locations or []
+        parent, _, child = name.rpartition(".")
+        if parent in sys.modules:
+            setattr(sys.modules[parent], child, module)

@@ -1,0 +1,50 @@
+"""The games of RAGEN's checkouts; workers import this module, which imports nothing of RAGEN."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from envlanes.episode.turn import RagenGame, digest_observation, observe, play_turn
+from envlanes.episode.values import copied
+
+
+class Game2025(RagenGame):
+    """RAGEN's game of 2025, in which a turn's ``raw_reward`` is that of its last action, as any other info."""
+
+    play = staticmethod(partial(play_turn, sums_raw_reward=False))  # type: ignore[assignment]
+
+
+class Stepped(NamedTuple):
+    """The result of one ``step``.
+
+    Attributes:
+        returned: What ``step`` returned.
+        observation: What the environment renders then.
+        digest: The observation's digest.
+        reward, done: Two of the returned values, which a replay must reproduce.
+    """
+
+    returned: Any
+    observation: Any
+    digest: Any
+    reward: Any
+    done: Any
+
+
+class StepGame(RagenGame):
+    """A turn is one call of ``step``, whose result goes to a manager that is not ours."""
+
+    def record(self, result: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        """The reward, whether the episode is over, and the observation's digest."""
+        return result.reward, result.done, result.digest
+
+    def play(self, env: Any, action: Any) -> Stepped:  # type: ignore[override]
+        """Call ``step`` with the action, the only item of a tuple."""
+        returned = copied(env.step(*action))
+        shown = observe(env)
+        return Stepped(returned, shown, digest_observation(shown), returned[1], returned[2])
+
+
+GAME_2025 = Game2025()
+STEPS = StepGame()

@@ -1,1 +1,0 @@
-"""Parts of the environment manager: inputs, handles to environments, and metrics."""

@@ -25,7 +25,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
-from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -49,7 +48,6 @@ from envlanes.stats import LaneStats, Stats, Work, home_name
 
 log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
-_lane_of = attrgetter("lane")
 
 
 class EnvEngine(Closing):
@@ -120,8 +118,8 @@ class EnvEngine(Closing):
         Raises:
             StateError: An environment with this id exists, or the engine is closed.
         """
-        self.environments.check_open()
         with self.environments.lock:
+            self.environments.check_open()
             if spec.env_id in self.records:
                 raise StateError(f"{spec.describe()} was added twice; remove it first, or give it another id.")
             home = self.homes.lane_of_index(lane) if lane is not None else None
@@ -220,7 +218,7 @@ class EnvEngine(Closing):
         seeds = dict.fromkeys(self.records) if seeds is None else seeds
         given, own = dict(options) if options else None, own_options or {}
         orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, given)) for env_id, seed in seeds.items()}
-        with self.environments.claimed(orders), self.stats_book.in_call():
+        with self.environments.claimed(orders, counts=True):
             is_whole = len(orders) == len(self.records)
             with self.environments.lock:
                 for record in self.environments.of(orders):
@@ -243,7 +241,7 @@ class EnvEngine(Closing):
 
     def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:
         asked = Asked(kind, items, timeout, self.settings.reset_timeout)
-        return Round(self.environments, self.homes, self.failures, self.stats_book, asked)
+        return Round(self, asked)
 
     def _run(self, asked: Round, what: str, env_ids: Collection[int]) -> dict[int, Any]:
         """Carry out a round; at the level DEBUG, log where it was played, what failed, and how long it took."""
@@ -270,22 +268,23 @@ class EnvEngine(Closing):
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
             InputError: There is no such environment.
         """
-        with self.environments.claimed(actions), self.stats_book.in_call():
-            items = {env_id: (env_id, action) for env_id, action in actions.items()}
-            asked = self._round(Play, items, self.settings.step_timeout)
+        with self.environments.claimed(actions, counts=True):
+            items, records = dict(zip(actions, actions.items(), strict=True)), self.records
+            asked = Round(self, Asked(Play, items, self.settings.step_timeout, self.settings.reset_timeout))
             with self.environments.lock:
                 asked.may_move = self._before_turns(actions)
-            values = self._run(asked, "turn", actions)
+            values = self._run(asked, "turn", actions) if log.isEnabledFor(logging.DEBUG) else asked.run()
             with self.environments.lock:
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
-                        self.records[env_id].commit_turn(actions[env_id], value, asked.saved.get(env_id))
-                self.failures.forgive_kills(record for record in self.environments.of(actions) if record.in_sync)
+                        records[env_id].commit_turn(actions[env_id], value, asked.saved.get(env_id))
+                if self.failures.kills or self.failures.killed:
+                    self.failures.forgive_kills(record for record in self.environments.of(actions) if record.in_sync)
             return values
 
     def _before_turns(self, env_ids: Collection[int]) -> bool:
         """Move environments that belong in workers; whether more may be moved during the call."""
-        for record in self.environments.of(env_ids):
+        for record in map(self.records.__getitem__, env_ids):
             if not record.journal.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} has not been reset; reset it before playing it.")
         if self._use_lanes != "auto" or len(self.environments.in_use) != len(env_ids):
@@ -345,8 +344,8 @@ class EnvEngine(Closing):
 
     @property
     def may_use_workers(self) -> bool:
-        """Whether an environment lives in a worker, or ``"auto"`` may move one there in the next call."""
-        return self._use_lanes == "auto" or any(map(_lane_of, self.records.values()))
+        """Whether environments may live in workers, or ``"auto"`` may move one there in the next call."""
+        return self._use_lanes is not False
 
     @holds_interrupts
     def bring_home(self, env_ids: Iterable[int]) -> None:
@@ -395,7 +394,7 @@ class EnvEngine(Closing):
 
     def abandon(self) -> None:
         """Refuse further calls, and kill the workers of calls that are pending in other threads."""
-        self.environments.is_closed = True
+        self.environments.close()
         for lane in {record.lane for record in self.records.values() if record.lane is not None}:
             lane.kill()
 
@@ -407,7 +406,7 @@ class EnvEngine(Closing):
             forgotten: Called by the garbage collector, possibly while another engine waits for its lanes.
         """
         log.debug("closing %d environments", len(self.records))
-        self.environments.is_closed = True
+        self.environments.close()
         try:
             self.messages.forget()
             self.homes.main.close(self.settings.step_timeout)

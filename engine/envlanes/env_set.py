@@ -70,7 +70,8 @@ class EnvSet(Closing):
 
     def _raise_failures(self, values: Mapping[int, Any], at_build: bool = False) -> None:
         """Raise the first failure if the settings say so; with ``at_build``, a failure to build is always raised."""
-        raise_failures(values, self._raises, at_build)
+        if self._raises or at_build:
+            raise_failures(values, self._raises, at_build)
 
     def _count_turns(self, count: int) -> None:
         """Count turns where episodes begin one by one, before they are played."""

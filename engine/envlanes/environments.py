@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from envlanes.episode.game import EpisodeStart
@@ -19,7 +20,7 @@ from envlanes.episode.outcome import Raised
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import named
 from envlanes.errors import EnvError, EnvLanesError, InputError, StateError
-from envlanes.interrupts import interrupts_held
+from envlanes.interrupts import guard, interrupts_held
 from envlanes.lanes.lane import Lane
 
 NOT_LOADED = -2  # no worker has this generation
@@ -148,7 +149,8 @@ class EnvRecord:
         else:
             self.journal.entries.append(named(JournalTurn, (action, game.record(result))))
             self.observation, self.in_sync = result.observation, True
-            self._forget_tries()
+            if self.failures or self.kills or self.may_end_main:
+                self._forget_tries()
         if saved is not None:
             self.journal.keep(saved, result.digest)
 
@@ -187,38 +189,57 @@ class Environments:
     Attributes:
         records: The record of each, by env_id.
         lock: Held while records are read or changed, never while environments are at work.
+        changed: Of that lock; notified when a call has ended, or the engine has closed.
         in_use: Ids that calls of any thread are using now.
         is_closed: Whether the engine is closed.
+        passed_s: Elapsed time of calls that count; of calls that overlap in several threads, it counts once.
     """
 
     def __init__(self) -> None:
         self.records: dict[int, EnvRecord] = {}
         self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.in_use: set[int] = set()
         self.is_closed = False
+        self.passed_s = 0.0
+        self._counted, self._since = 0, 0.0  # calls under way that count, and when the first of them began
 
     @contextmanager
-    def claimed(self, env_ids: Iterable[int]) -> Iterator[None]:
-        """Reserve environments for the length of a call, with interrupts held back.
+    def claimed(self, env_ids: Iterable[int], counts: bool = False) -> Iterator[None]:
+        """Reserve environments for the length of a call, with interrupts held back; ``counts``: its time does.
 
         Raises:
             InputError: There is no such environment.
             StateError: Another call is using one of them, or the engine is closed.
         """
-        self.check_open()
-        with interrupts_held():
+        with nullcontext() if guard.is_held else interrupts_held():  # mostly the caller's: this is part of each turn
             wanted = set(env_ids)
             with self.lock:
+                if self.is_closed:
+                    self.check_open()
                 if unknown := wanted.difference(self.records):
                     raise InputError(f"this engine has no environment {sorted(unknown, key=str)[0]!r}.")
                 if taken := self.in_use & wanted:
                     raise StateError(f"env {min(taken)} is in use by another thread; wait until that call returns.")
                 self.in_use |= wanted
+                if counts:
+                    self._since = self._since if self._counted else perf_counter()
+                    self._counted += 1
             try:
                 yield
             finally:
                 with self.lock:
                     self.in_use -= wanted
+                    if counts:
+                        self._counted -= 1
+                        self.passed_s += 0.0 if self._counted else perf_counter() - self._since
+                    self.changed.notify_all()  # who waits for room in quarantine may find some
+
+    def close(self) -> None:
+        """Refuse further calls; those that wait for room notice."""
+        with self.lock:
+            self.is_closed = True
+            self.changed.notify_all()
 
     def check_open(self) -> None:
         """Raise a ``StateError`` if the engine is closed."""

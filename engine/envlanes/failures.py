@@ -94,7 +94,12 @@ def say_nothing(_: Failure) -> str:
 
 
 class Failures:
-    """The failures of one engine; called with the engine's lock held."""
+    """The failures of one engine; called with the engine's lock held.
+
+    Attributes:
+        kills: The restarts of each lane that may come from outside.
+        killed: Environments that are suspects only because of such a kill.
+    """
 
     def __init__(
         self,
@@ -108,8 +113,8 @@ class Failures:
         self._settings, self._environments, self._homes = settings, environments, homes
         self._stats, self._messages, self._on_failure = stats, messages, on_failure
         self._restarts: dict[Lane, int] = defaultdict(int)
-        self._kills: Counter[Lane] = Counter()  # of these, those that may come from outside
-        self._killed: set[int] = set()  # environments that are suspects only because of such a kill
+        self.kills: Counter[Lane] = Counter()
+        self.killed: set[int] = set()
         self._doubted: dict[int, str] = {}  # what differed where a snapshot was loaded; the whole journal is next
         self.not_deterministic: dict[str, str] = {}  # tags whose replays differed, with their environments' types
         self.not_restored: dict[str, str] = {}  # tags whose `save` and `load` lost something, likewise
@@ -117,11 +122,11 @@ class Failures:
     def begin_episode(self) -> None:
         """Clear all failures, since all environments are about to be reset."""
         self._restarts.clear()
-        self._kills.clear()
+        self.kills.clear()
 
     def came_through(self, record: EnvRecord) -> None:
         """Take back one restart of the lane of an environment whose episode ended well."""
-        self._killed.discard(record.env_id)
+        self.killed.discard(record.env_id)
         if record.home is not None and record.failed is None and self._restarts[record.home]:
             self._restarts[record.home] -= 1
 
@@ -130,13 +135,11 @@ class Failures:
 
         Such environments return from quarantine; those that failed in another way do so at their next reset.
         """
-        if not self._kills and not self._killed:
-            return
         for record in records:
-            if record.home is not None and (kills := self._kills.pop(record.home, 0)):
+            if record.home is not None and (kills := self.kills.pop(record.home, 0)):
                 self._restarts[record.home] = max(0, self._restarts[record.home] - kills)
-            if record.env_id in self._killed:
-                self._killed.discard(record.env_id)
+            if record.env_id in self.killed:
+                self.killed.discard(record.env_id)
                 self._homes.readmit([record])
 
     def admit(self, suspect: EnvRecord, asked: Collection[int], todo: Collection[int]) -> bool:
@@ -273,9 +276,9 @@ class Failures:
             if trouble is Trouble.RAISED and not record.is_suspect:
                 self._homes.evict([record])  # it may hold a port, which the next one opens
             if trouble is not Trouble.KILLED:
-                self._killed.discard(record.env_id)
+                self.killed.discard(record.env_id)
             elif not record.is_suspect:
-                self._killed.add(record.env_id)
+                self.killed.add(record.env_id)
             record.is_suspect = True
         elif then in (Then.MAIN, Then.STAY_IN_MAIN):
             if then is Then.STAY_IN_MAIN:
@@ -366,7 +369,7 @@ class Failures:
 
     def _lane_lost(self, lane: Lane, failure: LaneFailure) -> None:
         self._restarts[lane] += 1
-        self._kills[lane] += failure.may_come_from_outside
+        self.kills[lane] += failure.may_come_from_outside
         then = recovery.decide_lane(failure, self._restarts[lane], self._settings)
         follows = " A new worker takes over." if then is LaneThen.RESTART else ""
         story = f"{failure.describe()}.{follows}{_indented(failure.stacks)}"
@@ -377,11 +380,11 @@ class Failures:
         if then is LaneThen.QUARANTINE:
             text = f"{failure.describe()}; its {len(records)} environments now take turns in separate processes."
             self._messages.say(text)
-            is_outside = self._kills[lane] == self._restarts[lane]
+            is_outside = self.kills[lane] == self._restarts[lane]
             for record in records:
                 if not record.is_suspect:
                     record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
-                    self._killed.update({record.env_id} if is_outside else ())
+                    self.killed.update({record.env_id} if is_outside else ())
             return
         episodes = self._homes.leave_alone(lane)
         text = f"{failure.describe()}; its {len(records)} environments stay in the main process."

@@ -1,11 +1,12 @@
-"""Handling of Ctrl-C: deferred where it would leave a step half done, and delivered during long waits.
+"""Handling of Ctrl-C: an interrupted call has not happened.
 
-Python handles signals only in the main thread, between two bytecodes. The engine and the manager update their records
-with SIGINT held back, so that an interrupted step has no effect; SIGINT is let through while they wait for workers, and
-while environments run in the main process.
+Python handles signals only in the main thread, between two bytecodes. A call of the engine, the manager or another
+holder is one guarded block: SIGINT is noted in it, and raised where that leaves nothing half done: while the call waits
+for workers, while environments run in the main process, right before results are committed, or at the end of the block.
 
-A SIGINT that arrives when a round is over is too late to stop the call, and must not appear to have done so: it is held
-back to the end of the outermost block, and sent again a moment after the call has returned.
+A SIGINT that arrives once results are being committed is too late to stop the call, and must not appear to have done
+so: the call returns, and the next one raises it, at its first chance to. (To send it again a moment after the return,
+from a thread, would raise it anywhere, such as before the caller has stored the result.)
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import _signal  # type: ignore[import-not-found]  # as signal, without its enume
 import os
 import signal
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from functools import wraps
@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 _main = threading.main_thread().ident
-_MOMENT = 0.001  # seconds after which an interrupt that came too late is sent again
 
 
 def in_main_thread() -> bool:
@@ -41,71 +40,58 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_be_main_thread)  # the only one there
 
 
-class _Interrupts:
-    """Keeps SIGINT back in the main thread, the only one in which Python handles signals.
+class _Guard:
+    """The state of the main thread, which alone reads and changes it.
 
     Attributes:
-        depth: Number of nested blocks that hold it back; only the main thread changes it.
-        is_late: Whether the call of the outermost block can no longer be undone.
-        arrived: Whether an interrupt was recorded and not yet raised.
+        is_held: Whether SIGINT is noted now.
+        is_late: Whether the guarded call can no longer be undone.
+        arrived: Whether one was noted and not yet raised.
+        handler: The program's own, while :func:`_note` stands in its place.
     """
 
-    def __init__(self) -> None:
-        self.depth = 0
-        self.is_late = self.arrived = False
-        self._handler: Any = None
-        self._note = self.note  # one object, to be compared with other handlers
+    is_held = is_late = arrived = False
+    handler: Any = None
 
-    def note(self, *_: Any) -> None:
-        self.arrived = True
 
-    def install(self) -> None:
-        handler = _signal.getsignal(_signal.SIGINT)
-        if handler is not self._note and callable(handler):  # ignored, or the end of the process: interrupts nothing
-            self._handler = handler
-            _signal.signal(_signal.SIGINT, self._note)
+guard = _Guard()
 
-    def remove(self) -> None:
-        handler, self._handler = self._handler, None
-        if handler is not None and _signal.getsignal(_signal.SIGINT) is self._note:
-            _signal.signal(_signal.SIGINT, handler)
-        if self.arrived:  # only now: until then one could still be noted
-            self.raise_arrived()
 
-    def remove_late(self) -> None:
-        handler, self._handler, self.is_late = self._handler, None, False
-        arrived, self.arrived = self.arrived, False
-        if arrived:
-            threading.Thread(target=_interrupt_soon, name="envlanes interrupts", daemon=True).start()
-        if handler is not None and _signal.getsignal(_signal.SIGINT) is self._note:
-            _signal.signal(_signal.SIGINT, handler)  # last: what is noted until now is raised by the next block
+def _note(*_: Any) -> None:
+    guard.arrived = True
 
-    def raise_arrived(self) -> None:
-        self.arrived = False
-        signal.raise_signal(signal.SIGINT)
+
+def _raise_arrived() -> None:
+    guard.arrived = False
+    signal.raise_signal(signal.SIGINT)  # the program's own handler decides what that does
 
 
 class interrupts_held:
-    """A context manager that holds SIGINT back; may be nested."""
+    """A context manager that guards a block; within a guarded block it does nothing."""
 
-    _outer: int | None = None  # how deep it lies; None in another thread
+    _is_outermost = False
 
     def __enter__(self) -> None:
-        if get_ident() != _main:
+        if guard.is_held or get_ident() != _main:
             return
-        self._outer = _interrupts.depth
-        if not self._outer:
-            if _interrupts.arrived:
-                _interrupts.raise_arrived()
-            _interrupts.install()
-        _interrupts.depth = self._outer + 1
+        # In this order: until the handler stands in its place, an interrupt leaves the block unentered.
+        handler = _signal.getsignal(_signal.SIGINT)
+        # One that is ignored, or ends the process, interrupts nothing. `_note` stands there if the handler of another
+        # signal has raised in the middle of this method, or of `__exit__`.
+        if callable(handler) and handler is not _note:
+            guard.handler = handler
+            _signal.signal(_signal.SIGINT, _note)
+        self._is_outermost = guard.is_held = True
 
     def __exit__(self, *_: object) -> None:
-        if self._outer is None:
+        if not self._is_outermost:
             return
-        _interrupts.depth = self._outer  # whatever happened to blocks within
-        if not self._outer:
-            _interrupts.remove_late() if _interrupts.is_late else _interrupts.remove()
+        self._is_outermost = guard.is_held = False  # before the handler is back: one that it raises here must not stay
+        is_late, guard.is_late = guard.is_late, False
+        if _signal.getsignal(_signal.SIGINT) is _note:  # else an environment has put another one in its place
+            _signal.signal(_signal.SIGINT, guard.handler)
+        if not is_late and guard.arrived:  # only now: until then one could still be noted
+            _raise_arrived()
 
 
 def holds_interrupts(function: F) -> F:
@@ -120,45 +106,42 @@ def holds_interrupts(function: F) -> F:
 
 
 class interrupts_let_through:
-    """A context manager that lets SIGINT through, within a block that holds it back."""
+    """A context manager that lets SIGINT through, within a guarded block whose results are not being committed.
 
-    _outer = 0  # how deep it lies; 0 where nothing is held back any more, or in another thread
+    The program's own handler is back meanwhile: an environment may look at it, and put it back much later.
+    """
+
+    _is_open = False
 
     def __enter__(self) -> None:
-        if not _interrupts.depth or _interrupts.is_late or get_ident() != _main:
+        if not guard.is_held or guard.is_late or get_ident() != _main:
             return
-        self._outer = _interrupts.depth
+        self._is_open, guard.is_held = True, False
         try:
-            _interrupts.depth = 0
-            _interrupts.remove()
+            if _signal.getsignal(_signal.SIGINT) is _note:
+                _signal.signal(_signal.SIGINT, guard.handler)
+            if guard.arrived:
+                _raise_arrived()
         except BaseException:
             self.__exit__()
             raise
 
     def __exit__(self, *_: object) -> None:
-        if self._outer:
-            _interrupts.install()
-            _interrupts.depth = self._outer
+        if self._is_open:
+            handler = _signal.getsignal(_signal.SIGINT)
+            if callable(handler):
+                guard.handler = handler
+                _signal.signal(_signal.SIGINT, _note)
+            guard.is_held = True
 
 
 def interrupts_come_too_late() -> None:
-    """Declare, within a block that holds SIGINT back, that its call can no longer be undone."""
-    if _interrupts.depth and get_ident() == _main:
-        if _interrupts.arrived:
+    """Declare, within a guarded block, that its results are being committed: the call can no longer be undone."""
+    if guard.is_held and get_ident() == _main:
+        if guard.arrived:
             with interrupts_let_through():  # those that are not
                 pass
-        _interrupts.is_late = True
-
-
-_interrupts = _Interrupts()
-
-
-def _interrupt_soon() -> None:
-    time.sleep(_MOMENT)
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # which also wakes it
-    else:
-        signal.raise_signal(signal.SIGINT)
+        guard.is_late = True
 
 
 def let_signals_pass(error: BaseException) -> None:

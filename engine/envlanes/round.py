@@ -20,35 +20,36 @@ Journals are written by the engine when the round has come back: whatever interr
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from itertools import filterfalse
 from math import inf
+from operator import attrgetter
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envlanes.environments import IN_MAIN, Environments, EnvRecord
+from envlanes.environments import IN_MAIN, EnvRecord
 from envlanes.episode.clock import Spent
 from envlanes.episode.game import declares_snapshots
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import Outcome, Raised, TimedOut
 from envlanes.episode.spec import EnvSpec
-from envlanes.failures import Asked, Failures
-from envlanes.homes import Homes
+from envlanes.failures import Asked
 from envlanes.interrupts import interrupts_come_too_late, interrupts_let_through
 from envlanes.lanes.exchange import Answer, Exchange, Reply
 from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.lanes.lane import Lane, Request
 from envlanes.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
 from envlanes.placement import LOOK_S
-from envlanes.stats import Stats
 
-_PATIENCE = 0.005  # seconds for another thread to let go of the records, or of room in quarantine
+if TYPE_CHECKING:
+    from envlanes.engine import EnvEngine
 
 Orders = dict[Lane | None, tuple[Order, list[EnvRecord], int | None]]
 """Each with its environments, and the worker that knows them; None where it is to learn of them all."""
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
+_env_id = attrgetter("env_id")
 
 
 class Round:
@@ -61,9 +62,7 @@ class Round:
         may_move: Whether what main has yet to play may move to workers during the call; not while those work.
     """
 
-    def __init__(
-        self, environments: Environments, homes: Homes, failures: Failures, stats: Stats, asked: Asked
-    ) -> None:
+    def __init__(self, engine: EnvEngine, asked: Asked) -> None:
         """Ask this of an engine's environments."""
         self.asked = asked
         self.values: dict[int, Any] = {}
@@ -72,7 +71,8 @@ class Round:
         self._rebuilt: set[int] = set()  # that can be asked, though they may not stand at the ends of their journals
         self.may_move = False
         self._played: list[Answer] = []  # by main, if the rest may move
-        self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
+        self._environments, self._homes = engine.environments, engine.homes
+        self._failures, self._stats = engine.failures, engine.stats_book
         self._left: dict[int, tuple[Lane | None, int]] = {}  # replicas that environments have moved from
         self._is_waiting = False  # for room in quarantine
         self._has_failures = False
@@ -82,44 +82,57 @@ class Round:
     def run(self) -> dict[int, Any]:
         """Play until every environment has its value; values by env_id, in the order in which they were asked."""
         replies, done_here = dict[Lane, Reply](), None
-        lock = self._environments.lock
+        lock, items, values = self._environments.lock, self.asked.items, self.values
         with Exchange() as exchange:
             while True:
-                self._lock_records(exchange, replies)
+                if self._sent:
+                    self._lock_records(exchange, replies)
+                else:
+                    lock.acquire()
                 try:
-                    if replies or done_here is not None:
-                        self._take_in(done_here, replies)
-                    todo = [env_id for env_id in self.asked.items if env_id not in self.values]
+                    if done_here is not None:
+                        self._take(None, *done_here)
+                    for lane, reply in replies.items():
+                        order, _ = self._sent.pop(lane)
+                        if isinstance(reply, Answer):
+                            self._take(lane, order, reply)
+                        else:
+                            self._has_failures = True
+                            self._failures.of_lane(lane, reply, order, self.asked)
+                    todo = list(filterfalse(values.__contains__, items))
                     if not todo:
                         break
-                    self._environments.check_open()  # another thread may have abandoned it
+                    if self._environments.is_closed:  # another thread may have abandoned it
+                        self._environments.check_open()
                     if len(self._played) > 1 and not self._sent:
                         self._move_rest(todo)
                     orders = self._orders(todo)
+                    if self._is_waiting and not orders and not self._sent:
+                        with interrupts_let_through():
+                            self._environments.changed.wait()  # lets go of the lock meanwhile
                 finally:
                     lock.release()
-                if self._is_waiting and not orders and not self._sent:
-                    with interrupts_let_through():
-                        time.sleep(_PATIENCE)
                 done_here, replies = self._exchange(exchange, orders)
         if self._has_failures:
             self._failures.sum_up()
-        self._stats.count_start(exchange.starting_s)
+        if exchange.starting_s:
+            self._stats.count_start(exchange.starting_s)
         if self._left:
             with self._environments.lock:
                 self._homes.let_go(self._left)
         interrupts_come_too_late()
-        return {env_id: self.values[env_id] for env_id in self.asked.items}
+        return dict(zip(items, map(values.__getitem__, items), strict=True))
 
     def _lock_records(self, exchange: Exchange, replies: dict[Lane, Reply]) -> None:
         """Lock the records to handle replies, after awaiting more if these take a home that is at work.
 
-        While a lane is at work, another thread that has the records is not waited for: it may wait for that lane.
+        While a lane is at work, another thread that has the records is not waited for: it may wait for that lane, which
+        this one gives free only with its reply. The next reply is awaited first.
         """
         while True:
             is_quiet = len(replies) == len(self._sent)
             may_handle = is_quiet or all(map(self._is_settled_alone, replies.items()))
-            if may_handle and self._environments.lock.acquire(timeout=-1 if is_quiet else _PATIENCE):
+            if may_handle and self._environments.lock.acquire(blocking=is_quiet):
                 return
             replies.update(exchange.replies())
 
@@ -151,14 +164,15 @@ class Round:
         self._is_waiting = False
         at_work = set[int]()
         for _, records in self._sent.values():
-            at_work.update(record.env_id for record in records)
+            at_work.update(map(_env_id, records))
         seen: dict[Lane | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
         for env_id in todo:
             record = self._environments.records[env_id]
             if env_id in at_work:  # where another thread may have moved it from
                 continue
             if record.failed is not None:
-                self._keep(env_id, record.failed)
+                self.values[env_id] = record.failed
+                self._leave(record)
             elif record.is_suspect and not self._failures.admit(record, self.asked.items, todo):
                 self._is_waiting = True
             elif (lane := record.lane) not in self._sent:
@@ -176,7 +190,8 @@ class Round:
                 continue
             if lane is None:
                 records = self._piece(records, orders)
-            orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in records]), records, seen[lane]
+            asked = list(map(self.asked.items.__getitem__, map(_env_id, records)))
+            orders[lane] = self.asked.kind(asked), records, seen[lane]
         return orders
 
     def _piece(self, records: list[EnvRecord], orders: Orders) -> list[EnvRecord]:
@@ -231,20 +246,30 @@ class Round:
             self._sent[lane] = order, records
             timeout = self.asked.reset_timeout if order.rebuilds else self.asked.timeout
             requests[lane] = Request(self._homes.number, order, timeout, self._homes.startup_timeout, worker)
-            self._begin(records)
+            for record in records:  # from here on, until what comes of it is committed, not at its journal's end
+                record.in_sync = False
+                self._rebuilt.discard(record.env_id)
         exchange.send(requests)
         here: tuple[Order, Answer] | None = None
         if None in orders and not exchange.has_failed:  # what was lost is rebuilt first
             here = orders[None][0], self._carry_out_here(*orders[None][:2])
+        if not self._sent:
+            return here, {}
         exchange.listen()
         if here is not None and (here[0].rebuilds or self._has_more):
             return here, exchange.arrived()
-        return here, exchange.replies({lane for lane, (order, _) in self._sent.items() if order.rebuilds})
+        urgent = set[Lane]()
+        for lane, (order, _) in self._sent.items():
+            if order.rebuilds:
+                urgent.add(lane)
+        return here, exchange.replies(urgent)
 
     def _carry_out_here(self, order: Order, records: list[EnvRecord]) -> Answer:
         """The main process's part; of what may move to workers, only as much as begins within ``LOOK_S``."""
         in_sync = [record for record in records if record.in_sync]
-        self._begin(records)
+        for record in records:
+            record.in_sync = False
+            self._rebuilt.discard(record.env_id)
         may_move = self.may_move and order.counts and not self._sent
         until, counts_children = (perf_counter() + LOOK_S, bool(self._played)) if may_move else (inf, False)
         done = self._homes.main.run(order, self.asked.timeout_of(order), until, counts_children)
@@ -255,12 +280,6 @@ class Round:
             for record in in_sync:
                 record.in_sync = record.env_id not in played
         return answer
-
-    def _begin(self, records: list[EnvRecord]) -> None:
-        """From here on, until what comes of it is committed, they do not stand at the ends of their journals."""
-        for record in records:
-            record.in_sync = False
-            self._rebuilt.discard(record.env_id)
 
     def _is_settled_alone(self, given: tuple[Lane, Reply]) -> bool:
         """Whether a reply is handled without any other home."""
@@ -274,22 +293,10 @@ class Round:
 
     # What comes of it
 
-    def _take_in(self, here: tuple[Order, Answer] | None, replies: Mapping[Lane, Reply]) -> None:
-        if here is not None:
-            self._take(None, *here)
-        for lane, reply in replies.items():
-            order, _ = self._sent.pop(lane)
-            if isinstance(reply, Answer):
-                self._take(lane, order, reply)
-            else:
-                self._has_failures = True
-                self._failures.of_lane(lane, reply, order, self.asked)
-
-    def _keep(self, env_id: int, value: Any) -> None:
-        """Keep a value; what its environment has moved from is behind it now."""
-        self.values[env_id], record = value, self._environments.records[env_id]
+    def _leave(self, record: EnvRecord) -> None:
+        """Keep in mind the replica that an environment has moved from, to be closed now that the other one stands."""
         if record.before is not None:
-            self._left[env_id], record.before = record.before, None
+            self._left[record.env_id], record.before = record.before, None
 
     def _fail(self, record: EnvRecord, value: Raised | Divergence, order: Order) -> None:
         self._has_failures = True
@@ -307,13 +314,14 @@ class Round:
             if type(value) in _FAILED and not _lives_on(order, value):
                 bad.append(outcome)
                 continue
-            if order.rebuilds:
-                record = records[env_id]
-                if record.lane is lane:  # else another thread has moved it
-                    record.generation, record.in_sync = generation, self._needs(record) is record.journal
-                    self._rebuilt.add(env_id)
+            record = records[env_id]
+            if order.rebuilds and record.lane is lane:  # else another thread has moved it
+                record.generation, record.in_sync = generation, self._needs(record) is record.journal
+                self._rebuilt.add(env_id)
             if gives_values:
-                self._keep(env_id, value)
+                self.values[env_id] = value
+                if record.before is not None:
+                    self._leave(record)
             if saved is not None:
                 self.saved[env_id] = saved
         if isinstance(order, Rebuild):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from time import perf_counter
+from operator import add
 from typing import NamedTuple
 
 from envlanes.environments import Environments, EnvRecord
 from envlanes.episode.clock import Spent
+from envlanes.episode.turn import named
 from envlanes.lanes.lane import Lane
 from envlanes.lanes.orders import Order
 
@@ -48,6 +48,9 @@ class Costs(NamedTuple):
         reset = f"{duration(self.resets.usual_s)} a reset" if self.resets.number else ""
         turn = f"{duration(self.turns.usual_s)} a turn" if self.turns.number else ""
         return ", ".join(filter(None, (turn, reset))) or "nothing measured yet"
+
+
+_NOTHING = Costs()
 
 
 @dataclass(frozen=True)
@@ -142,29 +145,13 @@ class Stats:
     """
 
     def __init__(self, environments: Environments) -> None:
-        self._records = environments.records
+        self._environments, self._records = environments, environments.records
         self.episode: dict[str, Costs] = {}
         self._before: dict[str, Costs] = {}  # of episodes that were taken
         self._turns, self._restarts = Counter[str](), Counter[str]()  # by the name of a home
         self._busy_s: dict[str, float] = defaultdict(float)
         self._lock = threading.Lock()
-        self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
-        self._passed_s = self._start_s = 0.0
-
-    @contextmanager
-    def in_call(self) -> Iterator[None]:
-        """The length of a call; of calls that overlap in several threads, the time counts once."""
-        with self._lock:
-            if not self._under_way:
-                self._since = perf_counter()
-            self._under_way += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._under_way -= 1
-                if not self._under_way:
-                    self._passed_s += perf_counter() - self._since
+        self._start_s = 0.0
 
     def take_episode(self) -> dict[str, Costs]:
         """The costs of the episode that ends; counting starts over."""
@@ -187,12 +174,18 @@ class Stats:
 
     def count(self, lane: Lane | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
         """Count what a home has carried out: the seconds that it was busy, and what resets or turns took by tag."""
-        name = home_name(lane)
+        name = "main" if lane is None else lane.name
         self._busy_s[name] += busy_s
-        for tag, more in spent.items() if order.counts else ():
-            costs = Costs(turns=more) if order.plays else Costs(resets=more)
-            self.episode[tag] = self.episode[tag].also(costs) if tag in self.episode else costs
-            self._turns[name] += more.number * order.plays
+        if not order.counts:
+            return
+        for tag, more in spent.items():
+            turns, resets = self.episode.get(tag, _NOTHING)
+            if order.plays:
+                turns = named(Spent, map(add, turns, more))
+                self._turns[name] += more.number
+            else:
+                resets = named(Spent, map(add, resets, more))
+            self.episode[tag] = named(Costs, (turns, resets))
 
     def work(self) -> Work:
         """The work of environments since the engine was created."""
@@ -203,7 +196,7 @@ class Stats:
         for record in self._records.values():
             places[record.spec.tag].add("main" if record.lane is None else "workers")
         homes = {tag: " and ".join(sorted(places[tag])) or "main" for tag in costs}
-        return Work(self._passed_s, inside_s, workers, self._start_s, costs, homes)
+        return Work(self._environments.passed_s, inside_s, workers, self._start_s, costs, homes)
 
     def lanes(self) -> list[LaneStats]:
         """What each home has done, main first, and which environments live there now."""

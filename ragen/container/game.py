@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from envlanes.episode.game import Game, Options
-from envlanes.episode.pickled import trust
 from envlanes.episode.turn import RAGEN, action_lookup
 from envlanes.episode.values import copied, options_taken
 from envlanes.games.values import digest_of
+from envlanes.lanes.codec import trust
 from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
 from ragen.errors import ReturnError
 

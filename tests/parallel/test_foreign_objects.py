@@ -15,8 +15,8 @@ import pytest
 
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import Raised
-from envlanes.episode.pickled import PlainPickler, is_plain
 from envlanes.episode.turn import Turn, TurnResult
+from envlanes.lanes.codec import PlainPickler, is_plain
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk

@@ -70,10 +70,7 @@ def try_until_done(call: Any, line: int) -> Any:
     try:
         with interrupted_at(line):
             done.append(call())
-        for thread in threading.enumerate():  # one that came too late to stop the call comes now
-            if thread.name == "envlanes interrupts":
-                thread.join()
-        with interrupts_held():
+        with interrupts_held():  # one that came too late to stop the call comes now
             pass
     except KeyboardInterrupt:
         pass

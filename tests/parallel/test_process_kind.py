@@ -125,7 +125,7 @@ def test_arrays_of_any_size_go_both_ways(kind: ProcessKind, size: int) -> None:
     array = np.arange(size, dtype=np.uint8)
     handle.send(say("echo", 1, array.data, b"end"))
     reply = wait(handle)
-    assert reply is not None and not handle.unsent()
+    assert reply is not None and not handle.unsent
     assert np.array_equal(np.frombuffer(reply[2], np.uint8), array) and bytes(reply[3]) == b"end"
     assert handle.moved > 2 * size
     handle.end()
@@ -135,9 +135,9 @@ def test_a_message_that_nobody_reads_waits_here(kind: ProcessKind) -> None:
     handle = up(kind)
     os.kill(handle.pid or 0, signal.SIGSTOP)
     handle.send(say("echo", 1, bytes(10 << 20)))
-    assert handle.unsent() and handle.receive() is None
+    assert handle.unsent and handle.receive() is None
     os.kill(handle.pid or 0, signal.SIGCONT)
-    assert wait(handle) is not None and not handle.unsent()
+    assert wait(handle) is not None and not handle.unsent
     handle.end()
 
 

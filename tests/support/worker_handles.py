@@ -24,7 +24,7 @@ def wait(handle: WorkerHandle, done: Callable[[], Any] = lambda: None) -> Messag
     deadline = time.monotonic() + PATIENCE
     while (reply := handle.receive()) is None and not done():
         poll = select.poll()
-        poll.register(handle, select.POLLIN | (select.POLLOUT if handle.unsent() else 0))
+        poll.register(handle, select.POLLIN | (select.POLLOUT if handle.unsent else 0))
         assert poll.poll((deadline - time.monotonic()) * 1000), "nothing came"
     return reply
 

@@ -133,7 +133,7 @@ def _held() -> set[int | None]:
     """
     gc.collect()  # an environment that is closed may be part of a cycle, which holds nothing for anybody
     process = getattr(sys.modules.get("multiprocessing.process"), "BaseProcess", subprocess.Popen)
-    children = getattr(sys.modules.get("multiprocessing.process"), "_children", set())
+    children: set[Any] = getattr(sys.modules.get("multiprocessing.process"), "_children", set())
     dropped = set(map(id, getattr(subprocess, "_active", None) or ()))
     kinds = subprocess.Popen, process
     known = [each for each in gc.get_objects() if issubclass(type(each), kinds)]  # isinstance() would ask a proxy

@@ -1,7 +1,7 @@
 """Pickling of user-defined values: each in its own bytes, and without changing the classes of the main process.
 
-Built-in types, NumPy's and the engine's own run no other code when they are unpickled (:func:`is_plain`). Anything else
-is pickled separately, and unpickled where an exception of its own code fails that item alone.
+Built-in types, NumPy's and the engine's own run no other code when they are unpickled (:func:`.codec.is_plain`).
+Anything else is pickled separately, and unpickled where an exception of its own code fails that item alone.
 
 Classes of the main script are sent to workers by value, since workers never run that script, and become attributes of
 the worker's own ``__main__``: an environment can pickle them by name, as it can in the script. On the way back they are
@@ -24,60 +24,19 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from envlanes import bare
 from envlanes.episode import program
-from envlanes.episode.outcome import Raised, TimedOut
+from envlanes.episode.outcome import Raised
 from envlanes.episode.spec import EnvSpec
 from envlanes.errors import EnvError
 
 log = logging.getLogger(__name__)
 
-_PLAIN: set[Any] = {complex, Raised, TimedOut}
-_ours: tuple[str, ...] = ("envlanes.",)  # how modules' names begin whose values run no code of a user's
-_NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
+NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _counter = itertools.count(1)
 _REGISTRATION = "gymnasium.envs.registration"
 _DEEPEST = 9  # parts of parts that are looked at for what cannot be pickled: a value may contain itself
 _is_receiver = False  # whether this process received such classes, and must identify them by number
-
-
-def trust(beginning: str) -> None:
-    """Have values of further modules travel as the engine's own do: unpickling them runs no code of a user's.
-
-    Called by the module of a :class:`~envlanes.episode.game.Game`, so that it is known wherever the game is.
-    """
-    global _ours
-    _ours = (*_ours, beginning)
-
-
-class PlainPickler(pickle.Pickler):
-    """Pickles built-in types, NumPy's and a few of our own, which run no other code when they are unpickled."""
-
-    def reducer_override(self, value: Any) -> Any:
-        """Refuse any other type; the pickler does not call this for the most common built-in types.
-
-        Raises:
-            PicklingError: The value is not plain.
-        """
-        kind = type(value)
-        if kind in _PLAIN:
-            return NotImplemented
-        origin = value if issubclass(kind, _NAMED) else kind
-        module = origin.__module__ or ""
-        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(_ours):
-            if origin is kind:  # of a few classes: from now on, their instances cost one look-up
-                _PLAIN.add(kind)
-            return NotImplemented
-        raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value can be part of a message's own pickle."""
-    try:
-        PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
-    except Exception:  # whatever a user's class raises as it is pickled
-        return False
-    return True
 
 
 class Pickled:
@@ -268,7 +227,7 @@ def _carried(value: Any, numbers: dict[int, type] | None = None, names: dict[str
             if numbers is not None and isinstance(obj, type) and "skeleton" in made_by:
                 numbers[_number(obj)] = obj
             name = getattr(obj, "__name__", "")
-            if names is not None and isinstance(obj, _NAMED) and script.get(name) is obj:
+            if names is not None and isinstance(obj, NAMED) and script.get(name) is obj:
                 names[name] = obj
             return reduced
 

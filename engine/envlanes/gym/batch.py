@@ -43,7 +43,9 @@ class Batches:
 
     def observed(self, shown: Sequence[Any]) -> Any:
         """Observations of single environments as one batch; zeros for those without one."""
-        items = [self._blank() if each is UNKNOWN else each for each in shown]
+        items = list(shown)
+        if id(UNKNOWN) in map(id, items):
+            items = [self._blank() if each is UNKNOWN else each for each in items]
         if len(items) == self._count and not self._copies:
             self.observations = concatenate(self._space, items, self.observations)
             return self.observations
@@ -91,9 +93,9 @@ def _with_final(info: Infos, final: Shown | None) -> Infos:
 def merged(infos: Sequence[Infos], count: int | None = None) -> Infos:
     """The merged infos of environments, in order; missing ones are empty."""
     count = len(infos) if count is None else count
-    present = [(row, info) for row, info in enumerate(infos) if info]
-    if not present:
+    if not any(infos):
         return {}
+    present = [(row, info) for row, info in enumerate(infos) if info]
     found = _alike([info for _, info in present]) if len(present) == count else None
     if found is None:
         found = {}

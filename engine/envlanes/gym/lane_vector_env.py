@@ -405,7 +405,8 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return pending.result()
 
     def _refuse_pending(self, name: str) -> None:
-        self._assert_is_running()
+        if self.closed:
+            self._assert_is_running()
         under_way = self._pending.kind if self._pending is not None else "send" if self._sent.order else None
         if under_way is not None:
             raise AlreadyPendingCallError(

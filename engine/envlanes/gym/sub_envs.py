@@ -111,7 +111,9 @@ class SubEnvs(EnvSet):
         self._refuse_unready(ids)
         self._count_turns(len(ids))
         lost = [index for index in ids if index in self._failed] if self._failed else []
-        turns = {i: self._turn(i, action) for i, action in zip(ids, actions, strict=True) if i not in lost}
+        turns = dict(zip(ids, map(self._turn, ids, actions), strict=True))
+        for index in lost:
+            del turns[index]
         results: dict[int, Any] = self.engine.play(turns) if turns else {}
         if self.buffer is not None:
             self._find_in_buffer(results, self.buffer)
@@ -128,7 +130,7 @@ class SubEnvs(EnvSet):
         """Note what environments gave, and begin the next episodes of those that have failed now, if it is time."""
         self._note(results)
         if not ended_now:
-            return [results[index] for index in ids]
+            return list(map(results.__getitem__, ids))
         self._raise_first(results.values())
         shown = {index: self.last[index] for index in ended_now}
         again = self._reset_lost(ended_now) if self.autoreset is AutoresetMode.SAME_STEP else {}

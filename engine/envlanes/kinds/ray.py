@@ -202,7 +202,7 @@ class NodeAgent:
         if reply is not None:
             self._at_work.pop(token, None)
             self._say(token, codec.portable(reply))
-        if worker.unsent():
+        if worker.unsent:
             loop.add_writer(worker.fileno(), self._look, token)
         else:
             loop.remove_writer(worker.fileno())

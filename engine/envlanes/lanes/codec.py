@@ -15,8 +15,8 @@ from itertools import repeat
 from typing import Any
 
 from envlanes.episode.clock import Spent
-from envlanes.episode.outcome import Batch, Outcome, Raised
-from envlanes.episode.pickled import CannotTravel, Pickled, PlainPickler
+from envlanes.episode.outcome import Batch, Outcome, Raised, TimedOut
+from envlanes.episode.pickled import NAMED, CannotTravel, Pickled
 from envlanes.episode.turn import named
 from envlanes.interrupts import let_signals_pass
 from envlanes.lanes import logs
@@ -62,7 +62,7 @@ def _apart(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
 
 def pack_reply(number: int, outcomes: Sequence[Outcome], spent: Mapping[str, Spent] = {}) -> Message:
     """A batch as bytes; outcomes that cannot be pickled, or opened again, become failures of their environments."""
-    records, sums = logs.taken(), {tag: tuple(each) for tag, each in spent.items()}
+    records, sums = logs.taken(is_plain), {tag: tuple(each) for tag, each in spent.items()}
     try:
         return _packed((list(map(tuple, outcomes)), sums, records), number)
     except Exception:  # whatever the pickling of something that is not plain raises
@@ -74,11 +74,13 @@ def number_of(message: Message) -> int:
     return _HEAD.unpack_from(message[0])[0]
 
 
-def unpack_reply(message: Message) -> Batch:
+def unpack_reply(message: Message, number: int | None = None) -> Batch | None:
     """Unpack the result of :func:`pack_reply`, and log what was logged meanwhile.
 
-    An outcome that cannot be unpickled becomes a failure.
+    An outcome that cannot be unpickled becomes a failure. The reply to another request than ``number`` is None.
     """
+    if number is not None and _HEAD.unpack_from(message[0])[0] != number:
+        return None
     fields, sums, records = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
     if records:
         logs.handle(records)
@@ -86,12 +88,58 @@ def unpack_reply(message: Message) -> Batch:
     for index, outcome in enumerate(outcomes):
         if type(outcome[1]) is Pickled:
             outcomes[index] = outcome._replace(value=_opened(outcome[1]))
-    return named(Batch, (outcomes, {tag: named(Spent, each) for tag, each in sums.items()}))
+    return named(Batch, (outcomes, dict(zip(sums, map(named, repeat(Spent), sums.values()), strict=True))))
 
 
 def portable(message: Message) -> Message:
     """A message as types that every pickler accepts, and from which writable arrays can be made."""
     return [bytes(message[0]), *map(bytearray, message[1:])]
+
+
+# Plain data
+
+
+_PLAIN: set[Any] = {complex, Raised, TimedOut}
+_ours: tuple[str, ...] = ("envlanes.",)  # how modules' names begin whose values run no code of a user's
+
+
+def trust(beginning: str) -> None:
+    """Have values of further modules travel as the engine's own do: unpickling them runs no code of a user's.
+
+    Called by the module of a :class:`~envlanes.episode.game.Game`, so that it is known wherever the game is.
+    """
+    global _ours
+    _ours = (*_ours, beginning)
+
+
+class PlainPickler(pickle.Pickler):
+    """Pickles built-in types, NumPy's and a few of our own, which run no other code when they are unpickled."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Refuse any other type; the pickler does not call this for the most common built-in types.
+
+        Raises:
+            PicklingError: The value is not plain.
+        """
+        kind = type(value)
+        if kind in _PLAIN:
+            return NotImplemented
+        origin = value if issubclass(kind, NAMED) else kind
+        module = origin.__module__ or ""
+        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(_ours):
+            if origin is kind:  # of a few classes: from now on, their instances cost one look-up
+                _PLAIN.add(kind)
+            return NotImplemented
+        raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be part of a message's own pickle."""
+    try:
+        PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
+    except Exception:  # whatever a user's class raises as it is pickled
+        return False
+    return True
 
 
 EXIT: Message = [_HEAD.pack(0, 0)]  # asks a worker to close its environments and end
@@ -100,9 +148,9 @@ EXIT: Message = [_HEAD.pack(0, 0)]  # asks a worker to close its environments an
 def ask_to_exit(worker: WorkerHandle) -> bool:
     """Send :data:`EXIT` to a worker that is up and idle; returns whether it was sent."""
     try:
-        if worker.is_up and not worker.unsent():
+        if worker.is_up and not worker.unsent:
             worker.send(EXIT)
-            return not worker.unsent()
+            return not worker.unsent
     except WorkerGone:
         pass
     return False
@@ -120,7 +168,7 @@ def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
     file = io.BytesIO()
     file.write(_HEAD.pack(number, engine))
     PlainPickler(file, protocol=5, buffer_callback=is_small).dump(content)
-    return [file.getvalue(), *[buffer.raw() for buffer in buffers]]
+    return [file.getvalue(), *map(pickle.PickleBuffer.raw, buffers)]
 
 
 def _fit(outcome: Outcome) -> Outcome:

@@ -59,9 +59,12 @@ class Answer(NamedTuple):
 Reply = Answer | LaneFailure
 
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # no descriptor of its own, where it can be
+_BOTH = EVENT_READ | EVENT_WRITE
 _LONGEST_WAIT = 600.0  # seconds of one wait, which the system counts in milliseconds
 _in_order = attrgetter("order")  # in which every thread locks lanes
-_LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thread has the lane
+# Seconds between looks for an interrupt while another thread has the lane. To let one through while the lock is being
+# acquired could leave it locked for good: the interrupt may come right after, before anybody knows who has it.
+_LOCK_PATIENCE = 0.2
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
@@ -171,12 +174,16 @@ class Exchange:
 
     def listen(self) -> None:
         """Begin to wait, after :meth:`send` and the caller's own share."""
-        self._starting = [lane for lane in self._under_way if not lane.is_up]
+        self._starting.clear()
         for lane, descriptor in self._under_way.items():
-            if descriptor < 0:
-                self._follow(lane)
+            handle = lane.handle
+            assert handle is not None
+            if not handle.is_up:
+                self._starting.append(lane)
             first_look = lane.listen()
             if descriptor < 0:
+                self._under_way[lane] = descriptor = handle.fileno()
+                self._watched.register(descriptor, _BOTH if handle.unsent else EVENT_READ, lane)
                 heapq.heappush(self._looks, (first_look, lane.order, lane))
 
     def replies(self, urgent: Set[Lane] = frozenset()) -> dict[Lane, Reply]:
@@ -209,20 +216,10 @@ class Exchange:
         self._claimed.remove(lane)
         lane.lock.release()
 
-    def _follow(self, lane: Lane) -> None:
-        """Watch the descriptor of the lane's worker for reading, and for writing if needed."""
-        assert lane.handle is not None
-        events = EVENT_READ | EVENT_WRITE if lane.handle.unsent() else EVENT_READ
-        if self._under_way[lane] >= 0:
-            self._watched.modify(self._under_way[lane], events, lane)
-            return
-        self._under_way[lane] = lane.handle.fileno()
-        self._watched.register(self._under_way[lane], events, lane)
-
     def _wait(self, at_most: float = _LONGEST_WAIT) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
         start = time.monotonic()
-        with interrupts_let_through():
+        with interrupts_let_through():  # nothing but the wait: an interrupt leaves lanes to `__exit__`
             ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, at_most)))
         now = time.monotonic()
         if self._starting:
@@ -231,8 +228,8 @@ class Exchange:
             lane = key.data
             if (given := lane.advance()) is not None:
                 self._finish(lane, given)
-            else:
-                self._follow(lane)
+            elif lane.handle is not None:
+                self._watched.modify(key.fd, _BOTH if lane.handle.unsent else EVENT_READ, lane)
         while self._looks and self._looks[0][0] <= now:
             lane = heapq.heappop(self._looks)[2]
             if lane in self._under_way:

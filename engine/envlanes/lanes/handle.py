@@ -80,11 +80,13 @@ class WorkerHandle(ABC):
         is_up: Whether the worker has said that it is there: until then ``startup_timeout`` counts, not an item's.
         pid: Its process id on its machine, where it has one and is up.
         moved: Bytes that went either way so far: a long transfer is no hang.
+        unsent: Whether part of a request is still here, so that the descriptor is to be polled for writing too.
     """
 
     is_up: bool = False
     pid: int | None = None
     moved: int = 0
+    unsent: bool = False
 
     @property
     def node(self) -> str:
@@ -128,10 +130,6 @@ class WorkerHandle(ABC):
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
-
-    def unsent(self) -> bool:
-        """Whether part of a request is still here, so that the descriptor is to be polled for writing too."""
-        return False
 
     def position(self) -> Position | None:
         """Where the worker is; None where that is not known: then a request has the time of all its items together."""

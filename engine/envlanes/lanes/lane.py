@@ -23,14 +23,13 @@ import itertools
 import logging
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 from envlanes.episode.outcome import Batch
 from envlanes.errors import LaneStartError
 from envlanes.lanes import codec
 from envlanes.lanes.failure import Cause, LaneFailure
-from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from envlanes.lanes.handle import Ending, LaneKind, Position, WorkerGone, WorkerHandle
 from envlanes.lanes.orders import Order
 
 _numbers = itertools.count(1)  # of lanes and requests alike: none is ever used twice
@@ -138,9 +137,6 @@ class Lane:
         number = next(_numbers)
         message = codec.pack_request(number, request.engine, request.order)
         self._request, self._number, self._batch = request, number, None
-        return self._send(message)
-
-    def _send(self, message: Message) -> LaneFailure | None:
         if self.handle is None:
             try:
                 self.start()
@@ -153,9 +149,8 @@ class Lane:
         try:
             self.handle.send(message)
         except WorkerGone:
-            with suppress(WorkerGone):  # what it answered before shows how far it came
-                self._receive()
-            return self._died()
+            failure = self.advance()  # what it answered before shows how far it came
+            return failure if isinstance(failure, LaneFailure) else self._died()
         return None
 
     def advance(self) -> Batch | LaneFailure | None:
@@ -167,7 +162,9 @@ class Lane:
         assert self.handle is not None
         try:
             was_up = self.handle.is_up
-            self._receive()
+            # What is left of replies to earlier requests comes first.
+            while self._batch is None and (message := self.handle.receive()) is not None:
+                self._batch = codec.unpack_reply(message, self._number)
             if self.handle.is_up != was_up:
                 self._since = time.monotonic()
             if self.handle.moved != self._moved:
@@ -175,13 +172,6 @@ class Lane:
         except WorkerGone:
             return self._died()
         return self._batch
-
-    def _receive(self) -> None:
-        """Take the reply if it is here, and what is left of replies to earlier requests."""
-        assert self.handle is not None
-        while self._batch is None and (message := self.handle.receive()) is not None:
-            if codec.number_of(message) == self._number:
-                self._batch = codec.unpack_reply(message)
 
     def listen(self) -> float:
         """Wait for its reply from now on: one that is done, and still on its way, is not late before.
@@ -193,6 +183,7 @@ class Lane:
         self._listens = time.monotonic()
         if self._request.order.rebuilds or not self.handle.is_up:
             return self.next_look()
+        # Nothing can be overdue before the first item's time has passed, wherever the worker is meanwhile.
         return self._since + self._request.timeout
 
     def deadline(self) -> float:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from logging.handlers import QueueHandler
 from queue import SimpleQueue
 from typing import Any
-
-from envlanes.episode.pickled import is_plain
 
 Record = dict[str, Any]
 _unsent: SimpleQueue[logging.LogRecord] = SimpleQueue()
@@ -25,7 +23,7 @@ def send_records() -> None:
     logging.getLogger().addHandler(QueueHandler(_unsent))
 
 
-def taken() -> list[Record]:
+def taken(is_plain: Callable[[Any], bool]) -> list[Record]:
     """The attributes of the records since the last call, as plain values."""
     found = []
     while not _unsent.empty():
@@ -36,7 +34,7 @@ def taken() -> list[Record]:
 
 def show_rest() -> None:
     """Write what is left to standard error, as the worker ends."""
-    for record in taken():
+    for record in taken(lambda value: True):
         print(record["message"], file=sys.stderr, flush=True)
 
 

@@ -8,7 +8,7 @@ death or a missed deadline is attributed to the environment that was running.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from envlanes.episode.host import EnvHost
@@ -20,6 +20,7 @@ from envlanes.interrupts import let_signals_pass
 from envlanes.this_process import node_name
 
 
+@dataclass(eq=False)
 class Order:
     """One batch.
 
@@ -35,8 +36,7 @@ class Order:
     counts: ClassVar[bool] = False
     rebuilds: ClassVar[bool] = False
 
-    def __init__(self, items: Sequence[Any] = ()) -> None:
-        self.items = items
+    items: Sequence[Any] = ()
 
     def __len__(self) -> int:
         return len(self.items)

@@ -86,7 +86,8 @@ def _worker_init(
     _worker = Worker(lane, Progress(bytearray(Progress.SIZE) if memory is None else memory))
     for request in configuration:
         reply = _worker.handle(request)
-        for outcome in codec.unpack_reply(reply).outcomes if reply is not None else ():
+        batch = codec.unpack_reply(reply) if reply is not None else None
+        for outcome in batch.outcomes if batch is not None else ():
             if isinstance(outcome.value, Raised):
                 raise outcome.value.exception()
 

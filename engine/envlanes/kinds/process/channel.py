@@ -8,6 +8,7 @@ message, so that arrays are copied by the kernel alone. On a non-blocking socket
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
@@ -57,23 +58,21 @@ class Channel:
             OSError: The other end is gone.
         """
         if len(message) == 1 and not self._outgoing and type(part := message[0]) is bytes and len(part) <= _SMALL:
-            return self._send_small(_HEAD_OF_ONE.pack(_LENGTH.size + len(part), 1, len(part)) + part)
+            frame = _HEAD_OF_ONE.pack(_LENGTH.size + len(part), 1, len(part)) + part
+            try:
+                sent = self._socket.send(frame)
+            except BlockingIOError:
+                sent = 0
+            self.moved += sent
+            if sent == len(frame):
+                return True
+            self._outgoing.append(memoryview(frame)[sent:])
+            return self.flush()
         parts = [memoryview(part) for part in message]
         lengths = b"".join(_LENGTH.pack(part.nbytes) for part in parts)
         size = len(lengths) + sum(part.nbytes for part in parts)
         self._outgoing.append(memoryview(_HEAD.pack(size, len(parts)) + lengths))
         self._outgoing += [part.cast("B") for part in parts if part.nbytes]
-        return self.flush()
-
-    def _send_small(self, frame: bytes) -> bool:
-        try:
-            sent = self._socket.send(frame)
-        except BlockingIOError:
-            sent = 0
-        self.moved += sent
-        if sent == len(frame):
-            return True
-        self._outgoing.append(memoryview(frame)[sent:])
         return self.flush()
 
     def flush(self) -> bool:
@@ -93,10 +92,6 @@ class Channel:
                 self._outgoing[0] = self._outgoing[0][sent:]
         return True
 
-    def is_sending(self) -> bool:
-        """Whether part of an outgoing message is still here."""
-        return bool(self._outgoing)
-
     def receive(self) -> Message | None:
         """Receive a message.
 
@@ -107,7 +102,11 @@ class Channel:
         Raises:
             EOFError: The other end is gone.
         """
-        while (message := self._complete()) is None:
+        while True:
+            if self._frame is None and self._begin == self._end:
+                self._begin = self._end = 0
+            elif (message := self._complete()) is not None:
+                return message
             room = self._missing if self._frame is not None else self._chunk[self._end :] if self._end else self._chunk
             if self._waiting is not None:
                 self._waiting.poll()
@@ -124,7 +123,6 @@ class Channel:
                 self._end += count
             else:
                 self._missing = self._missing[count:]
-        return message
 
     def close(self) -> None:
         """Close the socket."""
@@ -158,29 +156,48 @@ class Channel:
         return [frame[begin:end] for begin, end in pairwise(accumulate(lengths, initial=first))]
 
 
-def next_reply(worker: WorkerHandle, channel: Channel) -> Message | None:
-    """Go on sending to a worker, and take its next reply if it is complete; its first message says its process id.
+class PipeHandle(WorkerHandle):
+    """A worker at the other end of a channel, which says hello with its process id."""
 
-    Raises:
-        WorkerGone: The worker has ended, and what it sent before was taken.
-    """
-    cut: OSError | None = None
-    try:
+    _channel: Channel
+
+    def send(self, message: Message) -> None:
+        """See :meth:`WorkerHandle.send`."""
+        channel = self._channel
         try:
-            channel.flush()
+            self.unsent = not channel.send(message)
         except OSError as error:
-            cut = error  # what the worker sent before is still to be read
-        message = channel.receive()
-        if message is not None and not worker.is_up:
-            worker.pid, worker.is_up = int(bytes(message[0])), True
+            with contextlib.suppress(WorkerGone):
+                self.receive()  # its hello, if that was not read yet: whether it was up decides what its end means
+            raise WorkerGone(str(error)) from None
+        finally:
+            self.moved = channel.moved
+
+    def receive(self) -> Message | None:
+        """See :meth:`WorkerHandle.receive`."""
+        channel = self._channel
+        cut: OSError | None = None
+        try:
+            if self.unsent:
+                try:
+                    self.unsent = not channel.flush()
+                except OSError as error:
+                    cut = error  # what the worker sent before it ended is still to be read
             message = channel.receive()
-    except (EOFError, OSError) as error:
-        raise WorkerGone(str(error)) from None
-    finally:
-        worker.moved = channel.moved
-    if message is None and cut is not None:
-        raise WorkerGone(str(cut))
-    return message
+            if message is not None and not self.is_up:
+                self.pid, self.is_up = int(bytes(message[0])), True
+                message = channel.receive()
+        except (EOFError, OSError) as error:
+            raise WorkerGone(str(error)) from None
+        finally:
+            self.moved = channel.moved
+        if message is None and cut is not None:
+            raise WorkerGone(str(cut))
+        return message
+
+    def fileno(self) -> int:
+        """The connection's descriptor; -1 once the worker was ended."""
+        return self._channel._socket.fileno()
 
 
 def _poll_of(sock: socket.socket) -> Any:

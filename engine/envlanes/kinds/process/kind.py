@@ -35,9 +35,9 @@ from typing import Any
 from envlanes import bare, linux
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process import supervisor
-from envlanes.kinds.process.channel import Channel, next_reply
+from envlanes.kinds.process.channel import Channel, PipeHandle
 from envlanes.lanes import codec
-from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from envlanes.lanes.handle import Ending, LaneKind, Position
 from envlanes.lanes.progress import Progress
 from envlanes.resources import TemporaryFolder
 from envlanes.this_process import OWN, usable_cpus
@@ -113,7 +113,7 @@ class ProcessKind(LaneKind):
             raise LaneStartError(text) from error
 
 
-class ProcessHandle(WorkerHandle):
+class ProcessHandle(PipeHandle):
     """A worker process."""
 
     def __init__(self, launcher: Launcher, lane: str, known: weakref.WeakSet[ProcessHandle]) -> None:
@@ -140,29 +140,6 @@ class ProcessHandle(WorkerHandle):
         except BaseException:
             self._opened.close()
             raise
-
-    def send(self, message: Message) -> None:
-        """Begin to send a message; never waits."""
-        try:
-            self._channel.send(message)
-        except OSError as error:
-            with contextlib.suppress(WorkerGone):
-                next_reply(self, self._channel)  # its hello, if that was not read yet
-            raise WorkerGone(str(error)) from None
-        finally:
-            self.moved = self._channel.moved
-
-    def fileno(self) -> int:
-        """The connection's descriptor; -1 once the worker was ended."""
-        return self._channel.fileno()
-
-    def unsent(self) -> bool:
-        """Whether part of a message is still here."""
-        return self._channel.is_sending()
-
-    def receive(self) -> Message | None:
-        """Go on sending what is unsent, and take the next reply if it is complete; None if not. Never waits."""
-        return next_reply(self, self._channel)
 
     def position(self) -> Position | None:
         """Where the worker is; once it was ended, where it was in the end."""

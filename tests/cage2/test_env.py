@@ -7,7 +7,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
 from envlanes.gym import LaneVectorEnv
-from ragen.cage2 import Cage2Env, real
+from ragen.cage2 import Cage2Env
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import INDEX, compromised_types
 from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
@@ -100,14 +100,6 @@ class Custom:
 def test_arguments_that_cannot_work_are_refused_by_name(given, told):
     with pytest.raises(ConfigError, match=told):
         Cage2Env(**given)
-
-
-def test_auto_takes_the_embedded_simulator_where_there_is_no_other():
-    if real.find() is not None:
-        pytest.skip("CybORG is installed here")
-    assert Cage2Env().simulator == "embedded"
-    with pytest.raises(ConfigError, match="RAGEN_CAGE2_PATH"):
-        Cage2Env(simulator="cage2")
 
 
 @pytest.mark.processes

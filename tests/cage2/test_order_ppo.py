@@ -1,7 +1,5 @@
 """The policy: what it is, what it is paid, what it learns from, and that it learns."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -49,18 +47,6 @@ def test_the_networks_are_as_they_were_described_and_see_the_workflow():
     assert not np.allclose(*logs)
 
 
-def test_actions_are_drawn_with_the_policys_probabilities():
-    agent = ppo.ParallelOrderConditionedPPO(n_envs=2000, seed=1)
-    with torch.no_grad():
-        agent.policy.actor[-1].bias[7] = 5.0
-    states = np.tile(np.random.default_rng(0).random(52, np.float32), (2000, 1))
-    actions = agent.get_actions(states)
-    share = np.exp(actions.log_probs[np.asarray(actions) == 7][0])
-    assert 0.2 < share < 0.8
-    assert abs((actions == 7).mean() - share) < 4 * math.sqrt(share * (1 - share) / 2000)
-    assert len(set(actions.tolist())) > 100
-
-
 def test_a_stored_state_is_the_one_that_the_action_was_chosen_for():
     # The seed stored the next observation beside the action.
     agent, envs = agent_and_envs()
@@ -69,22 +55,6 @@ def test_a_stored_state_is_the_one_that_the_action_was_chosen_for():
     assert (batch["states"] == np.concatenate([row[0] for row in rows])).all()
     logs, _, _ = agent.policy.evaluate(agent._inputs(batch["states"]), torch.from_numpy(batch["actions"]))
     assert batch["log_probs"] == pytest.approx(logs.detach().numpy(), abs=1e-6)
-
-
-def test_the_gradient_of_the_first_pass_is_the_policy_gradient():
-    """With the stored log-probabilities all ratios are 1: what is clipped has the gradient of A * log p."""
-    agent, envs = agent_and_envs()
-    play(agent, envs, 12)
-    batch = agent.buffer.get_trajectories()
-    inputs, actions = agent._inputs(batch["states"]), torch.from_numpy(batch["actions"])
-    targets = torch.randn(len(actions), generator=torch.Generator().manual_seed(0))
-    parameters = list(agent.policy.actor.parameters())
-    parts = agent.losses_of(inputs, actions, torch.from_numpy(batch["log_probs"]), targets)
-    found = torch.autograd.grad(parts.policy, parameters)
-    logs, _, values = agent.policy.evaluate(inputs, actions)
-    expected = torch.autograd.grad(-((targets - values.detach()) * logs).mean(), parameters)
-    for one, other in zip(found, expected, strict=True):
-        assert torch.allclose(one, other, rtol=1e-4, atol=1e-7)
 
 
 def test_a_loss_is_of_its_three_parts_and_ratios_are_clipped():
@@ -160,35 +130,6 @@ def test_it_learns_what_pays_and_to_keep_to_its_order():
         agent.update(states)
     assert rewards[0] < 0.1 and np.mean(rewards[-3:]) > 0.15
     assert np.mean(rates[-3:]) > np.mean(rates[:3]) + 0.15
-
-
-def test_a_seed_reproduces_it_and_nobodys_generator_is_touched():
-    def run(seed):
-        agent = ppo.ParallelOrderConditionedPPO(n_envs=4, workflow_order=ORDER, seed=seed)
-        rows, states = play(agent, StandInEnvs(4, max_steps=6, seed=5), 10)
-        agent.update(states)
-        return [row[1].tolist() for row in rows], agent.policy.actor[0].weight.tolist()
-
-    before = torch.random.get_rng_state()
-    assert run(1) == run(1) != run(2)
-    assert (torch.random.get_rng_state() == before).all()
-
-
-def test_what_was_saved_learns_on_as_it_would_have():
-    def weights(agent):
-        return {name: value.tolist() for name, value in agent.policy.state_dict().items()}
-
-    agent, envs = agent_and_envs()
-    _, states = play(agent, envs, 6)
-    agent.update(states)
-    other, _ = agent_and_envs()
-    other.load_state_dict(agent.state_dict())
-    other._rng = np.random.default_rng()
-    other._rng.bit_generator.state = agent._rng.bit_generator.state
-    for each in (agent, other):
-        _, after = play(each, StandInEnvs(4, max_steps=6, seed=9), 6)
-        each.update(after)
-    assert weights(agent) == weights(other)
 
 
 def test_the_loop_as_it_is_written_down_learns_from_the_states_in_which_actions_were_chosen():

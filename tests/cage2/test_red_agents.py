@@ -12,7 +12,7 @@ from ragen.cage2.simulator import tables
 from ragen.cage2.simulator.agents import Meander
 from ragen.cage2.simulator.game import EmbeddedGame
 from ragen.cage2.simulator.network import Network
-from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, IMPACT, SCAN, SWEEP, Move, Outcome
+from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, IMPACT, SCAN, SWEEP, Move
 
 RESTORE = 132
 
@@ -60,21 +60,6 @@ def test_b_line_goes_back_to_where_it_can_get_in_again():
     assert game.last_red[0] == Move(EXPLOIT, enterprise)
 
 
-def test_b_line_starts_over_where_its_first_scan_of_the_operational_server_got_nowhere():
-    game = EmbeddedGame("b_line")
-    found = moves(game, 3, 30)
-    steps = [move for move, _ in found].index(Move(SCAN, tables.OP_SERVER))
-    game.reset(3)
-    for _ in range(steps):
-        game.step(0)
-    for host in tables.ENTERPRISES:
-        game.network.restore(host)
-    game.step(0)
-    assert game.last_red == (Move(SCAN, tables.OP_SERVER), True)
-    game.step(0)
-    assert game.last_red[0] == found[1][0]  # the scan of its first host
-
-
 def test_meander_scans_all_that_it_knows_before_it_attacks_and_ends_with_impact():
     game = EmbeddedGame("meander")
     for seed in range(20):
@@ -96,37 +81,6 @@ def meander(held, last):
     agent._entered, agent._exploited = set(hosts), hosts | {last.target}
     agent._swept, agent._last = {0, 1, 2}, last
     return agent, network
-
-
-def retaken(held, last):
-    """What such a one attacks next, over many tries, where its last action failed."""
-    found = set()
-    for seed in range(60):
-        agent, network = meander(held, last)
-        agent._rng.seed(seed)
-        found.add(agent.act(network, Outcome(False)))
-    return {(move.kind, HOSTS[move.target]) for move in found}
-
-
-def test_meander_takes_a_failed_exploit_for_a_lost_way_in_and_gives_up_what_lies_behind_it():
-    failed = Move(EXPLOIT, INDEX["Defender"])
-    attacked = {name for kind, name in retaken(["User1", "Enterprise1"], failed)}
-    assert "Enterprise1" in attacked and "User1" not in attacked and "Defender" in attacked
-    attacked = {
-        name for kind, name in retaken(["User1", "User2", "Enterprise1", "Op_Host0"], Move(EXPLOIT, INDEX["User3"]))
-    }
-    assert "Op_Host0" in attacked and not attacked & {"User1", "User2", "Enterprise1"}
-
-
-def test_meander_attacks_again_where_an_escalation_failed():
-    assert ("ExploitRemoteService", "User2") in retaken(["User1", "User2"], Move(ESCALATE, INDEX["User2"]))
-    assert ("ExploitRemoteService", "User1") not in retaken(["User1", "User2"], Move(ESCALATE, INDEX["User2"]))
-
-
-def test_meander_goes_on_where_an_impact_failed():
-    again = retaken(["User1", "Op_Server0"], Move(IMPACT, tables.OP_SERVER))
-    assert ("ExploitRemoteService", "Op_Server0") in again
-    assert ("Impact", "Op_Server0") not in again
 
 
 SCORES = [

@@ -66,15 +66,3 @@ def test_an_empty_buffer_says_so_and_a_reset_empties_it():
     for ask in (buffer.get_trajectories, lambda: buffer.compute_returns(0.9)):
         with pytest.raises(StateError):
             ask()
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"), [("states", 3), ("actions", 2), ("rewards", (3, 1)), ("log_probs", 4), ("values", 3)]
-)
-def test_what_does_not_fit_is_refused_and_nothing_is_added(name, shape):
-    buffer = ParallelTrajectoryBuffer(3)
-    step = {"states": np.zeros((3, 2)), "actions": np.zeros(3), "rewards": np.zeros(3)}
-    buffer.add(**step)
-    with pytest.raises(InputError):
-        buffer.add(**{**step, name: np.zeros(shape)})
-    assert len(buffer) == 1

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ragen.cage2.__main__ import main
-from ragen.cage2.order_search import OrderSearch
-from ragen.cage2.results import Episode, over_last
+from ragen.cage2.results import Episode
 from ragen.cage2.settings import SearchSettings, load_settings
 from ragen.cage2.workflow import EpisodeCompliance
 from ragen.errors import CheckpointError, ConfigError, EnvsFailedError
@@ -65,14 +64,6 @@ def test_a_search_writes_what_it_says(tmp_path, searched):
         assert 0 <= row["train_compliance"] <= 1 and row["avg_episodes_trained"] == 4 and row["failed_episodes"] == 0
     assert {path.name for path in (tmp_path / "policies").iterdir()} == {f"workflow_00{i}.pt" for i in range(3)}
     assert StandInEnvs.built[-1].is_closed
-
-
-def test_the_search_is_told_the_returns_and_proposes_by_them(tmp_path, searched):
-    trainer = searched(tmp_path)
-    again = OrderSearch(2.0, 7)
-    for result in trainer.results:
-        assert tuple(result.workflow) == again.propose()
-        again.observe(result.workflow, result.train_reward, result.noise)
 
 
 def test_environments_are_reset_before_each_workflow_and_results_are_of_their_rewards_alone(tmp_path, searched):
@@ -159,11 +150,6 @@ def test_who_complies_ends_early_and_who_does_not_plays_to_the_cap(tmp_path, sea
     assert ended and all(2 <= each.avg_episodes_trained < 8 for each in ended)
 
 
-def test_means_are_over_environments_of_their_last_five():
-    episodes = [[episode(0, 4, reward=100.0)] + [episode(1, 2, reward=3.0)] * 5, [episode(0, 0, reward=1.0)], []]
-    assert list(over_last(episodes).values()) == [2.0, 1.0, 0.5, 1.0]
-
-
 def test_episodes_that_failed_count_for_nothing(tmp_path, searched):
     def failing(*who):
         return lambda *arguments, **others: StandInEnvs(*arguments, **others, failing=who)
@@ -228,13 +214,3 @@ def test_any_number_of_workers_finds_the_same_also_where_they_are_killed(tmp_pat
     assert really_searched(tmp_path / "one", use_multiprocessing=True, workers=1) == calm
     assert really_searched(tmp_path / "two", kills, use_multiprocessing=True, workers=2) == calm and len(killed) > 1
     assert until(lambda: not processes())
-
-
-@pytest.mark.processes
-def test_the_real_one_is_searched_alike_in_workers_and_without(tmp_path, cage2_path):
-    settings = {"simulator": "cage2", "cage2_path": str(cage2_path), "n_envs": 2, "train_episodes_per_env": 2}
-    one, other = (
-        really_searched(tmp_path / str(where), use_multiprocessing=where, workers=2, **settings)
-        for where in (False, True)
-    )
-    assert one == other and {result.simulator for result in one} == {"cage2"}

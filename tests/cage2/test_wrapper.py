@@ -11,7 +11,7 @@ import pytest
 
 from ragen.cage2 import Cage2Env, ParallelEnvWrapper, wrapper
 from ragen.cage2.env import Cage2Config
-from ragen.errors import ConfigError, EnvError, InputError, StateError
+from ragen.errors import ConfigError, InputError, StateError
 from support.cage2 import plain, run
 
 STEPS, GIVEN = 12, {"simulator": "embedded", "max_steps": 5, "red_agent_type": "B_lineAgent", "seed": 4}
@@ -58,24 +58,6 @@ def test_a_step_gives_arrays_of_a_row_for_each_environment():
         kept = observations.copy()
         envs.step([0, 0, 0])
         assert (observations == kept).all()  # what was given does not change afterwards
-
-
-def test_each_environment_is_the_one_that_gymnasium_s_interface_shows():
-    """The wrapper adds seeds and resets, and nothing to the game."""
-    with ParallelEnvWrapper(2, workers=0, **{key: GIVEN[key] for key in GIVEN}) as envs:
-        shown = envs.reset()
-        env = Cage2Env("b_line", max_steps=5, simulator="embedded")
-        assert (env.reset(seed=wrapper.episode_seed((envs.seed, 0), 1, 1))[0] == shown[1]).all()
-        for episode in (1, 2):
-            for step in range(5):
-                observations, rewards, dones, infos = envs.step([0, 2 * step])
-                observation, reward, _, truncated, info = env.step(2 * step)
-                assert (rewards[1], dones[1]) == (reward, truncated)
-                if not truncated:
-                    assert (observations[1] == observation).all() and infos[1] == info
-            assert (infos[1]["final_observation"] == observation).all()
-            assert {key: infos[1][key] for key in info} == info
-            assert (observations[1] == env.reset(seed=wrapper.episode_seed((envs.seed, 0), 1, episode + 1))[0]).all()
 
 
 def test_a_finished_environment_is_reset_and_says_how_it_went():
@@ -225,28 +207,3 @@ def test_an_environment_that_keeps_failing_is_truncated_and_the_others_go_on(mon
         for _ in range(4):
             dones = envs.step([0, 0, 0])[2]
         assert dones.tolist() == [False, True, False]
-
-
-def test_environments_that_cannot_be_built_are_an_error(monkeypatch):
-    def broken(self):
-        raise LookupError("no game")
-
-    monkeypatch.setattr(Cage2Config, "__call__", broken)
-    with ParallelEnvWrapper(2, simulator="embedded", workers=0) as envs:
-        with pytest.raises(EnvError):
-            envs.reset()
-        with pytest.raises(StateError):
-            envs.step([0, 0])
-
-
-@pytest.mark.parametrize("name", ["step", "reset"])
-def test_an_interrupted_call_has_not_happened(monkeypatch, name):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    with ParallelEnvWrapper(2, workers=0, **GIVEN) as envs, ParallelEnvWrapper(2, workers=0, **GIVEN) as others:
-        assert envs.reset().tolist() == others.reset().tolist()
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(envs.engine, "play" if name == "step" else "reset", interrupted)
-            envs.step([0, 0]) if name == "step" else envs.reset(9)
-        assert envs.step([0, 5])[0].tolist() == others.step([0, 5])[0].tolist()

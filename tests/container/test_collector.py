@@ -126,11 +126,6 @@ def test_who_gets_no_reply_is_over_and_has_no_row():
     assert len(batch) == 4 and collector.failures == dict.fromkeys(range(4), "no reply")
 
 
-def test_where_nothing_was_answered_there_is_no_batch():
-    with managed() as envs, pytest.raises(CollectError, match="no reply"):
-        collector_of(config()).multi_turn_loop(prompts(), StandInActor(lambda text: None), envs)
-
-
 @pytest.mark.parametrize(("is_train", "shown"), [(True, [2, 3]), (False, [0, 2, 3])])
 def test_an_environment_that_fails_counts_as_no_failure_of_the_model(is_train, shown):
     """In training, the other member of its group has nothing to be compared with."""

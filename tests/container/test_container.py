@@ -17,7 +17,7 @@ from ragen.container.container import (
     env_specs,
     to_numpy,
 )
-from ragen.errors import ConfigError, EnvError, InputError, StateError, UnknownEnvError
+from ragen.errors import ConfigError, InputError, StateError, UnknownEnvError
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 6}
 AT_HOME = {"use_lanes": False}
@@ -59,12 +59,6 @@ def test_seeds_that_do_not_fit_are_refused_before_anything_is_reset(seeds):
         with pytest.raises(InputError):
             envs.reset(seeds)
         assert envs.step([None] * 4)[0] == before
-
-
-def test_options_of_an_environment_reach_its_reset_and_may_name_its_seed():
-    with container() as envs, container() as plain:
-        shown = envs.reset(options=[{"seed": 50}, None, {"mode": "val"}, {"unknown": 1}])[0]
-        assert shown == plain.reset([50, 42, 43, 43])[0]
 
 
 def test_a_step_is_exactly_one_action_and_gives_lists():
@@ -142,13 +136,6 @@ def test_what_is_shown_can_be_asked_for():
         assert envs.render("rgb_array", 0).shape == (96, 96, 3)
 
 
-def test_pictures_are_the_callers_own():
-    with container(env_kwargs={**SOKOBAN, "render_mode": "rgb_array"}) as envs:
-        shown = envs.reset()[0]
-        shown[0][:] = 0
-        assert envs.step([None] * 4)[0][0].any() and envs.step([1] * 4)[0][0].any()
-
-
 @pytest.mark.parametrize("policy", ["fallback", "truncate"])
 def test_an_environment_that_fails_is_given_up_and_the_others_play_on(policy):
     specs = [*env_specs(WALK, 1, 1), *env_specs(FAULTY, 1, 1, RAISES)]
@@ -161,14 +148,6 @@ def test_an_environment_that_fails_is_given_up_and_the_others_play_on(policy):
         assert infos[1]["env_error"] == infos[1]["error"] and infos[1]["finished"] and "env_error" not in infos[0]
         assert envs.render()[1] == shown[1]
         assert envs.reset()[0][1].startswith("at ")
-
-
-def test_failures_are_raised_where_that_is_asked_for():
-    with container(FAULTY, 2, 1, env_kwargs=RAISES, settings={**AT_HOME, "on_env_failure": "raise"}) as envs:
-        envs.reset()
-        with pytest.raises(EnvError):
-            envs.step([None, "a"])
-        assert envs.step([None, None])[2] == [False, True]
 
 
 def test_calls_at_the_wrong_time_say_so():

@@ -10,14 +10,13 @@ import pytest
 
 from envlanes.settings import Settings
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer, env_specs
-from ragen.errors import ConfigError, InputError, ReturnError, StateError
+from ragen.errors import ConfigError, InputError, StateError
 from ragen.llm_agent.collecting.managers import (
     MANAGERS,
     EnvironmentManagerBase,
     SimpleMemory,
     SokobanEnvironmentManager,
 )
-from ragen.llm_agent.collecting.step_prompts import LONGEST_SHOP_PROMPT, Facts, StepPrompts, step_templates
 from ragen.llm_agent.prompting.replies import create_projection_function, mixed_projection
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
@@ -63,32 +62,6 @@ def test_no_history_is_shown_where_none_is_wanted():
         assert "Observation" not in envs.step([UP])[0]["text"][0]
 
 
-def test_who_was_not_asked_and_who_is_over_makes_no_history():
-    with manager("bandit", env_kwargs=None) as envs:
-        envs.reset()
-        envs.step(["<answer>dragon</answer>", None])
-        _, rewards, dones, infos = envs.step(["<answer>dragon</answer>", None])
-        assert [len(envs.memory[row]) for row in range(2)] == [1, 0]
-        assert rewards[0] == 0 and list(dones) == [True, False] and infos[0]["finished"]
-
-
-def test_an_invalid_reply_in_verl_agents_style_moves_nothing():
-    with manager(style="verl-agent") as envs:
-        before = envs.reset()[0]
-        assert "<think>" in before["text"][0]
-        obs, rewards, _, infos = envs.step(["hm", f"<think>x</think>{UP}"])
-        assert obs["anchor"][0] == before["anchor"][0] and rewards[0] == 0
-        assert [int(info["is_action_valid"]) for info in infos] == [0, 1]
-        assert "Action 1: 'none'" in obs["text"][0]
-
-
-def test_prompts_name_the_signs_that_the_grid_has():
-    lookup = {0: "W", 1: ".", 2: "G", 3: "{", 4: "B", 5: "A", 6: "@"}
-    with manager(env_kwargs={**SOKOBAN, "grid_lookup": lookup}) as envs:
-        prompt = envs.reset()[0]["text"][0]
-    assert "W is wall" in prompt and "{ is box on target" in prompt and "#" not in prompt
-
-
 def test_templates_of_ones_own_fill_the_same_slots():
     mine = {"first": "{task}|{available_actions}|{current_step}", "later": "{step_count}/{history_length}"}
     with manager(count=1, templates=mine) as envs:
@@ -111,19 +84,6 @@ def test_verl_agents_configuration_is_taken_for_the_name():
             envs.reset([{"seed": 7}, None])
 
 
-def test_a_projection_of_the_one_argument_that_verl_agents_have_works():
-    def theirs(actions: list[str]) -> tuple[list[int], list[int]]:
-        for place, text in enumerate(actions):
-            actions[place] = 1 if "up" in text else 0  # type: ignore[call-overload]  # in place, as theirs do
-        return actions, [1] * len(actions)  # type: ignore[return-value]
-
-    texts = [UP, None]
-    with manager(projection=theirs) as envs:
-        envs.reset()
-        _, rewards, _, infos = envs.step(texts)
-    assert texts == [UP, None] and rewards[0] < 0 and rewards[1] == 0 and int(infos[0]["is_action_valid"]) == 1
-
-
 def test_calls_that_cannot_work_say_so():
     with manager() as envs:
         with pytest.raises(StateError):
@@ -143,18 +103,6 @@ def test_success_is_that_of_the_last_active_step():
     assert list(found) == ["success_rate"] and found["success_rate"].tolist() == [1, 1, 1, 0, 0]
 
 
-@pytest.mark.parametrize(("key", "won"), [("success", "no"), ("won", "False"), ("task_success", [])])
-def test_a_success_that_says_nothing_is_an_error_that_names_it(key, won):
-    with manager() as envs, pytest.raises(ReturnError, match=rf"as info\['{key}'\]; expected True or False"):
-        envs.success_evaluator(total_infos=[[{key: won}]], total_batch_list=[[{"active_masks": True}]])
-
-
-def test_a_success_that_is_not_known_is_none():
-    with manager() as envs:
-        found = envs.success_evaluator(total_infos=[[{"success": None}]], total_batch_list=[[{"active_masks": True}]])
-    assert found["success_rate"].tolist() == [0]
-
-
 def test_shops_tell_the_task_once_their_actions_and_their_score():
     with manager("webshop", 1, env_kwargs=None) as envs:
         obs, _ = envs.reset()
@@ -165,21 +113,6 @@ def test_shops_tell_the_task_once_their_actions_and_their_score():
         assert infos[0]["task_score"] == 0.0 and infos[0]["won"] is False
         keys = envs.success_evaluator([infos], [[{"active_masks": True}]])
         assert set(keys) == {"success_rate", "webshop_task_score (not success_rate)"}
-
-
-def test_a_shops_prompt_that_would_be_too_long_has_no_history():
-    writer = StepPrompts(step_templates("webshop"), "webshop")
-    past = [{"text_obs": "x" * LONGEST_SHOP_PROMPT, "action": "y"}]
-    assert "Observation" not in writer.write(Facts("t", "page", [], {}, past, 2))
-    assert "Observation" in writer.write(Facts("t", "page", [], {}, [{"text_obs": "x", "action": "y"}], 2))
-
-
-def test_attempts_at_a_problem_go_on_showing_it():
-    with manager("metamathqa", 1, env_kwargs=None) as envs:
-        problem = envs.reset()[0]["anchor"][0]
-        for _ in range(4):
-            obs = envs.step(["wrong"])[0]
-        assert problem in obs["text"][0]
 
 
 def test_pictures_are_given_as_one_array():

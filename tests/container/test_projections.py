@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.prompting.replies import create_projection_function, generic_projection, mixed_projection
 
 RAGEN = [
@@ -110,16 +109,6 @@ def test_names_are_those_of_each_environment():
     assert generic_projection(["<action>U'</action>", "<action>U</action>", "?"], [cube] * 3)[0] == [2, 1, None]
 
 
-def test_the_way_back_is_the_one_that_the_page_has():
-    read = create_projection_function("webshop")
-    pages = [["click[back to search]"], ["click[back to search]", "click[< prev]"], None]
-    assert read(["<action>back</action>"] * 3, pages)[0] == [
-        "click[back to search]",
-        "click[< prev]",
-        "click[back to search]",
-    ]
-
-
 @pytest.mark.parametrize("style", ["ragen", "verl-agent"])
 @pytest.mark.parametrize("env_type", ["sokoban", "webshop", "countdown", "metamathqa", "bandit", "generic"])
 def test_what_is_given_is_not_changed_and_none_was_not_asked(env_type, style):
@@ -133,11 +122,6 @@ def test_rows_of_several_types_are_read_each_by_its_own_rules():
     read = mixed_projection(["sokoban", "countdown", "frozen_lake"])
     texts = ["<action>up</action>", "<answer>1+1</answer>", "<action>up</action>"]
     assert read(texts, [None] * 3) == ([1, "1+1", 4], [True, True, True])
-
-
-def test_there_are_two_styles():
-    with pytest.raises(ConfigError, match="verl-agent"):
-        create_projection_function("sokoban", "verl")
 
 
 @pytest.mark.parametrize("env_type", ["sokoban", "webshop", "countdown", "bandit"])

@@ -81,27 +81,6 @@ def test_a_message_of_any_size_arrives_as_it_was(pair: Pair, size: int) -> None:
     thread.join()
 
 
-@pytest.mark.parametrize("count", [1, 3, 600, 1500])
-def test_arrays_arrive_as_they_were_however_many(pair: Pair, count: int) -> None:
-    worker, main = pair
-    images = [np.full((5, 4, 3), number % 256, np.uint8) for number in range(count)]
-    thread = in_thread(worker.send, pack(images))
-    received = receive(main)
-    thread.join()
-    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(received, images, strict=True))
-    assert all(image.dtype == np.uint8 for image in received)
-
-
-def test_what_is_sent_is_not_copied() -> None:
-    left, right = socket.socketpair()
-    left.setblocking(False)
-    with left, right:
-        channel, image = Channel(left), np.zeros(5 << 20, np.uint8)
-        assert not channel.send([b"payload", image.data])
-        image[-1] = 7
-        assert np.shares_memory(np.frombuffer(channel._outgoing[-1], np.uint8), image)
-
-
 def test_parts_of_every_kind_are_told_apart(pair: Pair) -> None:
     worker, main = pair
     numbers = np.arange(6, dtype=np.float64).reshape(2, 3)
@@ -113,56 +92,6 @@ def test_parts_of_every_kind_are_told_apart(pair: Pair) -> None:
     assert main.receive() == []
 
 
-@pytest.mark.parametrize("array", [np.zeros((0, 3)), np.zeros(7)[::2], np.asfortranarray(np.ones((3, 4))), np.array(5)])
-def test_odd_arrays_arrive_as_they_were(pair: Pair, array: np.ndarray) -> None:
-    worker, main = pair
-    worker.send(pack(("before", array, "after")))
-    before, received, after = receive(main)
-    assert (before, after) == ("before", "after")
-    assert received.shape == array.shape and np.array_equal(received, array)
-
-
-def test_what_arrived_can_be_written_to(pair: Pair) -> None:
-    worker, main = pair
-    worker.send(pack([np.zeros(5), np.zeros(5)]))
-    first, second = receive(main)
-    first += 1
-    assert second.sum() == 0
-
-
-def test_a_frame_that_comes_byte_by_byte_is_put_together() -> None:
-    left, right = socket.socketpair()
-    right.setblocking(False)
-    channel = Channel(right)
-    message = ["text", np.arange(10)]
-    sent = frame(message)
-    for byte in sent[:-1]:
-        left.sendall(bytes([byte]))
-        assert channel.receive() is None
-    left.sendall(sent[-1:])
-    text, numbers = receive(channel)
-    assert text == "text" and numbers.tolist() == list(range(10))
-    left.close()
-    channel.close()
-
-
-def test_frames_that_come_together_are_told_apart(pair: Pair) -> None:
-    worker, main = pair
-    for number in range(5):
-        worker.send(pack((number, np.full(number, number))))
-    got = [receive(main) for _ in range(5)]
-    assert [(number, array.tolist()) for number, array in got] == [(n, [n] * n) for n in range(5)]
-
-
-def test_a_full_socket_keeps_the_rest_for_later(pair: Pair) -> None:
-    worker, main = pair
-    assert main.send(pack(b"x" * (5 << 20))) is False
-    thread = in_thread(worker.receive)
-    while not main.flush():
-        assert select.select([], [main], [], 10)[1]
-    thread.join()
-
-
 def test_small_messages_that_fill_the_socket_all_arrive_in_order(pair: Pair) -> None:
     worker, main = pair
     count = 1
@@ -172,16 +101,6 @@ def test_small_messages_that_fill_the_socket_all_arrive_in_order(pair: Pair) -> 
         received = worker.receive()
         assert received is not None and int(bytes(received[0]).split()[0]) == number
         main.flush()
-
-
-def test_who_blocks_takes_what_is_here_already_without_waiting(pair: Pair) -> None:
-    worker, main = pair
-    for number in range(3):
-        main.send([b"%d" % number])
-    received: list[Any] = []
-    thread = in_thread(lambda: received.extend(worker.receive() for _ in range(3)))
-    thread.join(10)
-    assert [bytes(message[0]) for message in received] == [b"0", b"1", b"2"]
 
 
 def test_messages_queue_behind_one_that_is_not_through(pair: Pair) -> None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import envlanes
 from envlanes import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
-from envlanes.environments import NOT_LOADED
 from envlanes.episode.turn import Turn, TurnResult
-from ragen.errors import ConfigError, EnvError, InputError, LaneDiedError, StateError
-from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Unreplayable, Walk
+from ragen.errors import EnvError, InputError, LaneDiedError, StateError
+from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Walk
 from support.leftovers import is_over, until
-from support.loading_envs import LoadedConfig, WaitsForLoading
 
 PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
 IDS = range(4)
@@ -116,14 +111,6 @@ def homes(engine: EnvEngine) -> dict[str, int]:
 # The public face
 
 
-def test_the_public_names_are_there() -> None:
-    assert sorted(envlanes.__all__) == list(envlanes.__all__)
-    for name in envlanes.__all__:
-        assert getattr(envlanes, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'Engine'"):
-        _ = envlanes.Engine
-
-
 @pytest.mark.parametrize("use_lanes", [True, False, "auto"])
 def test_the_example_works(use_lanes: Any) -> None:
     with EnvEngine([EnvSpec.of(Walk, env_id=i) for i in IDS], Settings(use_lanes=use_lanes, max_workers=2)) as engine:
@@ -144,19 +131,6 @@ def test_results_come_in_the_order_of_the_actions_and_are_committed(make: Make) 
         for env_id, result in results.items():
             assert type(result) is TurnResult
             assert result.observation == engine.records[env_id].observation == alone(env_id, turn)[turn]
-
-
-@pytest.mark.parametrize("mode", ["auto", True])
-def test_workers_that_must_load_first_are_asked_while_main_still_resets_its_own(mode: Any, tmp_path: Path) -> None:
-    config = LoadedConfig(str(tmp_path))
-    specs = [EnvSpec.of(WaitsForLoading, config, env_id, tag="Out") for env_id in range(8)]
-    kept = [replace(spec, env_id=spec.env_id + 8, env_type="kept", tag="Kept") for spec in specs]
-    settings = Settings(use_lanes=mode, max_workers=2, sequential_env_types=["kept"])
-    with EnvEngine([*specs, *kept], settings) as engine:
-        seen = [str(shown).split() for shown in engine.reset(dict.fromkeys(range(16), 1)).values()]
-    in_main = [float(began) for is_main, began in seen if is_main == "1"]
-    in_workers = [float(began) for is_main, began in seen if is_main == "0"]
-    assert len(in_main) >= 8 and min(in_workers) < max(in_main)
 
 
 def test_environments_may_be_built_before_their_first_reset_wherever_they_live(make: Make) -> None:
@@ -209,25 +183,6 @@ def test_one_whose_worker_ends_has_failed_with_its_lane_and_where_it_was(make: M
     assert engine.play(turns([2])) == {2: failed}
 
 
-def test_settings_are_checked_and_a_misspelt_one_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"unknown setting 'max_worker'\. Did you mean 'max_workers'"):
-        Settings.of(max_worker=3)
-    for name, value in [
-        ("use_lanes", "yes"),
-        ("backend", "thread"),
-        ("max_workers", 0),
-        ("max_restarts", -1),
-        ("step_timeout", 0),
-        ("reset_timeout", float("inf")),
-        ("startup_timeout", float("nan")),
-        ("start_method", "fork"),
-        ("on_env_failure", "ignore"),
-        ("sequential_env_types", "webshop"),
-    ]:
-        with pytest.raises(ConfigError, match=rf"{name} = .*expected"):
-            Settings.of(**{name: value})
-
-
 @pytest.mark.parametrize("seconds", [1e-9, 2_000_000, 3_000_000, 1e9, 1e300])
 def test_tiny_and_huge_time_outs_are_kept(seconds: float) -> None:
     given = dict.fromkeys(("step_timeout", "reset_timeout", "startup_timeout"), seconds)
@@ -277,21 +232,6 @@ def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Ma
 
 
 @in_lanes
-def test_an_episode_that_came_through_pays_a_restart_back(make: Make) -> None:
-    engine = make(max_workers=1, max_restarts=2)
-    engine.add(specs(ids=[1])[0], lane=0)
-    engine.reset({1: 7})
-    for number in range(2, 7):
-        engine.add(specs(ids=[number])[0], lane=0)
-        engine.reset({number: 7})
-        kill(engine)
-        assert engine.play(turns([number]))[number].info
-        engine.remove([number])
-    assert homes(engine) == {"worker 0": 1}
-    assert engine.play(turns([1]))[1].info
-
-
-@in_lanes
 @pytest.mark.parametrize(("end", "home"), [(signal.SIGKILL, "worker 0"), (signal.SIGABRT, "quarantine of env 1")])
 def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(
     make: Make, end: signal.Signals, home: str
@@ -321,21 +261,6 @@ def test_a_suspect_comes_back_from_quarantine_after_a_turn_if_it_was_only_killed
     assert engine.play(turns([1]))[1].info
     assert homes(engine) == {home: 1}
     assert engine.play(turns([1]))[1].info
-
-
-@in_lanes
-def test_a_suspect_that_goes_takes_its_quarantine_with_it(make: Make, tmp_path: Any) -> None:
-    once = FaultConfig("exits", "turn 0", once=str(tmp_path / "once"))
-    engine = make(max_workers=1)
-    engine.add(EnvSpec.of(Faulty, once, 1), lane=0)
-    engine.reset({1: 7})
-    engine.play(turns([1]))
-    assert homes(engine) == {"quarantine of env 1": 1}
-    engine.add(specs(ids=[2])[0], lane=0)
-    engine.remove([1])
-    engine.reset({2: 7})
-    assert homes(engine) == {"worker 0": 1}
-    assert engine.play(turns([2]))[2].info
 
 
 # What is changed between turns
@@ -387,19 +312,6 @@ def test_what_is_read_is_a_copy_and_is_not_journalled(make: Make) -> None:
 
 
 # Episodes without a seed
-
-
-class OwnGenerator(Walk):
-    """Goes on with its own generator where there is no seed."""
-
-    def __init__(self, config: Any = None) -> None:
-        super().__init__(config)
-        self.chance = random.Random(11)
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        if seed is not None:
-            self.chance.seed(seed)
-        return super().reset(self.chance.randrange(1000), mode)
 
 
 class HiddenGenerator(Walk):
@@ -456,22 +368,6 @@ def test_a_generator_of_its_own_that_nobody_can_restore_is_found_out(make: Make)
     assert isinstance(failed, EnvFailed) and "does not replay: at the reset" in failed.text
     assert "reset it with a seed, or declare `save` and `load`" in failed.text
     assert engine.reset({0: 3}) and not isinstance(engine.play(turns([0]))[0], EnvFailed)
-
-
-@in_lanes
-def test_one_that_cannot_be_replayed_has_failed_when_its_worker_is_gone(make: Make) -> None:
-    engine = make(specs(Unreplayable))
-    engine.reset(seeds())
-    engine.use_lanes = False
-    assert "main" not in homes(engine)
-    kill(engine)
-    results = engine.play(turns())
-    assert {result.text for result in results.values()} == {
-        "its state was lost, and its class declares that it cannot be replayed"
-    }
-    engine.reset(seeds())
-    assert homes(engine) == {"main": 4}
-    assert [type(result) for result in engine.play(turns()).values()] == [TurnResult] * 4
 
 
 # Threads
@@ -551,120 +447,6 @@ def test_a_lost_worker_and_the_removal_of_an_environment_at_a_worker_that_is_bus
         thread.join(50)
     assert [type(result) for result in results[0].values()] == [TurnResult] * 2
     assert list(engine.records) == [0, 1]
-
-
-@pytest.mark.parametrize("make", ["process"], indirect=True)
-@pytest.mark.parametrize("is_one_engine", [True, False])
-@pytest.mark.parametrize("in_sync", [True, False])
-def test_a_worker_that_ends_while_another_call_waits_for_it_is_no_fault_of_that_calls_environment(
-    make: Make, tmp_path: Path, is_one_engine: bool, in_sync: bool
-) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    times = {"step_timeout": 60.0, "startup_timeout": 60.0, "max_workers": 1}
-    engine = make(**times)
-    other = engine if is_one_engine else make(**times)
-    engine.add(EnvSpec.of(Meets, {"pipe": str(pipe)}, 0), 0)
-    other.add(EnvSpec.of(Walk, None, 1), 0)
-    engine.reset({0: 5})
-    other.reset({1: 5})
-    other.records[1].in_sync = in_sync  # False: as after an interrupt
-    results: list[Any] = []
-    first = threading.Thread(target=engine.play, args=[{0: Turn(("read",), 9)}], daemon=True)
-    second = threading.Thread(target=lambda: results.append(other.play({1: TURN})), daemon=True)
-    first.start()
-    end = writing_end(pipe)
-    lane = other.records[1].lane
-    assert lane is not None and lane.pid is not None
-    killed = lane.pid
-    second.start()
-    assert until(lambda: waits_for_lane(second))
-    os.kill(killed, signal.SIGKILL)
-    assert until(lambda: is_over(killed))
-    os.close(end)
-    os.close(writing_end(pipe))
-    for thread in (first, second):
-        thread.join(50)
-    assert type(results[0][1]) is TurnResult
-    assert not other.records[1].is_suspect and other.home(1) == "worker 0"
-
-
-@pytest.mark.parametrize("make", ["process"], indirect=True)
-def test_an_environment_that_becomes_a_suspect_at_work_is_not_asked_twice(make: Make, tmp_path: Path) -> None:
-    """As when another call's failures send all environments of its worker to quarantine."""
-    pipes = [tmp_path / "first", tmp_path / "second"]
-    engine = make(step_timeout=60.0, startup_timeout=60.0)
-    for env_id, pipe in enumerate(pipes):
-        os.mkfifo(pipe)
-        engine.add(EnvSpec.of(Meets, {"pipe": str(pipe)}, env_id), env_id)
-    engine.reset(seeds(range(2)))
-    results: list[Any] = []
-    reads = Turn(("read",), 9)
-    call = threading.Thread(target=lambda: results.append(engine.play({0: reads, 1: reads})), daemon=True)
-    call.start()
-    first, second = [writing_end(pipe) for pipe in pipes]
-    record, lane = engine.records[0], engine.records[1].lane
-    assert lane is not None and lane.pid is not None
-    killed = lane.pid
-    with engine.environments.lock:
-        record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
-    os.kill(killed, signal.SIGKILL)
-    assert until(lambda: is_over(killed))
-    os.close(second)
-    second = writing_end(pipes[1])  # it is played anew, and the first is still at work
-    assert engine.home(0) == "worker 0"
-    os.close(first)
-    os.close(second)
-    call.join(50)
-    walk = Walk()
-    walk.reset(seed=100)
-    assert results[0][0].observation == walk.step("read")[0]
-    assert engine.home(0) == "worker 0"
-
-
-def waits_for_lane(thread: threading.Thread) -> bool:
-    """Whether a thread waits for another one that has a worker."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None and frame.f_code.co_name != "_lock":
-        frame = frame.f_back
-    return frame is not None
-
-
-class Ready(Walk):
-    """Can be stepped as soon as it is built."""
-
-    def __init__(self, config: Any = None) -> None:
-        super().__init__(config)
-        self.reset(0)
-
-
-class Interrupts(Walk):
-    """Raises when it is built again, and is interrupted the time after that."""
-
-    def __init__(self, config: Path) -> None:
-        if config.exists():
-            config.write_text(f"{config.read_text()}.")
-            if len(config.read_text()) == 1:
-                raise ValueError("once")
-            raise KeyboardInterrupt
-        super().__init__()
-
-
-@pytest.mark.parametrize("make", ["main"], indirect=True)
-def test_a_reset_that_is_interrupted_after_a_rebuild_has_not_happened(make: Make, tmp_path: Path) -> None:
-    engine, flag = make([EnvSpec.of(Ready, None, 0), EnvSpec.of(Interrupts, tmp_path / "flag", 1)]), tmp_path / "flag"
-    engine.set_attr([0, 1], "mark", 1)
-    engine.reset({0: 5, 1: 6})
-    engine.play(turns([0, 1]))
-    for env_id in (0, 1):
-        engine.records[env_id].in_sync = False  # as after an interrupted call
-    flag.write_text("")
-    with pytest.raises(KeyboardInterrupt):
-        engine.reset({0: 7, 1: 8})
-    alone = make([EnvSpec.of(Walk, None, 0)])
-    alone.reset({0: 5})
-    alone.play(turns([0]))
-    assert engine.play(turns([0]))[0].observation == alone.play(turns([0]))[0].observation
 
 
 def is_locked(engine: EnvEngine) -> bool:

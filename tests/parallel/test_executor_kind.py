@@ -8,12 +8,11 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,13 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import Turn
 from envlanes.kinds import executor
 from envlanes.kinds.executor import ExecutorKind
-from envlanes.kinds.futures import FutureHandle
 from envlanes.lanes import codec
-from envlanes.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
+from envlanes.lanes.handle import Message, WorkerGone, WorkerHandle
 from envlanes.lanes.orders import Call, Play, Rebuild, Reset
 from envlanes.lanes.worker import _worker_init, _worker_step_single_env
 from ragen.errors import LaneStartError
 from support import scripts
-from support.leftovers import is_over, processes, until
+from support.leftovers import processes, until
 from support.worker_handles import PATIENCE, asked, wait
 
 METHODS = ["forkserver", "spawn"]
@@ -179,15 +177,6 @@ def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
     assert handle.end().where == f"pid {handle.pid}"
 
 
-def test_a_request_may_be_sent_before_the_worker_is_up(kind: ExecutorKind) -> None:
-    first = load()
-    handle = asked(kind, first)
-    reply = wait(handle)
-    assert reply is not None and codec.number_of(reply) == codec.number_of(first)
-    assert handle.is_up and handle.pid
-    handle.end()
-
-
 @by_fork
 def test_a_large_first_request_is_no_wait_for_the_caller(kind: ExecutorKind) -> None:
     handle = asked(kind, load("x" * 5_000_000))
@@ -260,16 +249,6 @@ def test_a_worker_that_is_killed_while_it_works(handle: WorkerHandle, number: in
     assert handle.end().status == -number
 
 
-def test_a_worker_that_is_killed_while_idle(handle: WorkerHandle) -> None:
-    assert handle.pid is not None
-    os.kill(handle.pid, signal.SIGKILL)
-    with pytest.raises(WorkerGone):
-        handle.send(call("echo", 1))
-        wait(handle)
-    ending = handle.end()
-    assert ending.status == -signal.SIGKILL
-
-
 @by_fork
 def test_a_worker_that_exits_gives_its_code_after_all_earlier_replies(handle: WorkerHandle) -> None:
     for message in (call("echo", 1), call("echo", 2), call("exit", 3)):
@@ -287,15 +266,6 @@ def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> Non
         handle.send(large)
         wait(handle)
     assert handle.end().status == 1
-
-
-@by_fork
-def test_a_request_that_a_stopped_worker_has_half_read(handle: WorkerHandle) -> None:
-    assert handle.pid is not None
-    os.kill(handle.pid, signal.SIGSTOP)
-    handle.send(call("echo", np.zeros(20_000_000, np.uint8)))
-    assert until(lambda: any(thread.name == "QueueFeederThread" for thread in threading.enumerate()))
-    assert handle.end().status == -signal.SIGKILL
 
 
 @by_fork
@@ -319,77 +289,6 @@ def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: ExecutorKi
     gone(handle)
     assert handle.end().status == 0
     assert (tmp_path / "closed").read_text() == "closed"
-
-
-class ByHand(FutureHandle):
-    """One whose futures a test fulfils."""
-
-    def __init__(self) -> None:
-        self.hello: Future[int] = Future()
-        self.submitted: list[Future[Message | None]] = []
-        super().__init__(self.hello)
-
-    def _submit(self, message: Message) -> Future[Message | None]:
-        self.submitted.append(Future())
-        return self.submitted[-1]
-
-    def end(self) -> Ending:
-        self._close()
-        return Ending()
-
-
-def test_futures_that_are_done_in_any_order_give_replies_in_order() -> None:
-    handle = ByHand()
-    for _ in range(3):
-        handle.send([b"request"])
-    assert not handle.submitted  # the worker is not up
-    handle.hello.set_result(1)
-    assert handle.receive() is None and handle.is_up
-    handle.submitted[2].set_result([b"2"])
-    handle.submitted[1].set_result([b"1"])
-    assert select.select([handle], [], [], 0)[0]
-    assert handle.receive() is None
-    assert not select.select([handle], [], [], 0)[0]
-    handle.submitted[0].set_result([b"0"])
-    for number in (b"0", b"1", b"2"):
-        assert select.select([handle], [], [], 0)[0]
-        assert handle.receive() == [number]
-    assert not select.select([handle], [], [], 0)[0]
-    handle.end()
-
-
-def test_a_reply_that_was_taken_wakes_nobody() -> None:
-    """A future is done a moment before its callbacks are called."""
-    handle = ByHand()
-    handle.hello.set_result(1)
-    handle.receive()
-    handle.send([b"request"])
-    callbacks, handle.submitted[0]._done_callbacks = handle.submitted[0]._done_callbacks, []  # type: ignore[attr-defined]
-    handle.submitted[0].set_result([b"reply"])
-    assert handle.receive() == [b"reply"]
-    for callback in callbacks:
-        callback(handle.submitted[0])
-    assert not select.select([handle], [], [], 0)[0]
-    handle.end()
-
-
-def test_a_failed_future_is_told_after_the_replies_before_it() -> None:
-    handle = ByHand()
-    handle.hello.set_result(1)
-    assert handle.receive() is None
-    handle.send([b"request"])
-    handle.send([b"request"])
-    handle.submitted[1].set_exception(KeyboardInterrupt())  # such as a worker may throw
-    assert handle.receive() is None
-    handle.submitted[0].set_result([b"0"])
-    assert handle.receive() == [b"0"]
-    for _ in range(2):
-        assert select.select([handle], [], [], 0)[0]
-        with pytest.raises(WorkerGone, match="KeyboardInterrupt"):
-            handle.receive()
-    with pytest.raises(WorkerGone):
-        handle.send([b"request"])
-    handle.end()
 
 
 @by_fork
@@ -418,14 +317,6 @@ def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_r
         assert handle.end().status == -signal.SIGKILL
     finally:
         os.kill(orphan, signal.SIGKILL)
-
-
-def test_starting_and_ending_leaves_nothing(kind: ExecutorKind) -> None:
-    for _ in range(2):
-        handle = asked(kind, load())
-        answer(handle)
-        handle.end()
-    assert handle.fileno() == -1
 
 
 def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,60 +396,9 @@ def test_the_main_script_is_not_imported_into_workers(program: Callable[[str], P
     assert out.split()[1:] == ["False"]
 
 
-def test_another_package_in_the_working_directory_is_not_imported(
-    program: Callable[[str], Path], tmp_path: Path
-) -> None:
-    other = tmp_path / "checkout" / "ragen"  # such as RAGEN's
-    other.mkdir(parents=True)
-    (other / "__init__.py").write_text("")
-    command = [sys.executable, program('print(ask(handle, "echo", 2))\nhandle.end()')]
-    out = subprocess.check_output(command, env=scripts.environment(), cwd=other.parent, text=True, timeout=60)
-    assert out.split()[1:] == ["2"]
-
-
 @by_fork
 def test_the_program_may_still_choose_its_start_method(program: Callable[[str], Path]) -> None:
     scripts.run(program("import multiprocessing\nmultiprocessing.set_start_method('spawn')\nhandle.end()"))
-
-
-def test_a_program_that_ends_without_ending_its_worker(program: Callable[[str], Path], tmp_path: Path) -> None:
-    worker = int(scripts.run(program("")))
-    assert (tmp_path / "closed").read_text() == "closed"
-    assert is_over(worker)
-
-
-@by_fork
-@pytest.mark.parametrize("what", ["sleep", "stop_in_mid_reply"])
-def test_a_program_that_ends_while_its_worker_works(program: Callable[[str], Path], what: str) -> None:
-    worker = int(scripts.run(program(f'handle.send(call("{what}"))')))
-    assert is_over(worker)
-
-
-def test_a_program_that_ends_while_its_worker_starts(program: Callable[[str], Path]) -> None:
-    scripts.run(program("handle.end()\nhandle = asked(kind, load())"))
-
-
-def test_a_killed_program_leaves_no_worker(program: Callable[[str], Path]) -> None:
-    """Nor does one that has a child of its own, which would hold all that it does not let go of."""
-    body = """
-    os.register_at_fork(after_in_child=handle.forget_in_child)
-    if not os.fork():
-        signal.pause()
-    handle.send(call("sleep"))
-    print("asked", flush=True)
-    signal.pause()
-    """
-    process = scripts.start(program(body))
-    assert process.stdout is not None
-    worker = int(process.stdout.readline())
-    assert process.stdout.readline() == "asked\n"
-    child = next(pid for pid in processes() if parent_of(pid) == process.pid and command(pid) == command(process.pid))
-    try:
-        process.kill()
-        assert until(lambda: is_over(worker))
-    finally:
-        os.kill(child, signal.SIGKILL)
-        process.communicate()
 
 
 @by_fork
@@ -577,52 +417,6 @@ def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
     assert scripts.run(program(body)).split()[1:] == ["None", "True", "None"]
 
 
-@by_fork
-def test_an_interrupt_in_the_terminal_does_not_reach_workers(program: Callable[[str], Path]) -> None:
-    body = """
-    try:
-        handle.send(call("sleep"))
-        print("asked", flush=True)
-        time.sleep(60)
-    except KeyboardInterrupt:
-        while "in sleep" not in handle.stacks():
-            pass
-        print(handle.end().describe())
-    """
-    process = scripts.start(program(body), start_new_session=True)
-    assert process.stdout is not None
-    process.stdout.readline(), process.stdout.readline()
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert (out, err) == ("was killed by SIGKILL\n", "")
-
-
-def test_a_system_without_fcntl_and_fork_server(tmp_path: Path) -> None:
-    head = """
-import sys
-for name in ("fcntl", "resource", "termios", "pwd", "grp"):
-    sys.modules[name] = None
-import multiprocessing
-multiprocessing.get_all_start_methods = lambda: ["spawn"]
-"""
-    body = (
-        HEAD.format(method="forkserver", closed="") + 'print(kind.start_method, ask(handle, "echo", 1), handle.end())'
-    )
-    assert scripts.run(scripts.write(tmp_path, body, head)).split()[1:3] == ["spawn", "1"]
-
-
-def test_a_daemon_of_multiprocessing_says_why_it_has_no_worker(kind: ExecutorKind) -> None:
-    from multiprocessing import current_process
-
-    current_process()._config["daemon"] = True  # type: ignore[attr-defined]
-    try:
-        handle = asked(kind, load())
-        gone(handle)
-        assert "daemonic processes are not allowed to have children" in handle.end().describe()
-    finally:
-        del current_process()._config["daemon"]  # type: ignore[attr-defined]
-
-
 def is_stopped(pid: int | None) -> bool:
     return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
 
@@ -630,10 +424,6 @@ def is_stopped(pid: int | None) -> bool:
 def parent_of(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nPPid:\t")[2].split()[0])
-
-
-def command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 # The initializer and the call by themselves, in a pool that is not ours

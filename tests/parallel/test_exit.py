@@ -174,20 +174,6 @@ def test_a_forgotten_manager_leaves_the_workers_of_another_alone() -> None:
         assert {lane.pid for lane in kept.lane_stats()} == pids
 
 
-def test_a_manager_forgotten_with_a_suspect_in_quarantine_closes_itself(tmp_path: Path) -> None:
-    with EnvStateManager(walks()) as kept:
-        kept.reset()
-        before = processes()
-        forgotten = EnvStateManager(faulty("exits", "turn 0", once=str(tmp_path / "once")))
-        play(forgotten, 2)
-        assert any("quarantine" in lane.lane and lane.envs for lane in forgotten.lane_stats())
-        del forgotten
-        gc.collect()
-        assert freeze(play(kept, seed=1000)) == sequential(walks())[0]
-        lanes = {lane.pid for lane in kept.lane_stats()}
-        assert until(lambda: not set(processes()) - set(before) - lanes)
-
-
 def open_things() -> tuple[int, int, int, int]:
     """Descriptors, threads, pieces of shared memory without and with a path."""
     memory = Path("/proc/self/maps").read_text()
@@ -228,31 +214,6 @@ def test_many_managers_of_faulty_environments_keep_nothing_whatever_their_start_
         assert until(is_gone(before)), (fault, place, method, processes())  # what is just being started takes longer
         assert open_things() == open_before, (fault, place, method)
         assert until(lambda: not named_memory() - named_before), (fault, place, method)
-
-
-def test_many_managers_at_once_share_their_workers() -> None:
-    managers = [EnvStateManager(walks()) for _ in range(10)]
-    try:
-        for manager in managers:
-            manager.reset()
-        assert len(titled("envlanes worker")) == 2
-    finally:
-        for manager in managers:
-            manager.close()
-
-
-def test_a_hang_in_another_thread_leaves_nothing() -> None:
-    before = processes()
-
-    def live() -> None:
-        with EnvStateManager(faulty("sleeps", "turn 0", step_timeout=0.4)) as manager:
-            play(manager, 2)
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    thread.join(30)
-    assert not thread.is_alive()
-    assert until(is_gone(before))
 
 
 def test_running_out_of_descriptors_is_no_end() -> None:
@@ -431,19 +392,3 @@ def test_nothing_warns_even_if_every_warning_is_an_error(tmp_path: Path) -> None
     out, err = process.communicate(timeout=60)
     assert out == "done\n", err
     assert "Warning" not in err and "Error" not in err and "Exception" not in err, err
-
-
-def test_sys_exit_in_mid_episode_of_a_thread_leaves_nothing(tmp_path: Path) -> None:
-    body = """
-        def live():
-            walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
-            with EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True)) as m:
-                play(m)
-                sys.exit(1)
-        thread = threading.Thread(target=live)
-        thread.start()
-        thread.join()
-        print("over")
-    """
-    assert scripts.run(scripts.write(tmp_path, body)) == "over\n"
-    assert until(lambda: not processes())

@@ -310,23 +310,6 @@ def test_whatever_is_raised_gives_the_same_in_main_as_in_workers(fault: str) -> 
         assert all(lane.restarts == 0 for lane in manager.lane_stats())
 
 
-@pytest.mark.parametrize(
-    ("fault", "says", "on_env_failure", "tries"),
-    [("sleeps", TIMED_OUT, "truncate", 1), ("exits", EXITED, "fallback", 2)],
-)
-def test_a_class_that_does_not_load_costs_each_lane_its_tries_and_not_each_environment(
-    fault: str, says: str, on_env_failure: str, tries: int, honest: list[dict[str, Any]]
-) -> None:
-    settings = faulty(fault, "load", on_env_failure=on_env_failure)
-    settings["es_manager"]["train"].update(env_groups=12, env_configs={"tags": ["Good", "Faulty"], "n_groups": [4, 8]})
-    with EnvStateManager(settings) as manager:
-        rollouts = freeze(play(manager, TURNS))
-        assert [lane.restarts for lane in manager.lane_stats()] == [0, tries, tries]  # main, and two lanes
-    assert rollouts[:2] == honest[:2]
-    assert all(errors(rollout)[-1] is None for rollout in rollouts[:4])
-    assert all(re.search(says, str(errors(rollout))) for rollout in rollouts[4:])
-
-
 def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(
     caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
 ) -> None:
@@ -372,31 +355,6 @@ def test_a_snapshot_that_does_not_restore_an_environment_is_told_and_its_episode
     assert not manager.not_deterministic() and manager.not_restored() == {"Saves": f"support.faulty_envs:{kind}"}
 
 
-@by_processes
-def test_what_went_on_from_a_snapshot_is_not_called_undeterministic_without_naming_it(
-    caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
-) -> None:
-    for _ in range(9):  # a machine may be so busy that a snapshot seems too dear
-        caplog.clear()
-        saved: list[int] = []
-
-        def disturb(manager: Any, saved: list[int] = saved) -> None:
-            journals = [record.journal for record in manager._engine.records.values()]
-            saved += [journal.snapshots[-1].position for journal in journals if journal.snapshots]
-            kill_lanes(manager)
-
-        _, manager = killed_while_saving("SavesWithoutItsGenerator", disturb, [1, 3])
-        if saved[:2] == [1, 1]:
-            break
-    else:
-        pytest.skip("no snapshot was taken: this machine is too busy")
-    told = (
-        r"is not deterministic, or its save\(\) or load\(\) loses something: it went on from a snapshot of turn 1, and "
-    )
-    assert re.search(told + "replayed from seed", caplog.text)
-    assert not manager.not_deterministic() and manager.not_restored().keys() == {"Saves"}
-
-
 # Workers that end while idle
 
 
@@ -408,35 +366,7 @@ def test_a_worker_that_dies_between_turns_again_and_again_harms_no_other_environ
     assert [rollouts[i] for i in (0, 1, 3, 4)] == [honest[i] for i in (0, 1, 3, 4)]
 
 
-def test_after_too_many_deaths_of_an_idle_worker_its_environments_play_a_turn_in_quarantine(
-    kill_lanes: Callable[[EnvStateManager], None],
-) -> None:
-    homes: list[list[str]] = []
-    settings = faulty("nothing", "never", max_restarts=0, max_workers=1)
-    settings["es_manager"]["train"]["env_configs"] = {"tags": ["Good", "Faulty", "Good"], "n_groups": [1, 1, 3]}
-    with EnvStateManager(settings) as manager:
-
-        def look(turn: int) -> None:
-            homes.append([manager.home(env_id).partition(" ")[0] for env_id in range(5)])
-            if turn == 2:
-                kill_lanes(manager)
-
-        assert freeze(play(manager, 5, look)) == sequential(settings, 5)[0]
-        seen = {lane.lane.partition(" ")[0] for lane in manager.lane_stats()}
-    assert homes == [["worker"] * 5] * 5
-    assert seen == {"main", "worker", "quarantine"}
-
-
 # What workers leave running
-
-
-@pytest.mark.cold
-@by_processes
-@pytest.mark.parametrize("place", ["init", "turn 1"])
-def test_programs_that_an_environment_starts_harm_nothing_and_end(place: str, honest: list[dict[str, Any]]) -> None:
-    with EnvStateManager(faulty("leaves children", place)) as manager:
-        assert freeze(play(manager, TURNS)) == honest
-        assert left_behind(manager)
 
 
 @pytest.mark.cold

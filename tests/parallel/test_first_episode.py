@@ -118,19 +118,6 @@ def test_an_environment_that_fails_among_the_first_fails_alone() -> None:
     assert failed([values]) == {0}
 
 
-def test_an_environment_that_was_added_stays_where_it_was_when_others_of_its_tag_move() -> None:
-    values, homes = [], []
-    for settings in (Settings(max_workers=WORKERS), Settings(use_lanes=False)):
-        with EnvEngine(specs(Paced), settings) as engine:
-            engine.reset(dict.fromkeys(range(ENVS), 5))
-            engine.add(EnvSpec.of(Paced, None, ENVS, group_id=0, tag="T"))
-            engine.reset({ENVS: 5})
-            values.append(engine.play({number: Turn(("long",), 1) for number in range(ENVS + 1)}))
-            homes.append({engine.home(number) for number in range(ENVS)})
-            assert engine.home(ENVS) == "main"
-    assert values[0] == values[1] and "worker 0" in homes[0]
-
-
 class HeldOpen(Paced):
     """Has a file for as long as it is open, of a name of its own in each process."""
 
@@ -259,35 +246,3 @@ def test_what_has_moved_is_open_in_one_place(tmp_path: Path) -> None:
     with EnvEngine(in_folder(HeldOpen, tmp_path), Settings(max_workers=WORKERS)) as engine:
         _, homes = played(engine, long=1)
         assert "main" not in homes[-1] and are_open_at(homes[-1], tmp_path)
-
-
-class OneStaysBehind(HeldOpen):
-    """The last of them does not work in workers."""
-
-    def __init__(self, config: tuple[str, int] = ("", 0)) -> None:
-        super().__init__(config)
-        self.is_last = config[1] == 0
-
-    def step(self, action: str) -> Any:
-        if program.in_worker and self.is_last:
-            raise RuntimeError("this is another process")
-        return super().step(action)
-
-
-def test_what_works_in_a_worker_stays_there_though_another_of_its_type_does_not(tmp_path: Path) -> None:
-    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
-        expected, _ = played(engine, long=1)
-    with EnvEngine(in_folder(OneStaysBehind, tmp_path), Settings(max_workers=WORKERS)) as engine:
-        values, homes = played(engine, long=1)
-        assert values == expected
-        assert homes[-1][0] == "main" and "worker 0" in homes[-1] and are_open_at(homes[-1], tmp_path)
-
-
-def test_what_cannot_be_replayed_stays_in_a_worker_where_all_are_to_leave_it(tmp_path: Path) -> None:
-    with EnvEngine(in_folder(NeverTheSame, tmp_path), Settings(use_lanes=True, max_workers=1)) as engine:
-        engine.reset(dict.fromkeys(range(ENVS), 1))
-        engine.use_lanes = False
-        for _ in range(2):
-            values = engine.play(dict.fromkeys(range(ENVS), Turn(("go",), 1)))
-            assert not failed([values])
-        assert are_open_at(["worker 0"] * ENVS, tmp_path)

@@ -1,22 +1,12 @@
 """What environments return may run code of its own: as it is unpickled, asked for its truth, or made a number."""
 
-import io
 import os
-import pickle
 import re
-import signal
 import sys
 import time
-from collections import OrderedDict
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from envlanes.episode.journal import Divergence, EpisodeJournal
-from envlanes.episode.outcome import Raised
-from envlanes.episode.turn import Turn, TurnResult
-from envlanes.lanes.codec import PlainPickler, is_plain
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
@@ -96,17 +86,6 @@ class Counts(Telling):
         return {"large": 10**400, "odd": _Odd()}
 
 
-class Wins(Telling):
-    """Is done, and cannot say whether that is a success."""
-
-    def step(self, action):
-        observation, reward, _, info = super().step(action)
-        return observation, reward, True, {**info, "success": np.array([True, False])}
-
-    def extra(self):
-        return {}
-
-
 class Collects(Walk):
     """Writes into its configuration."""
 
@@ -170,59 +149,6 @@ def test_an_info_value_that_makes_no_number_makes_no_metric(mode, honest):
         rollouts = play(manager, TURNS)
     assert errors(rollouts[2]) == [None] * TURNS
     assert {"Faulty/large", "Faulty/odd"}.isdisjoint(rollouts[2]["metrics"])
-
-
-def test_a_success_that_is_neither_true_nor_false_is_its_environment_s_failure(honest):
-    told = []
-    for mode in (True, False):
-        with EnvStateManager(mixed(Wins, use_multiprocessing=mode)) as manager:
-            rollouts = play(manager, TURNS)
-        assert others(rollouts) == others(honest)
-        told.append(errors(rollouts[2]))
-    assert told[0] == told[1] and "as info['success']; expected True or False" in told[0][0]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"a": [1, 2.5, None, True, "x", b"y", 1j], (3, 4): {5, frozenset({6})}},
-        {
-            "image": np.zeros((4, 4, 3), np.uint8),
-            "part": np.eye(3)[:, ::2],
-            "kind": np.dtype("f4"),
-            "one": np.float32(2),
-        },
-        np.array([1, "a", None], object),
-        Raised("play", "ValueError: x", "trace", b"pickled"),
-        Divergence(1, "reward", 1, 2),
-        Turn(("Up",), 3),
-        TurnResult([1], False, 0.5, True, {"success": True}, [np.zeros((2, 2, 3), np.uint8)], ("digest",)),
-        EpisodeJournal(3, {"mode": "train"}, "digest"),
-    ],
-)
-def test_what_is_plain_data_is_sent_as_it_is(value):
-    assert is_plain(value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        Path("."),
-        _Text("x"),
-        _Trap(print),
-        np.array([_Trap(print)], object),
-        {"deep": [{"down": (_Text("x"),)}]},
-        OrderedDict(a=1),
-        Walk,
-        os.getcwd,
-        print,
-        signal.SIGINT,
-        signal.Signals,
-    ],
-)
-def test_what_is_not_plain_data_is_noticed_before_anything_of_it_runs(value):
-    with pytest.raises(pickle.PicklingError, match="is not plain"):
-        PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
 
 
 def test_a_configuration_that_environments_write_into_is_each_one_s_own():

@@ -298,32 +298,6 @@ def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make: Make, env_cl
     assert after[0] == after[1]
 
 
-@in_lanes
-def test_forks_that_are_replayed_are_dealt_out_over_the_lanes(make: Make) -> None:
-    engine = began(make)
-    engine.fork(0, [1, 2, 3])
-    assert sorted(engine.home(env_id) for env_id in range(4)) == ["worker 0"] * 2 + ["worker 1"] * 2
-
-
-@in_lanes
-def test_forks_follow_when_lanes_are_switched_off_and_on(make: Make) -> None:
-    engine = began(make)
-    engine.fork(0, [1, 2])
-    on(engine, range(3), [TURN])
-    for mode, home in ((False, "main"), (True, "worker 0")):
-        engine.use_lanes = mode
-        assert {engine.home(env_id) for env_id in range(3)} == {home}
-        after = on(engine, range(3), [TURN])
-        assert after[0] == after[1] == after[2]
-
-
-@in_lanes
-def test_a_fork_is_at_home_in_main_where_its_parent_is(make: Make) -> None:
-    engine = began(make, sequential_env_types=(f"{__name__}:Walk", "support.faulty_envs:Walk"))
-    engine.fork(0, [1])
-    assert engine.home(0) == engine.home(1) == "main"
-
-
 # Whatever happens
 
 
@@ -398,21 +372,6 @@ def test_a_fork_that_hangs_costs_its_time_and_is_refused(make: Make, tmp_path: A
     assert list(engine.records) == [0]
 
 
-def test_an_interrupted_fork_has_not_happened(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = began(make)
-
-    def interrupted(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("envlanes.engine.Round.run", interrupted)
-        engine.fork(0, [1, 2])
-    assert list(engine.records) == [0]
-    engine.fork(0, [1, 2])
-    after = on(engine, range(3), [TURN])
-    assert after[0] == after[1] == after[2]
-
-
 def test_what_has_failed_is_forked_from_a_turn_before(make: Make, tmp_path: Any) -> None:
     once = tmp_path / "once"
     engine = began(make, Faulty, turns=2, config=FaultConfig("raises", "turn 2", str(once)), on_env_failure="truncate")
@@ -455,16 +414,6 @@ def test_a_wrong_snapshot_of_what_cannot_be_replayed_is_refused(make: Make) -> N
     assert list(engine.records) == [0]
 
 
-@in_main
-def test_what_was_changed_since_its_snapshot_and_cannot_be_replayed_is_refused(make: Make) -> None:
-    engine = began(make, Saves)
-    engine.call([0], "sight")
-    with pytest.raises(ForkError, match="has no snapshot of that moment"):
-        engine.fork(0, [1])
-    engine.play({0: TURN})
-    engine.fork(0, [1])
-
-
 @in_lanes
 def test_what_was_lost_is_forked_by_its_snapshot(make: Make) -> None:
     engine = began(make, Saves)
@@ -496,16 +445,6 @@ def test_ids_are_checked_before_anything_is_forked(make: Make) -> None:
             engine.fork(env_id, new_ids)
     assert engine.fork(0, []) == {}
     assert list(engine.records) == [0]
-
-
-@in_main
-def test_what_was_not_reset_and_what_is_closed_is_refused(make: Make) -> None:
-    engine = make([EnvSpec.of(Walk, None, 0)])
-    with pytest.raises(StateError, match="has not been reset"):
-        engine.fork(0, [1])
-    engine.close()
-    with pytest.raises(StateError, match="closed"):
-        engine.fork(0, [1])
 
 
 # Other games
@@ -594,14 +533,3 @@ def test_random_forks_equal_the_straight_play(make: Make) -> None:
     kinds = {index: {**BUILT_IN, **OTHERS}[name] for index, name in enumerate((*FEW, *OTHERS))}
     engine = make([kind.spec(env_id) for env_id, kind in kinds.items()])
     random_forks(engine, kinds, count=40, seed=11, kills=0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize("seed", range(4))
-def test_ten_thousand_random_forks_equal_the_straight_play(make: Make, seed: int) -> None:
-    kinds = dict(enumerate([*BUILT_IN.values(), *OTHERS.values()]))
-    engine = make([kind.spec(env_id) for env_id, kind in kinds.items()])
-    for episode in range(4):
-        random_forks(engine, kinds, count=210, seed=100 * seed + episode, kills=0.02)
-        engine.remove([env_id for env_id in engine.records if env_id >= 1000])

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envlanes.episode import global_rng
-from envlanes.episode.global_rng import EnvRng, PythonRng, outer_state_kept
+from envlanes.episode.global_rng import EnvRng, outer_state_kept
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, freeze, inputs, play, sequential
 
@@ -44,53 +43,6 @@ def test_draws_are_those_after_seeding_the_global_generators(draw: Callable[[], 
         random.random()
         np.random.rand()
     assert got == expected
-
-
-@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_interleaving_changes_no_draw(draw: Callable[[], Any]) -> None:
-    def drawn(order: list[int]) -> dict[int, list[Any]]:
-        rngs = [EnvRng(seed) for seed in range(3)]
-        got: dict[int, list[Any]] = {0: [], 1: [], 2: []}
-        for who in order:
-            with rngs[who].in_place():
-                got[who].append(draw())
-        return got
-
-    assert drawn([0, 0, 0, 1, 1, 1, 2, 2, 2]) == drawn([2, 1, 0, 0, 1, 2, 1, 0, 2])
-
-
-def test_reseeding_inside_a_call_lasts() -> None:
-    rng = EnvRng(1)
-    with rng.in_place():
-        random.seed(5)
-        np.random.seed(5)
-    with rng.in_place():
-        got = random.random(), np.random.rand()
-    random.seed(5)
-    np.random.seed(5)
-    assert got == (random.random(), np.random.rand())
-
-
-def test_the_state_is_taken_out_after_an_error_too() -> None:
-    rng, twin = EnvRng(3), EnvRng(3)
-    with pytest.raises(KeyError), rng.in_place():
-        random.random()
-        raise KeyError
-    with twin.in_place():
-        random.random()
-        expected = random.random()
-    with rng.in_place():
-        assert random.random() == expected
-
-
-def test_a_copy_goes_its_own_way() -> None:
-    rng = EnvRng(11)
-    other = EnvRng(12)
-    other.restore(rng.state())
-    with rng.in_place():
-        first = random.random(), np.random.rand()
-    with other.in_place():
-        assert (random.random(), np.random.rand()) == first
 
 
 def test_the_outer_state_is_left_alone_to_the_last_held_back_gaussian() -> None:
@@ -154,36 +106,3 @@ def test_the_users_own_random_numbers_are_not_touched(parallel: bool) -> None:
     with EnvStateManager(drawing(use_multiprocessing=parallel)) as manager:
         play(manager)
     assert (random.random(), np.random.rand()) == expected
-
-
-def test_a_state_of_random_alone_is_kept_apart_and_the_process_s_own_comes_back() -> None:
-    random.seed(3)
-    expected = [random.gauss(0, 1) for _ in range(4)]
-    random.seed(11)
-    outer, numpy_state = random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]
-    one, other = PythonRng(3), PythonRng(4)
-    got = []
-    for _ in range(4):
-        with one.in_place():
-            got.append(random.gauss(0, 1))
-        with other.in_place():
-            random.random()
-        assert random.getstate() == outer
-    assert got == expected
-    with pytest.raises(ZeroDivisionError), one.in_place():
-        random.seed(1 // 0)
-    assert random.getstate() == outer and np.random.get_state(legacy=False)["state"]["pos"] == numpy_state
-    one.seed(3)
-    with one.in_place():
-        assert random.gauss(0, 1) == expected[0]
-
-
-def test_in_a_worker_it_takes_nothing_from_an_environment_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_rng, "keeps_outer", False)
-    around, within = EnvRng(1), PythonRng(2)
-    expected = random.Random(1)
-    with outer_state_kept(), around.in_place():
-        assert random.random() == expected.random()
-        with within.in_place():
-            random.random()
-        assert random.random() == expected.random()

@@ -72,18 +72,6 @@ def test_what_a_killed_worker_had_goes_at_once_and_its_successor_has_its_own(kil
         assert all(Path(each["folder"], "file").exists() for each in after.values())
 
 
-def test_what_a_killed_worker_of_an_executor_had_goes_at_once(kill_lanes: Any) -> None:
-    with EnvStateManager(heavy(backend="executor")) as manager:
-        manager.reset()
-        before = told(manager)
-        kill_lanes(manager)
-        told(manager, 1)
-        assert until(lambda: not any(os.path.exists(each["home"]) for each in before.values()))
-        for each in before.values():  # this kind looks for no families
-            if not is_over(each["program"]):
-                os.kill(each["program"], signal.SIGKILL)
-
-
 @pytest.mark.parametrize(
     "victims", [["worker"], ["supervisor"], ["main"], ["main", "supervisor"], ["supervisor", "main"]]
 )

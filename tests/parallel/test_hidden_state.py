@@ -19,7 +19,7 @@ import pytest
 from envlanes.episode.replicas import DEAR_RESET_S
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts
-from support.episodes import config, errors, freeze, inputs, play
+from support.episodes import config, freeze, inputs, play
 from support.faulty_envs import Walk
 
 GROUP, GROUPS, TURNS = 4, 2, 5
@@ -164,36 +164,12 @@ class SavesBadly(Saves):
         self.place += 1
 
 
-class SavesWithoutItsGenerator(Saves):
-    """Loads what it shows, and not what it draws from."""
-
-    def save(self) -> Any:
-        return super().save()
-
-    def load(self, state: Any) -> None:
-        super().load(state)
-        self.random = random.Random()
-
-
 class RaisesLoading(Saves):
     def save(self) -> Any:
         return None
 
     def load(self, state: Any) -> None:
         raise ValueError("not me")
-
-
-class Clock(Saves):
-    """Shows something else each time that it is looked at, and is restored by what it declares."""
-
-    def save(self) -> Any:
-        return super().save()
-
-    def load(self, state: Any) -> None:
-        super().load(state)
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{self.sight()}, {time.perf_counter_ns()} ns"
 
 
 class Counts(Walk):
@@ -408,14 +384,6 @@ def test_infos_and_rewards_are_as_of_their_turn(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [False, True])
-def test_expensive_resets_of_a_group_survive_a_snapshot_that_cannot_be_taken(mode):
-    tags = {"Walk": {"env_type": "support.check_cases:ResetsSlowlyAndSavesALock", "env_config": {}}}
-    with EnvStateManager(config(tags, [("Walk", 1)], group_size=2, use_multiprocessing=mode)) as manager:
-        rollouts = play(manager, turns=2)
-    assert [errors(rollout) for rollout in rollouts] == [[None, None]] * 2
-
-
-@pytest.mark.parametrize("mode", [False, True])
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
@@ -436,21 +404,3 @@ def test_members_that_load_does_not_bring_to_their_group_s_reset_are_reset_and_l
     named = [record.message for record in caplog.records if "was not restored" in record.message]
     assert len(named) == 1 and re.search(says, named[0])
     assert "deterministic" not in caplog.text and "Retrying" not in caplog.text
-
-
-def test_a_member_that_goes_another_way_than_its_reset_is_not_called_undeterministic_without_naming_load(
-    caplog: pytest.LogCaptureFixture, kill_lanes: Any
-) -> None:
-    with caplog.at_level(logging.WARNING), manager(SavesWithoutItsGenerator, True) as played:
-        play(played, TURNS, lambda turn: kill_lanes(played) if turn == 3 else None)
-        assert played.not_restored().keys() == {"Tag"} and not played.not_deterministic()
-    assert "it went on from a snapshot of the reset, and replayed from seed" in caplog.text
-
-
-def test_load_is_not_blamed_for_an_environment_whose_own_reset_gives_something_else(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING), manager(Clock, False) as played:
-        play(played, 1)
-        assert not played.not_restored()
-    assert not [record for record in caplog.records if record.name.startswith("envlanes")]

@@ -239,28 +239,6 @@ def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(
         REGISTERED_ENVS.discard("signalled")
 
 
-def test_a_termination_is_no_failure_of_an_environment_in_a_program_that_ignores_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def handle(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Signalled, "number", signal.SIGTERM)
-    before = signal.signal(signal.SIGTERM, handle), signal.signal(signal.SIGINT, signal.SIG_IGN)
-    register_env("signalled", Signalled)
-    try:
-        with EnvStateManager(
-            config({"S": {"env_type": "signalled"}}, [("S", 1)], use_multiprocessing=False)
-        ) as manager:
-            manager.reset()
-            with pytest.raises(KeyboardInterrupt):
-                manager.step(inputs([0], 1))
-    finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.signal(signal.SIGINT, before[1])
-        REGISTERED_ENVS.discard("signalled")
-
-
 # Holding interrupts back
 
 
@@ -287,53 +265,3 @@ def test_an_interrupt_at_any_line_of_a_block_comes_by_its_end_and_no_later() -> 
         with pytest.raises(KeyboardInterrupt), interrupted_at(line):
             block()
         block()
-
-
-def test_an_interrupt_gets_through_where_it_is_let() -> None:
-    reached = []
-    with pytest.raises(KeyboardInterrupt), interrupts_held():
-        interrupt()
-        reached.append("held")
-        with interrupts_let_through():
-            reached.append("not reached")
-    assert reached == ["held"]
-    with pytest.raises(KeyboardInterrupt), interrupts_held(), interrupts_let_through():
-        interrupt()
-        reached.append("not reached")
-    assert reached == ["held"]
-
-
-def test_after_a_block_the_users_handler_is_back() -> None:
-    seen: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
-    try:
-        mine = signal.getsignal(signal.SIGINT)
-        with interrupts_held():
-            interrupt()
-            assert seen == []
-            with interrupts_let_through():
-                assert seen == [signal.SIGINT]
-                assert signal.getsignal(signal.SIGINT) is mine
-        assert signal.getsignal(signal.SIGINT) is mine
-        assert seen == [signal.SIGINT]
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_an_ignored_interrupt_stays_ignored_and_other_threads_change_nothing() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with interrupts_held():
-            interrupt()
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-        def hold() -> None:
-            with interrupts_held(), interrupts_let_through():
-                assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        thread.join()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -1,7 +1,6 @@
 """Environments that hang where ``auto`` plays them itself, in the main process."""
 
 import itertools
-import logging
 import re
 import signal
 import threading
@@ -10,11 +9,6 @@ from typing import ClassVar
 
 import pytest
 
-from envlanes import EnvEngine, EnvSpec, Settings
-from envlanes.episode.host import EnvHost
-from envlanes.episode.main_deadline import Deadline
-from envlanes.episode.outcome import Overdue
-from envlanes.episode.turn import Turn
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
@@ -118,32 +112,6 @@ def test_what_is_said_of_it_is_what_a_lane_would_have_said(honest):
     assert rollouts[0] == rollouts[1]
 
 
-class Told(Sleeps):
-    told: ClassVar[list[str]] = []
-
-    def hang(self):
-        self.told.append("hangs")
-        super().hang()
-
-
-def test_a_hang_in_main_is_told_once_at_once_and_what_to_do(monkeypatch):
-    monkeypatch.setattr(Told, "told", [])
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: Told.told.append(record.getMessage())
-    logging.getLogger("envlanes").addHandler(handler)
-    try:
-        specs = [EnvSpec.of(Told, None, number, tag="Told") for number in range(3)]
-        with EnvEngine(specs, Settings(step_timeout=0.1, on_env_failure="truncate")) as engine:
-            engine.reset(dict.fromkeys(range(3), 1))
-            engine.play({number: Turn(("go",) * 4, 4) for number in range(3)})
-    finally:
-        logging.getLogger("envlanes").removeHandler(handler)
-    first, told = Told.told[:2]
-    assert first == "hangs" and Told.told.count("hangs") == 3
-    assert re.match(r"env \d \(tag 'Told'.*\) timed out after 0.1 s in the main process, where", told)
-    assert "use_multiprocessing=true" in told and sum("use_multi" in line for line in Told.told) == 1
-
-
 @pytest.mark.parametrize("kind", [InReset, InInit])
 def test_a_hang_before_the_first_turn_ends_at_its_deadline(kind, honest):
     with EnvStateManager(mixed(kind)) as manager:
@@ -189,13 +157,6 @@ def test_without_multiprocessing_environments_take_the_time_they_need():
     assert errors(rollouts[HUNG]) == [None]
 
 
-def test_a_deadline_is_each_environment_s_own():
-    tags = {"Slow": {"env_type": f"{__name__}:Leisurely"}}
-    with EnvStateManager(config(tags, [("Slow", 3)], use_multiprocessing="auto", step_timeout=2.0)) as manager:
-        rollouts = play(manager, 1)
-    assert [errors(rollout) for rollout in rollouts] == [[None]] * 3  # 3 s together
-
-
 def test_the_signal_and_the_timer_are_given_back():
     with EnvStateManager(mixed(Hangs)) as manager:
         play(manager, TURNS)
@@ -227,13 +188,3 @@ def test_a_manager_in_another_thread_does_without(honest):
     thread.start()
     thread.join()
     assert told == [honest]
-
-
-def test_a_deadline_within_another_leaves_the_outer_one_in_force():
-    home = EnvHost()
-    home.since = time.perf_counter()
-    with pytest.raises(Overdue, match=r"after 0\.2 s"), Deadline(home, 0.2) as outer:
-        with Deadline(home, 60) as inner:
-            assert outer and inner
-        threading.Event().wait(30)
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL

@@ -23,7 +23,7 @@ from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent, RayKind
 from envlanes.lanes.lane import Request
-from envlanes.settings import RayOptions, Settings
+from envlanes.settings import RayOptions
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import SEED, config, freeze, play, sequential
@@ -86,12 +86,6 @@ def test_each_node_has_its_share_of_the_workers(honest: list[list[dict[str, Any]
         assert len(titled("envlanes worker")) == 3
         assert all(" on " in processes()[pid] for pid in titled("envlanes worker"))
         assert freeze(play(manager, TURNS)) == honest[1]
-
-
-def test_there_are_as_many_workers_as_the_nodes_have_places_unless_the_configuration_limits_them() -> None:
-    with on_nodes(max_workers=None) as (manager, _):
-        play(manager, 1)
-        assert len(manager.lane_stats()) == 1 + 6
 
 
 def test_where_processes_cannot_be_had_a_node_takes_executors(
@@ -223,17 +217,6 @@ def test_an_environment_that_hangs_on_a_node_costs_its_own_time_out_alone(
         assert restarts(manager) == 1
 
 
-def test_a_worker_that_was_stopped_before_its_turn_is_overdue(honest: list[list[dict[str, Any]]]) -> None:
-    with on_nodes(step_timeout=0.5) as (manager, _):
-
-        def stop(turn: int) -> None:
-            if turn == 1:
-                os.kill(next(lane.pid for lane in manager.lane_stats() if lane.node == "two"), signal.SIGSTOP)
-
-        assert freeze(play(manager, TURNS, stop)) == honest[0]
-        assert restarts(manager) >= 1
-
-
 def test_a_class_that_is_missing_on_a_node_is_named_with_the_node(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -284,19 +267,6 @@ def test_an_agent_is_placed_again_where_one_was_lost(honest: list[list[dict[str,
         assert freeze(play(manager, TURNS, seed=SEED)) == honest[0]
 
 
-def test_where_no_node_has_a_place_the_manager_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimulatedCluster, "seats", lambda self, node, most: 0)
-    with pytest.raises(LaneStartError, match="there is none"):
-        EnvStateManager(walks())
-
-
-def test_two_managers_share_the_nodes() -> None:
-    with on_nodes() as (first, cluster), on_nodes() as (second, _):
-        play(first, 1)
-        play(second, 1)
-        assert sorted(cluster.placed) == sorted(THREE) and len(titled("envlanes worker")) == 3
-
-
 # Options
 
 
@@ -343,16 +313,6 @@ def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
     ]
     options = RayOptions(nodes=nodes)
     assert "".join(node.node_id[0] for node in there if ray_cluster.is_wanted(node, options)) == found
-
-
-def test_settings_take_options_as_a_mapping() -> None:
-    shipped = RayOptions.of({"runtime_env": {"working_dir": ".", "py_modules": ["s3://there/a.zip", "b"]}})
-    assert shipped.environment()["py_modules"] == ["s3://there/a.zip", "b"] and shipped.local_paths() == [".", "b"]
-    assert hash(shipped) != hash(RayOptions()) and RayOptions.of({"runtime_env": None}) == RayOptions()
-    settings = Settings.of(backend="ray", ray={"num_cpus": 0.5, "resources": {"box": 1}, "nodes": ["a", "b"]})
-    assert settings.ray == RayOptions(num_cpus=0.5, resources=(("box", 1),), nodes=("a", "b"))
-    assert settings.ray.claims() == {"CPU": 0.5, "box": 1}
-    assert hash(settings.ray) == hash(RayOptions.of({"num_cpus": 0.5, "resources": {"box": 1}, "nodes": ["a", "b"]}))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:99999"])

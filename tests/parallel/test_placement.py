@@ -185,17 +185,6 @@ def test_within_a_call_only_environments_that_it_plays_count(envs, is_due):
     assert placement.is_due == is_due
 
 
-def test_the_reasons_name_costs_and_what_holds_a_tag_in_main():
-    environments = specs(tag="Heavy", hint="heavy") + specs(tag="Cheap", first=16) + specs(tag="Kept", first=32)
-    placement, cost = Placement(environments, ["kept"], Limits(None, 2)), {"Heavy": costs(2 * MS, 10 * MS)}
-    reasons = placement.reasons({"Heavy"}, {}, cost, "auto")
-    assert reasons["Heavy"].startswith("in workers: ") and "heavy" in reasons["Heavy"] and "2.0 ms" in reasons["Heavy"]
-    assert reasons["Cheap"].startswith("in main: ")
-    assert "sequential_env_types" in reasons["Kept"]
-    assert "a held one" in placement.reasons((), {"Cheap": "a held one"}, {}, "auto")["Cheap"]
-    assert "use_multiprocessing" in placement.reasons({"Cheap"}, {}, cost, True)["Cheap"]
-
-
 @pytest.mark.parametrize(
     ("members", "workers", "homes"),
     [
@@ -217,19 +206,3 @@ def test_environments_are_spread_evenly_with_groups_whole():
 def test_remainders_of_tags_go_to_different_workers():
     homes = spread(specs(5, group=5) + specs(5, group=5, tag="Other", first=5), 2)
     assert Counter(homes.values()) == {0: 5, 1: 5}
-
-
-@pytest.mark.parametrize(
-    ("batches", "usual_s"),
-    [
-        ([], 0.0),
-        ([([2.0], True)], 2.0),  # for want of another
-        ([([5.0, 1.0, 3.0], True), ([1.0, 9.0], False), ([7.0], True)], 5 / 3),
-        ([([9.0], True), ([1.0], False)], 1.0),
-    ],
-)
-def test_a_usual_turn_is_neither_the_first_of_its_process_nor_the_longest_of_a_call(batches, usual_s):
-    total = Spent()
-    for times, is_first in batches:
-        total = total.also(Spent.of(times, is_first=is_first))
-    assert total.usual_s == usual_s

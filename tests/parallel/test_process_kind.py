@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-from envlanes import linux
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
-from envlanes.kinds.process.kind import Launcher, ProcessKind, unavailable
+from envlanes.kinds.process.kind import ProcessKind, unavailable
 from envlanes.lanes.handle import Message, WorkerGone
 from ragen.errors import LaneStartError
 from support import scripts
@@ -58,11 +52,6 @@ def supervisor_pid() -> int:
     return titled()[0]
 
 
-def programs() -> list[int]:
-    """What workers have started, without workers."""
-    return [pid for pid, title in processes().items() if not title.startswith("envlanes ")]
-
-
 # Starting
 
 
@@ -76,13 +65,6 @@ def test_a_worker_says_hello_and_answers(kind: ProcessKind) -> None:
     assert handle.moved > 0
     ending = handle.end()
     assert (ending.where, ending.status) == (f"pid {handle.pid}", -signal.SIGKILL)
-
-
-def test_a_worker_is_started_and_killed_by_either_method(any_kind: ProcessKind) -> None:
-    handle = up(any_kind)
-    assert processes()[handle.pid or 0].startswith("envlanes worker 0")
-    assert handle.end().describe() == "was killed by SIGKILL"
-    assert until(lambda: handle.pid not in processes())
 
 
 def test_the_first_message_may_be_sent_before_the_worker_is_up(kind: ProcessKind) -> None:
@@ -102,18 +84,6 @@ def test_several_workers_live_side_by_side(kind: ProcessKind) -> None:
     for handle in handles:
         handle.end()
     assert sum(title.startswith("envlanes worker") for title in processes().values()) == 0
-
-
-def test_workers_see_the_environment_that_was_asked_for(tmp_path: Path) -> None:
-    made = ProcessKind("forkserver", [], {"RAGEN_TEST_VALUE": "here"})
-    handle = up(made)
-    assert b"RAGEN_TEST_VALUE=here" in Path(f"/proc/{handle.pid}/environ").read_bytes().split(b"\0")
-    handle.end()
-    made.close()
-
-
-def test_slots_are_the_processors_that_may_be_used(kind: ProcessKind) -> None:
-    assert kind.name == "process" and 1 <= kind.slots <= (os.cpu_count() or 1)
 
 
 # Messages
@@ -175,12 +145,6 @@ def test_one_that_is_frozen_has_no_stacks_and_is_not_waited_for(kind: ProcessKin
     assert handle.end().status == -signal.SIGKILL
 
 
-def test_one_that_is_not_up_has_no_stacks(kind: ProcessKind) -> None:
-    handle = kind.start("worker 0")
-    assert handle.stacks() == ""
-    handle.end()
-
-
 @pytest.mark.parametrize(
     ("message", "says", "status"),
     [
@@ -202,16 +166,6 @@ def test_how_a_worker_ended_is_told(kind: ProcessKind, message: Message, says: s
     other = up(kind, "worker 1")
     assert ask(other, say("echo", 1))
     other.end()
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_one_that_is_killed_from_outside_says_so_and_what_it_sent_before_is_read(
-    any_kind: ProcessKind, number: signal.Signals
-) -> None:
-    handle = up(any_kind)
-    os.kill(handle.pid or 0, number)
-    ending = end_of(handle)
-    assert (ending.where, ending.status) == (f"pid {handle.pid}", -number)
 
 
 def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> None:
@@ -271,14 +225,6 @@ def test_one_that_is_not_up_or_busy_is_not_asked_to_exit(kind: ProcessKind) -> N
     handle.end()
 
 
-def test_one_that_ended_meanwhile_is_not_asked_to_exit(kind: ProcessKind) -> None:
-    handle = up(kind)
-    os.kill(handle.pid or 0, signal.SIGKILL)
-    assert until(lambda: is_over(handle.pid or 0))
-    handle.ask_to_exit()
-    assert end_of(handle).status == -signal.SIGKILL
-
-
 def test_one_that_ignores_signals_is_ended(kind: ProcessKind) -> None:
     handle = up(kind)
     ask(handle, say("ignore", 1, b"%d" % signal.SIGTERM))
@@ -300,36 +246,6 @@ def test_all_end_with_the_kind_though_nobody_has_ended_them() -> None:
 
 
 # What workers leave
-
-
-@pytest.mark.parametrize("hidden", [(), (b"hidden",)])
-@pytest.mark.cold
-def test_what_an_ended_worker_started_ends_with_it(kind: ProcessKind, hidden: tuple[bytes, ...]) -> None:
-    handle = up(kind)
-    ask(handle, say("start_program", 1, *hidden))
-    assert until(lambda: len(programs()) == 1)  # in the middle of an exec, it shows no title
-    handle.end()
-    assert not programs()
-
-
-@pytest.mark.cold
-def test_what_a_worker_started_in_its_group_ends_when_it_dies(kind: ProcessKind) -> None:
-    handle = up(kind)
-    ask(handle, say("start_program"))
-    os.kill(handle.pid or 0, signal.SIGKILL)
-    assert until(lambda: not programs())
-    assert end_of(handle).status == -signal.SIGKILL
-
-
-@pytest.mark.cold
-def test_what_hides_ends_with_the_kind_at_the_latest(kind: ProcessKind) -> None:
-    handle = up(kind)
-    ask(handle, say("start_program", 1, b"hidden"))
-    ask(handle, say("fork_twice"))
-    os.kill(handle.pid or 0, signal.SIGKILL)
-    assert end_of(handle).status == -signal.SIGKILL  # seen, whatever the orphan has inherited
-    kind.close()
-    assert not processes()
 
 
 # The supervisor
@@ -387,16 +303,6 @@ def test_a_supervisor_that_does_not_answer_is_given_up(kind: ProcessKind, monkey
     assert until(lambda: not any(handle.pid in processes() for handle in handles))
 
 
-@pytest.mark.cold
-def test_programs_end_though_the_supervisor_was_killed(kind: ProcessKind) -> None:
-    handle = up(kind)
-    ask(handle, say("start_program", 1, b"hidden"))
-    os.kill(supervisor_pid(), signal.SIGKILL)
-    end_of(handle)
-    kind.close()
-    assert until(lambda: not processes())
-
-
 @pytest.mark.parametrize("victims", [["main"], ["main", "supervisor"], ["supervisor", "main"]])
 @pytest.mark.cold
 def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victims: list[str]) -> None:
@@ -439,114 +345,7 @@ def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
 # Forks of the main process
 
 
-@pytest.mark.cold
-def test_a_fork_forgets_and_what_it_does_harms_nobody(kind: ProcessKind) -> None:
-    handle = up(kind)
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            kind.forget_in_child()
-            handle.forget_in_child()
-            assert handle.end().describe() == "belongs to the process that this one was forked from"
-            kind.close()
-            with pytest.raises(WorkerGone):
-                handle.receive()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert ask(handle, say("echo", 2)) == [b"echo", b"2"]
-    assert handle.end().status == -signal.SIGKILL
-
-
-def pausing_fork(kind: ProcessKind) -> int:
-    """Process id of a fork that forgets the kind, and lives on as long as this process."""
-    parent = os.getpid()
-    if child := os.fork():
-        return child
-    linux.die_with_parent(parent)
-    kind.forget_in_child()
-    while True:
-        signal.pause()
-
-
-@pytest.mark.cold
-def test_a_fork_that_lives_on_hides_no_end(kind: ProcessKind) -> None:
-    handle = up(kind)
-    child = pausing_fork(kind)
-    try:
-        os.kill(handle.pid or 0, signal.SIGKILL)
-        assert end_of(handle).status == -signal.SIGKILL
-        kind.close()
-        assert set(processes()) == {child}
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-@pytest.mark.cold
-def test_a_fork_made_while_a_worker_starts_hides_no_end(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, forks = Launcher.start, []
-
-    def start_beside_a_fork(self: Launcher, token: str, lane: str, given: list[int]) -> None:
-        forks.append(pausing_fork(kind))  # as another thread may do at any time
-        start(self, token, lane, given)
-
-    monkeypatch.setattr(Launcher, "start", start_beside_a_fork)
-    handle = asked(kind, say("exit", 1, b"3"))
-    try:
-        assert end_of(handle).status == 3
-    finally:
-        os.kill(forks[0], signal.SIGKILL)
-        os.waitpid(forks[0], 0)
-
-
-@pytest.mark.cold
-def test_a_fork_may_use_the_kind_anew(kind: ProcessKind) -> None:
-    up(kind).end()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            kind.forget_in_child()
-            handle = up(kind)
-            assert ask(handle, say("echo"))
-            handle.end()
-            kind.close()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    up(kind).end()
-
-
 # Odd systems
-
-
-@pytest.mark.cold
-def test_running_out_of_descriptors_is_told(kind: ProcessKind) -> None:
-    import resource
-
-    up(kind).end()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for spare in range(4):
-        spares = [os.open(os.devnull, os.O_RDONLY) for _ in range(spare)]
-        others = []
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-        try:
-            with contextlib.suppress(OSError):
-                while True:
-                    others.append(os.open(os.devnull, os.O_RDONLY))
-            for descriptor in spares:
-                os.close(descriptor)
-            with pytest.raises(LaneStartError, match="cannot start worker 0"):
-                kind.start("worker 0")
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            for descriptor in others:
-                os.close(descriptor)
-    up(kind).end()
 
 
 @pytest.mark.cold
@@ -570,99 +369,3 @@ def test_descriptors_of_any_number_can_be_used() -> None:
         for descriptor in many:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-MOUNTS = {
-    "read-only": "mount --bind /proc /proc && mount -o remount,ro,bind /proc",
-    "none": "mount -t tmpfs none /proc",
-}
-
-
-@pytest.mark.parametrize("proc", MOUNTS)
-@pytest.mark.cold
-def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc: str) -> None:
-    mount = ["unshare", "-m", "sh", "-c"]
-    if subprocess.run([*mount, MOUNTS[proc]], capture_output=True).returncode:
-        pytest.skip("no file systems can be mounted here")
-    body = """
-        import os
-        from envlanes.kinds.process.kind import ProcessKind
-        from support.worker_handles import ask, asked, end_of, say, up
-        kind = ProcessKind("forkserver", ["support.bare_worker"])
-        for message, status in ((say("exit", 1, b"3"), 3), (say("sleep"), -9)):
-            handle = up(kind)
-            assert ask(handle, say("echo", 2)) == [b"echo", b"2"]
-            handle.send(message)
-            assert (end_of(handle) if status == 3 else handle.end()).status == status
-        handle = up(kind)
-        os.kill(kind._launcher._process.pid, 9)
-        assert end_of(handle).describe() == "ended with its supervisor process, which was killed by SIGKILL"
-        up(kind).end()
-        kind.close()
-        print("fine")
-    """
-    script = scripts.write(tmp_path, body, head="")
-    line = [*mount, f"{MOUNTS[proc]}; exec {sys.executable} {script}"]
-    done = subprocess.run(line, env=scripts.environment(), capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
-
-
-@pytest.mark.cold
-def test_workers_import_the_package_of_the_main_process_even_where_another_comes_first(tmp_path: Path) -> None:
-    other = tmp_path / "checkout" / "ragen"  # such as RAGEN's, in which the command is given
-    other.mkdir(parents=True)
-    (other / "__init__.py").write_text("raise RuntimeError('the wrong package')")
-    body = f"""
-        import sys
-        import ragen
-        sys.path.insert(0, {str(other.parent)!r})
-        from envlanes.kinds.process.kind import ProcessKind
-        from support.worker_handles import ask, say, up
-        kind = ProcessKind("forkserver", ["support.bare_worker"])
-        handle = up(kind)
-        print(ask(handle, say("echo", 2)))
-        handle.end()
-        kind.close()
-    """
-    script = scripts.write(tmp_path, body, head="")
-    done = subprocess.run(
-        [sys.executable, script], env=scripts.environment(), capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.stderr) == ("[b'echo', b'2']\n", "")
-
-
-@pytest.mark.parametrize(
-    ("owner", "attribute", "value", "says"),
-    [
-        (os, "fork", None, "this Python has no os.fork"),
-        (socket, "send_fds", None, "this Python has no socket.send_fds"),
-        (sys, "platform", "win32", "it requires Linux or macOS, and this is win32"),
-        (sys, "executable", "", "the path of the Python interpreter is unknown (sys.executable is empty)"),
-    ],
-)
-@pytest.mark.cold
-def test_why_it_is_unavailable_is_told(
-    owner: Any, attribute: str, value: str | None, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert unavailable() == ""
-    with monkeypatch.context() as patch:
-        patch.delattr(owner, attribute) if value is None else patch.setattr(owner, attribute, value)
-        assert unavailable() == says
-
-
-@pytest.mark.cold
-def test_the_module_can_be_imported_where_nothing_of_it_is_available(tmp_path: Path) -> None:
-    body = """
-        import os, select, signal, socket, sys
-        for module, names in ((os, ["fork", "setsid", "memfd_create", "killpg"]), (select, ["poll"]),
-                (signal, ["SIGUSR1", "SIGUSR2", "SIGKILL", "SIGCHLD", "pthread_sigmask", "sigtimedwait"]),
-                (socket, ["send_fds", "recv_fds"])):
-            for name in names:
-                delattr(module, name)
-        sys.modules["fcntl"] = sys.modules["resource"] = None
-        from envlanes.kinds.process import kind, worker_main
-        print(kind.unavailable())
-    """
-    path = scripts.write(tmp_path, body, head="")
-    says = "this Python has no os.fork and no socket.send_fds and no socket.recv_fds and no signal.SIGUSR2\n"
-    assert scripts.run(path) == says

@@ -8,24 +8,21 @@ import signal
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from envlanes.engine import EnvEngine
 from envlanes.linux import descendants
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play, sequential
-from support.faulty_envs import Faulty, Walk
-from support.leftovers import is_over, processes, titled, until
+from support.faulty_envs import Walk
+from support.leftovers import is_over, titled, until
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -80,24 +77,6 @@ def test_more_kills_than_restarts_leave_environments_in_shared_workers_where_tur
         assert homes == [{"worker"}] * TURNS
         assert not any(lane.lane.startswith("quarantine") for lane in manager.lane_stats())
         assert freeze(play(manager, TURNS)) == reference[1]
-
-
-@pytest.mark.parametrize("is_idle", [True, False])
-def test_what_a_worker_has_lost_is_rebuilt_and_played_while_others_work(tmp_path: Path, is_idle: bool) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    tags = {"Meets": {"env_type": "support.faulty_envs:Meets", "env_config": {"pipe": str(pipe)}}}
-    settings = config(tags, [("Meets", 2)], use_multiprocessing=True, step_timeout=60)
-    with EnvStateManager(settings) as manager:
-        manager.reset()
-        manager.step(inputs([0, 1], 0))
-        killed = manager.lane_stats()[1].pid
-        assert killed is not None and manager.home(0) == "worker 0"
-        os.kill(killed, signal.SIGKILL)
-        assert not is_idle or until(lambda: is_over(killed))
-        turns = [{**each, "actions": [word]} for each, word in zip(inputs([0, 1], 1), ("write", "read"), strict=True)]
-        manager.step(turns)  # neither can be done before the other has begun
-        assert [errors(rollout) for rollout in manager.get_rollout_states()] == [[None] * 2] * 2
 
 
 @contextmanager
@@ -202,20 +181,6 @@ def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_b
     assert len(said) == 2, said
     for line in said:
         assert line.endswith("ended with its supervisor process, which was killed by SIGKILL. A new worker takes over.")
-
-
-@of_processes
-@pytest.mark.cold
-def test_children_of_workers_end_even_if_the_supervisor_is_killed(tmp_path: Path) -> None:
-    fields = {"fault": "leaves marked children", "place": "reset", "once": str(tmp_path / "once")}
-    tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
-    with EnvStateManager(config(tags, [("Faulty", 1)], use_multiprocessing=True)) as manager:
-        manager.reset()
-        assert until(lambda: len(processes()) == 7), processes()  # supervisor, watcher, worker, and four children
-        left = set(processes())
-        kill_supervisor()
-        assert errors(play(manager, 1)[0]) == [None]
-        assert until(lambda: not left & set(processes()))
 
 
 # Switches and resets in mid-episode
@@ -366,27 +331,6 @@ def test_an_environment_that_cannot_be_replayed_moves_at_the_next_reset_and_stay
     assert homes == [first] * TURNS + [then]
 
 
-@pytest.mark.parametrize("start", [True, False])
-def test_what_an_environment_shares_within_itself_survives_a_switch(start: bool) -> None:
-    settings = one_of("SharesUnreplayable", use_multiprocessing=start)
-    with EnvStateManager(settings) as manager:
-
-        def switch(turn: int) -> None:
-            manager.use_multiprocessing = manager.use_multiprocessing is not True
-
-        assert freeze(play(manager, TURNS, switch)) == sequential(settings, TURNS)[0]
-
-
-@pytest.mark.parametrize("start", [True, False])
-def test_a_sequential_step_leaves_one_that_cannot_be_replayed_where_it_is(start: bool) -> None:
-    settings = one_of("Unreplayable", use_multiprocessing=start)
-    with EnvStateManager(settings) as manager:
-        active = manager.reset()
-        for turn in range(TURNS):
-            active = manager._step_sequential(inputs([cache["env_id"] for cache in active], turn))
-        assert freeze(manager.get_rollout_states()) == sequential(settings, TURNS)[0]
-
-
 def test_an_environment_that_cannot_be_replayed_is_truncated_if_its_worker_is_killed(kill_lanes: Kill) -> None:
     settings = one_of("Unreplayable")
     with EnvStateManager(settings) as manager:
@@ -411,18 +355,6 @@ def test_hashes_are_the_same_everywhere_if_the_user_fixed_their_seed(tmp_path: P
         assert scripts.run(script) == "equal\n"
     finally:
         del os.environ["PYTHONHASHSEED"]
-
-
-def test_a_turn_that_depends_on_hashes_plays_on_where_it_was_when_it_cannot_move(caplog: Any) -> None:
-    with EnvStateManager(one_of("Hash")) as manager:
-
-        def switch(turn: int) -> None:
-            if turn == 2:
-                manager.use_multiprocessing = False
-
-        rollouts = play(manager, TURNS, switch)
-    assert not any(any(errors(rollout)) for rollout in rollouts)
-    assert "does not replay" in caplog.text
 
 
 # Where classes come from
@@ -513,17 +445,6 @@ def test_a_class_of_the_main_script_works_in_workers(guarded: bool, tmp_path: Pa
     assert scripts.run(script) == "".join(f"{way}\nequal\n" for way in WAYS)
 
 
-def test_a_registered_path_is_loaded_in_workers() -> None:
-    register_env("a walk", "support.faulty_envs:Walk")
-    try:
-        settings = config({"W": {"env_type": "a walk"}}, [("W", 4)], use_multiprocessing=True)
-        with EnvStateManager(settings) as manager:
-            assert freeze(play(manager)) == sequential(settings)[0]
-            assert manager.lane_stats()[0].envs == 0
-    finally:
-        del REGISTERED_ENVS["a walk"]
-
-
 @pytest.fixture
 def late_path(tmp_path: Path) -> Iterator[Path]:
     """A folder that becomes part of ``sys.path`` only now."""
@@ -606,54 +527,3 @@ def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:
     with EnvStateManager(settings) as manager:
         rollouts = freeze(play(manager, 3, lambda turn: kill_lanes(manager) if turn == 1 else None))
     assert rollouts == sequential(settings, 3)[0]
-
-
-def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker has a large reply ready, and main works for longer than a turn may take before it reads it.
-
-    An hour passes in main by the clock of deadlines alone, once the worker has played its item, so that how busy the
-    machine is decides nothing.
-    """
-    later = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])
-    for module in ("lane", "exchange"):
-        monkeypatch.setattr(f"envlanes.lanes.{module}.time", clock)
-    tags = {
-        "Faulty": {
-            "env_type": "support.faulty_envs:Faulty",
-            "env_config": {"fault": "returns much", "place": "turn 0"},
-        },
-        "Slow": {"env_type": "slow walk"},
-    }
-    engines: list[EnvEngine] = []
-    begun: list[float] = []  # when the turn was asked for
-
-    class SlowWalk(Walk):
-        def step(self, action: str) -> Any:
-            lane = engines[0].records[0].lane
-            assert lane is not None and lane.handle is not None
-            handle = lane.handle
-            assert until(lambda: (at := handle.position()) is not None and at.item == 1 and at.since > begun[0])
-            later[0] = 3600.0
-            return super().step(action)
-
-    register_env("slow walk", SlowWalk)
-    try:
-        settings = config(
-            tags, [("Faulty", 1), ("Slow", 1)], sequential_env_types=["slow walk"], use_multiprocessing=True
-        )
-        with EnvStateManager(settings) as manager:
-            engines.append(manager._engine)
-            rollouts = play(manager, 1, lambda turn: begun.append(time.monotonic()))
-            assert later[0] and all(lane.restarts == 0 for lane in manager.lane_stats())
-        assert [errors(rollout) for rollout in rollouts] == [[None], [None]]
-    finally:
-        REGISTERED_ENVS.discard("slow walk")
-
-
-def test_faults_are_what_they_are_elsewhere() -> None:
-    """The catalogue must misbehave in this very module's process too, where that is harmless."""
-    from support.faulty_envs import FaultConfig
-
-    with pytest.raises(ValueError, match="boom"):
-        Faulty(FaultConfig("raises", "init"))

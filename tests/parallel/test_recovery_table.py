@@ -10,7 +10,7 @@ import pytest
 
 from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.lanes.handle import Ending
-from envlanes.recovery import Decision, Facts, LaneThen, Rest, Then, Trouble, decide, decide_lane, trouble_of
+from envlanes.recovery import Decision, Facts, LaneThen, Then, Trouble, decide, decide_lane, trouble_of
 from envlanes.settings import ON_ENV_FAILURE, Settings
 
 FALLBACK = Settings(max_restarts=2)
@@ -138,32 +138,3 @@ def test_without_restarts_the_first_death_is_too_many() -> None:
 )
 def test_what_may_come_from_outside(lost: LaneFailure, trouble: Trouble) -> None:
     assert trouble_of(lost) is trouble
-
-
-DESCRIBED = [
-    (DIED, "worker 0 (pid 4242) exited with code 3"),
-    (failure(Cause.DIED, -signal.SIGSEGV), "worker 0 (pid 4242) was killed by SIGSEGV"),
-    (failure(Cause.DIED, -77), "worker 0 (pid 4242) was killed by signal 77"),
-    (failure(Cause.DIED), "worker 0 (pid 4242) ended for an unknown reason"),
-    (failure(Cause.TIMEOUT, -9, 1.5), "worker 0 (pid 4242) missed a deadline of 1.5 s and was killed"),
-    (NO_START, "worker 0 did not start: its process exited with code 7"),
-    (LATE_START, "worker 0 did not start within 60 s and was killed"),
-    (failure(Cause.REPLACED), "worker 0 was restarted for another engine"),
-]
-
-
-@pytest.mark.parametrize(("lost", "words"), DESCRIBED)
-def test_a_lane_s_failure_in_words(lost: LaneFailure, words: str) -> None:
-    assert lost.describe() == words
-
-
-def test_a_lane_whose_workers_do_not_start_rests_twice_as_long_each_time() -> None:
-    rest, waited = Rest(), []
-    for _ in range(9):
-        rest.begin()
-        waited.append(rest.episodes)
-        while rest.episodes:
-            rest.pass_episode()
-    assert waited == [4, 8, 16, 32, 64, 128, 256, 256, 256]
-    rest.pass_episode()
-    assert rest.episodes == 0

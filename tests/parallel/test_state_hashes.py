@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, freeze, play
 
@@ -38,10 +35,3 @@ def test_states_have_hashes_where_they_are_asked_for(backend: str) -> None:
                 shown.setdefault(repr(freeze([turn["state"], turn.get("images")])), set()).add(given)
     assert all(len(each) == 1 for each in shown.values()), "equal where environments show the same"
     assert len(set.union(*shown.values())) == len(shown), "and only there"
-
-
-def test_a_misspelt_hash_is_refused() -> None:
-    with pytest.raises(ConfigError, match="env_state_hash"):
-        EnvStateManager(configuration(env_state_hsh=True))
-    with pytest.raises(ConfigError, match="expected true or false"):
-        EnvStateManager(configuration(env_state_hash="yes"))

@@ -1,13 +1,11 @@
 """Eight things that gymnasium 1.4's asynchronous class gets wrong."""
 
 import multiprocessing
-import os
 
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from envlanes.gym import LaneVectorEnv
 from ragen.errors import EpisodeOverError
 from support.gym_envs import Counted, Obeys, Reuses, Walk, kill, same, walks
 
@@ -101,15 +99,3 @@ def test_h_a_final_observation_is_that_of_the_end_though_the_array_is_reused(lan
         mine, its = envs.step(np.array([2, 2])), other.step(np.array([2, 2]))
         same(mine, its)
         seen += "final_obs" in mine[4]
-
-
-def test_nothing_runs_in_this_process(lanes):
-    envs = lanes([lambda: _Here()] * 2)
-    assert os.getpid() not in envs.get_attr("pid")
-    assert isinstance(envs, LaneVectorEnv)
-
-
-class _Here(Walk):
-    def __init__(self) -> None:
-        super().__init__()
-        self.pid = os.getpid()

@@ -77,68 +77,6 @@ def test_make_vec_takes_what_gymnasium_s_takes():
         envs.close()
 
 
-def ppo(envs, updates=3, steps=16, before_update=lambda: None):
-    """Proximal policy optimisation in its plainest form, after CleanRL's; the losses of each update."""
-    import torch
-    from torch import nn
-
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    count = envs.num_envs
-    body = nn.Sequential(nn.Linear(envs.single_observation_space.shape[0], 16), nn.Tanh())
-    policy, value = nn.Linear(16, envs.single_action_space.n), nn.Linear(16, 1)
-    weights = [*body.parameters(), *policy.parameters(), *value.parameters()]
-    optimiser = torch.optim.Adam(weights, lr=3e-3)
-    seen = torch.as_tensor(envs.reset(seed=1)[0], dtype=torch.float32)
-    over, losses = torch.zeros(count), []
-    for _ in range(updates):
-        before_update()
-        rows = []
-        for _ in range(steps):
-            with torch.no_grad():
-                hidden = body(seen)
-                choice = torch.distributions.Categorical(logits=policy(hidden))
-                action = choice.sample()
-                rows.append([seen, action, choice.log_prob(action), value(hidden)[:, 0], over])
-            shown, rewards, terminated, truncated, _ = envs.step(action.numpy())
-            rows[-1].append(torch.as_tensor(rewards, dtype=torch.float32))
-            seen = torch.as_tensor(shown, dtype=torch.float32)
-            over = torch.as_tensor(terminated | truncated, dtype=torch.float32)
-        with torch.no_grad():
-            following, advantage = value(body(seen))[:, 0], torch.zeros(count)
-        advantages, alive = [], 1 - over
-        for row in reversed(rows):
-            delta = row[5] + 0.99 * following * alive - row[3]
-            advantage = delta + 0.99 * 0.95 * alive * advantage
-            advantages.insert(0, advantage)
-            following, alive = row[3], 1 - row[4]
-        observations, actions, old, values = (torch.cat([row[index] for row in rows]) for index in range(4))
-        gained = torch.cat(advantages)
-        for _ in range(2):
-            hidden = body(observations)
-            choice = torch.distributions.Categorical(logits=policy(hidden))
-            ratio = (choice.log_prob(actions) - old).exp()
-            clipped = torch.min(ratio * gained, ratio.clamp(0.8, 1.2) * gained).mean()
-            missed = (value(hidden)[:, 0] - gained - values).pow(2).mean()
-            loss = -clipped + 0.5 * missed - 0.01 * choice.entropy().mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.item())
-    return losses
-
-
-@pytest.mark.models
-def test_ppo_has_equal_losses_whatever_hosts_the_environments(lanes):
-    """With gymnasium's synchronous class, with lanes, and with lanes whose workers are killed before each update."""
-    other = SyncVectorEnv(cartpoles())
-    expected = ppo(other)
-    assert len(set(expected)) == len(expected)
-    assert ppo(lanes(cartpoles())) == expected
-    killed = lanes(cartpoles())
-    assert ppo(killed, before_update=lambda: kill(killed)) == expected
-
-
 @pytest.mark.models
 def test_stable_baselines3_learns_on_lanes_as_on_its_own(lanes):
     sb3 = pytest.importorskip("stable_baselines3")

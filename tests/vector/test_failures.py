@@ -165,11 +165,3 @@ def test_close_ends_a_call_that_is_under_way(lanes):
 def test_arguments_that_cannot_work_are_refused_before_anything_starts(given):
     with pytest.raises(ConfigError, match=next(iter(given))):
         LaneVectorEnv(walks(2), **given)
-
-
-def test_what_building_an_environment_raises_is_raised():
-    def broken() -> Walk:
-        raise LookupError("no such level")
-
-    with pytest.raises(LookupError, match="no such level"):
-        LaneVectorEnv([broken] * 2, workers=1)

@@ -87,11 +87,3 @@ def test_what_a_sent_environment_raises_is_raised_when_received(lanes):
     if envs._sent.order:
         envs.recv(1)
     envs.step(np.zeros(2, int))
-
-
-def test_closing_gives_up_what_was_sent(lanes):
-    envs = lanes(walks(2, Obeys))
-    envs.reset(seed=0)
-    envs.send(np.array([2, 2]))
-    with pytest.warns(UserWarning, match="`send`"):
-        envs.close(terminate=True)

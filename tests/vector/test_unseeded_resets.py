@@ -64,10 +64,6 @@ def switched(envs: LaneVectorEnv) -> None:
     engine.use_lanes = not engine.use_lanes
 
 
-def rebalanced(envs: LaneVectorEnv) -> None:
-    envs._envs.engine.rebalance()
-
-
 def nothing(envs: Any) -> None:
     """No change."""
 
@@ -103,7 +99,7 @@ MODES = {
 @pytest.mark.parametrize(
     ("resets", "change", "backend"),
     [
-        *itertools.product(MODES, (nothing, killed, brought_home, switched, rebalanced), ("process",)),
+        *itertools.product(MODES, (nothing, killed, brought_home, switched), ("process",)),
         *itertools.product(("plain", "mask"), (killed,), ("executor",)),
     ],
 )
@@ -152,33 +148,6 @@ def test_a_snapshot_brings_back_what_no_generator_that_is_found_decides(backend:
     assert (
         played(LaneVectorEnv([Saves] * ENVS, workers=2, backend=backend, max_restarts=99), "plain", killed) == expected
     )
-
-
-class Slow(Saves):
-    """Takes long enough for a snapshot after each step."""
-
-    def step(self, action: int) -> Any:
-        import time
-
-        time.sleep(0.02)
-        return super().step(action)
-
-    def save(self) -> Any:
-        return super().save()
-
-    def load(self, state: Any) -> None:
-        super().load(state)
-
-
-def test_what_was_killed_late_in_an_episode_plays_one_step_again_at_most() -> None:
-    envs = LaneVectorEnv([Slow], workers=1)
-    envs.reset(seed=1)
-    for _ in range(10):
-        envs.step(np.zeros(1, int))
-    killed(envs)
-    infos = envs.step(np.zeros(1, int))[4]
-    assert infos["made"][0] <= 2
-    envs.close()
 
 
 @pytest.mark.parametrize("name", ["Hopper-v5", "InvertedPendulum-v5"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragen.cage2.order_search import GRID, OrderSearch
+from ragen.cage2.order_search import OrderSearch
 from ragen.cage2.workflow import WorkflowManager
 from ragen.errors import InputError, WorkflowError
 
@@ -17,23 +17,6 @@ def seen(count=12, seed=0, noise=0.5):
         value = -30 - 5 * MANAGER.distances[number, 77] + rng.normal() * noise
         search.observe(MANAGER.orders[number], value, noise)
     return search
-
-
-def test_beliefs_are_those_of_the_definition_for_the_likeliest_kernel():
-    search = seen()
-    numbers, raw, errors = map(np.array, zip(*search.observations, strict=True))
-    center, scale = raw.mean(), raw.std()
-    values, found = (raw - center) / scale, []
-    for kernel in GRID:
-        similar = kernel.signal * np.exp(-kernel.decay * MANAGER.distances[:, numbers])
-        covariance = similar[numbers] + np.diag((errors / scale) ** 2 + kernel.noise)
-        inverse = np.linalg.inv(covariance)
-        score = -0.5 * values @ inverse @ values - 0.5 * np.linalg.slogdet(covariance)[1] + kernel.log_prior()
-        variance = kernel.signal - np.einsum("ij,jk,ik->i", similar, inverse, similar)
-        found.append((score, center + scale * similar @ inverse @ values, scale * np.sqrt(variance)))
-    _, mean, std = max(found, key=lambda each: each[0])
-    belief = search.belief()
-    assert belief.mean == pytest.approx(mean, abs=1e-6) and belief.std == pytest.approx(std, abs=1e-6)
 
 
 def test_values_decide_the_bounds_not_the_order_in_which_they_came():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ragen.cage2 import Cage2Env, real
-from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import DECOYS, HOSTS, N_ACTIONS
 from ragen.cage2.simulator.network import Blue, Network
 from support.cage2 import plain, run
@@ -32,15 +31,6 @@ def episode(env, seed, actions):
 @pytest.mark.parametrize("inner", [".", "CybORG", "CybORG/CybORG"])
 def test_it_is_found_from_its_checkout_and_from_its_folders(cage2_path, inner):
     assert real.find(cage2_path / inner) == (cage2_path / "CybORG" / "CybORG").resolve()
-
-
-def test_it_is_found_by_the_environment_and_among_what_can_be_imported(cage2_path, monkeypatch):
-    package = real.find(cage2_path)
-    monkeypatch.setenv("RAGEN_CAGE2_PATH", str(cage2_path))
-    assert real.find() == package and Cage2Config.of().simulator == "cage2"
-    monkeypatch.delenv("RAGEN_CAGE2_PATH")
-    monkeypatch.syspath_prepend(str(cage2_path / "CybORG"))
-    assert real.find() == package
 
 
 # Without a trace

@@ -14,8 +14,6 @@ from ragen.cage2.simulator.game import EmbeddedGame
 from ragen.cage2.simulator.network import Network
 from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, IMPACT, SCAN, SWEEP, Move
 
-RESTORE = 132
-
 
 def moves(game, seed, steps, action=0):
     game.reset(seed)
@@ -42,22 +40,6 @@ def test_b_line_goes_straight_to_the_operational_server():
         assert [move for move, _ in found] == [*plan, *through[3], Move(IMPACT, tables.OP_SERVER)]
     assert set(seen) == {"User1", "User2", "User3", "User4"}
     assert 120 < sum(seen.values()) < 200
-
-
-def test_b_line_goes_back_to_where_it_can_get_in_again():
-    game = EmbeddedGame("b_line")
-    found = moves(game, 3, 4, action=0)
-    user = found[1][0].target
-    game.step(RESTORE + user)  # Red scans the next host meanwhile
-    enterprise = game.last_red[0].target
-    assert game.last_red[0] == Move(SCAN, enterprise)
-    game.step(RESTORE + enterprise)
-    while game.last_red[0] != Move(EXPLOIT, enterprise) or not game.last_red[1]:
-        game.step(0)
-    game.step(RESTORE + enterprise)
-    assert game.last_red == (Move(ESCALATE, enterprise), False)
-    game.step(0)
-    assert game.last_red[0] == Move(EXPLOIT, enterprise)
 
 
 def test_meander_scans_all_that_it_knows_before_it_attacks_and_ends_with_impact():

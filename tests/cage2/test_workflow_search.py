@@ -192,15 +192,6 @@ def test_a_setting_that_cannot_work_is_named_before_anything_is_written(tmp_path
         cage2_trainer.ParallelWorkflowRLTrainer(checkpoint_dir=str(tmp_path), n_workflow=3)
 
 
-def test_the_command_searches_and_says_what_it_found(tmp_path, capsys):
-    settings = [f"{name}={value}" for name, value in EMBEDDED.items()]
-    assert main(["search", f"checkpoint_dir={tmp_path}", "use_multiprocessing=false", *settings]) == 0
-    said = capsys.readouterr().out
-    for row in json.loads((tmp_path / "results.json").read_text()):
-        assert row["simulator"] == "embedded" and row["train_reward"] < 0
-        assert f"{row['train_reward']:.1f}" in said and " > ".join(row["workflow"]) in said
-
-
 @pytest.mark.processes
 def test_any_number_of_workers_finds_the_same_also_where_they_are_killed(tmp_path):
     def kills(training):

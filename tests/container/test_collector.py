@@ -115,17 +115,6 @@ def test_prompts_of_a_data_set_are_repeated_for_groups_and_name_their_source():
             collector.multi_turn_loop(prompts(3), StandInActor(), envs)
 
 
-def test_who_gets_no_reply_is_over_and_has_no_row():
-    with managed() as envs:
-        collector = collector_of(config())
-
-        def reply(text: str) -> str | None:
-            return None if "Turn 2" in text else any_move(text)
-
-        batch = collector.multi_turn_loop(prompts(), StandInActor(reply), envs)
-    assert len(batch) == 4 and collector.failures == dict.fromkeys(range(4), "no reply")
-
-
 @pytest.mark.parametrize(("is_train", "shown"), [(True, [2, 3]), (False, [0, 2, 3])])
 def test_an_environment_that_fails_counts_as_no_failure_of_the_model(is_train, shown):
     """In training, the other member of its group has nothing to be compared with."""

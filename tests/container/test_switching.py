@@ -246,19 +246,6 @@ def test_rollouts_by_turn_have_the_columns_of_training_batches():
     assert {"SimpleSokoban/success", "Bandit/reward", "episode/success_rate"} <= set(batch.meta_info["metrics"])
 
 
-def test_rollouts_by_turn_of_several_types_are_equal_in_workers():
-    batches = []
-    for mode in ("false", "true"):
-        config = mixed("use_parallel_envs=true", f"es_manager.use_multiprocessing={mode}", "es_manager.max_workers=2")
-        with LLMAgentProxy(config, EchoActor(reply), shipped()) as proxy:
-            batches.append([rollout(proxy), rollout(proxy)])
-    for alone, in_workers in zip(*batches, strict=True):
-        for name in alone.batch.keys():  # noqa: SIM118  # a TensorDict is no dict
-            assert alone.batch[name].equal(in_workers.batch[name]), name
-        assert alone.meta_info["metrics"] == in_workers.meta_info["metrics"]
-        assert list(alone.non_tensor_batch["anchor_obs"]) == list(in_workers.non_tensor_batch["anchor_obs"])
-
-
 def test_what_cannot_be_made_falls_back_and_says_so_in_two_lines(capsys):
     config = mixed("use_parallel_envs=true", "+env.style=none")
     with LLMAgentProxy(config, EchoActor(reply), shipped()) as proxy:

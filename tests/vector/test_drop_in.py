@@ -19,11 +19,7 @@ def cartpoles(count=4):
 WRAPPERS = {
     "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
     "NormalizeObservation": wrappers.NormalizeObservation,
-    "NormalizeReward": wrappers.NormalizeReward,
-    "DictInfoToList": wrappers.DictInfoToList,
-    "ClipReward": lambda envs: wrappers.ClipReward(envs, -0.5, 0.5),
     "RescaleObservation": lambda envs: wrappers.TransformObservation(envs, lambda seen: seen * 2),
-    "FlattenObservation": wrappers.FlattenObservation,
     "DtypeObservation": lambda envs: wrappers.DtypeObservation(envs, np.float64),
 }
 
@@ -129,17 +125,3 @@ def test_stable_baselines3_sees_wrappers_and_evaluates_as_on_its_own(lanes, work
     assert mine.env_is_wrapped(Monitor) == [True, True] and mine.env_is_wrapped(Scaled, indices=1) == [True]
     assert mine.env_is_wrapped(gym.wrappers.TimeLimit, [0]) == [True]
     assert mine.env_is_wrapped(gym.wrappers.ClipAction, [0]) == [False]
-
-
-@pytest.mark.models
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_adapter_for_stable_baselines3_asks_the_named_environments_alone(lanes, workers):
-    pytest.importorskip("stable_baselines3")
-    from envlanes.gym.sb3 import LaneVecEnv
-
-    mine = LaneVecEnv(lanes([monitored] * 2, autoreset_mode="SameStep", workers=workers))
-    mine.set_attr("only_here", 3, indices=[1])
-    assert mine.get_attr("only_here", indices=[1]) == [3]
-    assert mine.env_method("get_wrapper_attr", "only_here", indices=1) == [3]
-    with pytest.raises(AttributeError):
-        mine.get_attr("only_here")

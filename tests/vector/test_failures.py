@@ -101,14 +101,6 @@ def test_an_environment_fails_for_as_long_as_its_server_is_away(lanes, mode, fai
     assert not any(envs.step(np.zeros(2, int))[3].any() for _ in range(2))
 
 
-def test_an_environment_is_closed_before_it_is_built_again(lanes, tmp_path):
-    envs, other = lanes([lambda: NeedsAServer(tmp_path)], on_env_failure="fallback"), SyncVectorEnv([Walk])
-    same(envs.reset(seed=0), other.reset(seed=0))
-    (tmp_path / "once").touch()
-    for _ in range(2):
-        same(envs.step(np.zeros(1, int)), other.step(np.zeros(1, int)))
-
-
 @pytest.mark.parametrize("action", [RAISE, HANG, EXIT], ids=["raise", "hang", "exit"])
 def test_an_environment_that_fails_once_is_not_noticed_with_fallback(lanes, tmp_path, action):
     envs = lanes(walks(2, Obeys, lives=str(tmp_path / "died")), on_env_failure="fallback", step_timeout=1.0)
@@ -116,16 +108,6 @@ def test_an_environment_that_fails_once_is_not_noticed_with_fallback(lanes, tmp_
     same(envs.reset(seed=0), other.reset(seed=0))
     same(envs.step(np.array([0, 0])), other.step(np.array([0, 0])))
     same(envs.step(np.array([0, action])), other.step(np.array([0, 0])))
-
-
-def test_what_an_environment_begins_with_after_its_failure_follows_from_the_seed(lanes):
-    runs = []
-    for _ in range(2):
-        envs = lanes(walks(2, Obeys), on_env_failure="truncate")
-        envs.reset(seed=4)
-        envs.step(np.array([RAISE, 0]))
-        runs.append(envs.step(np.array([0, 0])))
-    same(*runs)
 
 
 def test_calls_out_of_order_are_refused(lanes):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 
 from envlanes.gym import LaneVectorEnv
-from support.leftovers import is_over, until
+from support.gym_envs import kill
 
 STEPS = 4
 
@@ -44,27 +42,21 @@ class Draws(gym.Env):
         return self.drawn(), 0.0, False, False, {}
 
 
-def killed(envs: LaneVectorEnv) -> None:
-    pids = [each.pid for each in envs.stats() if each.lane != "main" and each.pid is not None]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert until(lambda: all(map(is_over, pids)))
-
-
 def make(space: str, wraps: bool) -> gym.Env[Any, Any]:
     env: Any = Draws(space)
     return gym.wrappers.TimeLimit(env, 100) if wraps else env
 
 
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("wraps", [False, True])
-@pytest.mark.parametrize("space", ["observation_space", "action_space", "parts", "many"])
+@pytest.mark.parametrize(
+    ("space", "wraps", "seed"),
+    [("observation_space", True, None), ("action_space", False, 3), ("parts", False, None), ("many", True, 3)],
+)
 def test_a_killed_worker_changes_nothing_that_a_space_has_drawn(space, wraps, seed):
     with closing(LaneVectorEnv([partial(make, space, wraps)] * 2, workers=1)) as envs:
         for _ in range(2):  # the second episode begins where the first has left the generators
             shown, _ = envs.reset(seed=seed)
             for turn in range(STEPS):
-                killed(envs)
+                kill(envs)
                 before = shown.copy()
                 shown = envs.step(np.zeros(2, int))[0]
                 assert shown[:, : turn + 1].tolist() == before[:, : turn + 1].tolist()

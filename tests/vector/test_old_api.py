@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from envlanes.games.gym_game import GymTurn
-from envlanes.games.gym_old import GYM_OLD, space_of
-from ragen.errors import EnvError
+from envlanes.games.gym_old import GYM_OLD
 from support.gym_envs import same_runs, walks
 
 
@@ -86,8 +85,3 @@ def test_what_was_cut_short_is_told_apart_from_an_end():
     env.step = lambda _: (np.zeros(2), 1.0, *told.pop(0))
     flags = [(result.terminated, result.truncated) for result in (GYM_OLD.play(env, GymTurn(1)) for _ in range(3))]
     assert flags == [(False, False), (True, False), (False, True)]
-
-
-def test_a_space_of_an_unknown_class_is_refused():
-    with pytest.raises(EnvError, match="none of Box, Discrete"):
-        space_of(types.SimpleNamespace())

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 
-from support.gym_envs import kill, same, same_runs
+from support.gym_envs import same, same_runs
 
 pytestmark = pytest.mark.processes
 
@@ -71,16 +71,3 @@ def test_a_turn_that_fails_leaves_the_last_picture_whole(lanes):
     after = envs.step(np.array([0, 2, 0]))[0]
     same(after[1], before[1])
     assert (after[0] != before[0]).any()
-
-
-def test_two_vector_environments_one_after_the_other_share_no_memory(lanes):
-    keeps_the_workers = lanes(pictures(1))
-    for seed in range(3):
-        envs = lanes(pictures())
-        same_runs(envs, SyncVectorEnv(pictures(reuses=False)), steps=0)
-        other = SyncVectorEnv(pictures(reuses=False))
-        same(envs.reset(seed=seed), other.reset(seed=seed))
-        same(envs.step(np.zeros(3, int)), other.step(np.zeros(3, int)))
-        kill(envs) if seed == 1 else None
-        envs.close()
-    keeps_the_workers.reset(seed=0)

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from envlanes.gym import LaneVectorEnv
-from support.gym_envs import Walk, kill, same, walks
+from support.gym_envs import Walk, kill, same
 
 pytestmark = pytest.mark.processes
 
@@ -160,32 +159,6 @@ def test_environments_in_main_are_touched_by_the_calling_thread_alone(lanes, wor
     assert envs.call_wait() == (1.0,) * 3 and envs.render() == ("1.0",) * 3
     envs.send(actions), envs.recv(3)
     envs.step(actions), envs.step_some([1], actions[:1])
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_functions_of_a_generator_are_those_of_its_moments(lanes, workers):
-    def fns(kind: str) -> Any:
-        numbers = (1.0, 2.0, 3.0)
-        if kind == "map":
-            return map(lambda number: partial(Asks, lambda: number), numbers)
-        return (lambda: Asks(partial(float, number)) for number in numbers)  # noqa: B023  # as it is meant
-
-    for kind in ("map", "late binding"):
-        same(lanes(fns(kind), workers=workers).reset(seed=0), SyncVectorEnv(fns(kind)).reset(seed=0))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_stable_baselines3_asks_for_methods_without_calling_them(lanes, workers):
-    pytest.importorskip("stable_baselines3")
-    from envlanes.gym.sb3 import LaneVecEnv
-
-    envs = LaneVecEnv(LaneVectorEnv(walks(2), workers=workers, autoreset_mode="SameStep"))
-    try:
-        names = ["step", "close", "render", "get_wrapper_attr", "nothing"]
-        assert [envs.has_attr(name) for name in names] == [True, True, True, True, False]
-        assert envs.get_attr("get_wrapper_attr")[1]("action_space") == envs.action_space
-    finally:
-        envs.close()
 
 
 SCRIPT = """

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,10 +13,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envlanes.gym import LaneVectorEnv
-from support.leftovers import is_over, until
+from support.gym_envs import kill
 
 ENVS, STEPS = 3, 9
-KILLS = {0, 3, 5, 8}  # steps before which workers are killed: each starts anew, so before resets and within episodes
+KILLS = {0, 3, 5, 8}  # steps before which workers are kill: each starts anew, so before resets and within episodes
 
 
 class Draws(gym.Env):
@@ -48,13 +46,6 @@ class OldDraws(Draws):
         return observation, reward, terminated, info
 
 
-def killed(envs: LaneVectorEnv) -> None:
-    pids = [each.pid for each in envs.stats() if each.lane != "main" and each.pid is not None]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert until(lambda: all(map(is_over, pids)))
-
-
 def brought_home(envs: LaneVectorEnv) -> None:
     envs._envs.engine.bring_home(range(ENVS))
 
@@ -73,7 +64,7 @@ def played(envs: Any, resets: str, change: Callable[[Any], None]) -> list[Any]:
     mask = np.array([True, False, True])
     seen: list[Any] = [envs.reset(seed=5)[0]]
     for step in range(STEPS):
-        if change is not killed or step in KILLS:
+        if change is not kill or step in KILLS:
             change(envs)
         if resets == "plain" and step % 4 == 3:
             seen.append(envs.reset()[0])
@@ -99,8 +90,8 @@ MODES = {
 @pytest.mark.parametrize(
     ("resets", "change", "backend"),
     [
-        *itertools.product(MODES, (nothing, killed, brought_home, switched), ("process",)),
-        *itertools.product(("plain", "mask"), (killed,), ("executor",)),
+        *itertools.product(MODES, (nothing, kill, brought_home, switched), ("process",)),
+        *itertools.product(("plain", "mask"), (kill,), ("executor",)),
     ],
 )
 def test_an_episode_without_a_seed_is_the_same_at_whatever_home(
@@ -111,7 +102,7 @@ def test_an_episode_without_a_seed_is_the_same_at_whatever_home(
     assert played(envs, resets, change) == expected
 
 
-@pytest.mark.parametrize("change", [killed, brought_home])
+@pytest.mark.parametrize("change", [kill, brought_home])
 def test_so_is_one_of_the_old_interface(change: Callable[[Any], None]) -> None:
     expected = played(SyncVectorEnv([Draws] * ENVS), "plain", nothing)
     envs = LaneVectorEnv([OldDraws] * ENVS, workers=2, old_api=True, max_restarts=99)
@@ -145,9 +136,7 @@ class Saves(Draws):
 @pytest.mark.parametrize("backend", ["process", "executor"])
 def test_a_snapshot_brings_back_what_no_generator_that_is_found_decides(backend: str) -> None:
     expected = played(SyncVectorEnv([Saves] * ENVS), "plain", nothing)
-    assert (
-        played(LaneVectorEnv([Saves] * ENVS, workers=2, backend=backend, max_restarts=99), "plain", killed) == expected
-    )
+    assert played(LaneVectorEnv([Saves] * ENVS, workers=2, backend=backend, max_restarts=99), "plain", kill) == expected
 
 
 @pytest.mark.parametrize("name", ["Hopper-v5", "InvertedPendulum-v5"])
@@ -183,4 +172,4 @@ def test_atari_is_rebuilt_whose_generator_is_not_pythons() -> None:
     mode = {"autoreset_mode": MODES["next step"]}
     expected = played(SyncVectorEnv([pong] * ENVS, **mode), "next step", nothing)
     envs = LaneVectorEnv([partial(pong)] * ENVS, workers=2, max_restarts=99, **mode)
-    assert played(envs, "next step", killed) == expected
+    assert played(envs, "next step", kill) == expected

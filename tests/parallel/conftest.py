@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from envlanes.resources import temporary_folder
 from support.episodes import BACKEND
-from support.leftovers import descriptors, processes, until
-from support.warm_supervisors import fork_server
+from support.leftovers import kill_workers, nothing_left, start_what_stays
 
 KINDS = ["process", "executor"]
 
@@ -30,47 +23,20 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
-    """What executors want and what stays: its fork server, resource tracker, shared memory, and a temporary folder."""
-    temporary_folder()
-    fork_server()
-    for method in ("forkserver", "spawn"):
-        context: Any = multiprocessing.get_context(method)
-        context.RawArray("b", 1)
-        process = context.Process(target=os.getpid)
-        process.start()
-        process.join()
-        process.close()
+    start_what_stays()
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(few_objects_to_collect: None, what_the_standard_library_keeps: None) -> Iterator[None]:
-    """Fail a test that leaves a process, a thread or a descriptor behind."""
-    gc.collect()
-    before = processes(), set(threading.enumerate()), descriptors()
-    yield
-    gc.collect()
-
-    def left() -> dict[str, object]:
-        new_processes = {pid: title for pid, title in processes().items() if pid not in before[0]}
-        new = {
-            "processes": new_processes,
-            "threads": set(threading.enumerate()) - before[1],
-            "descriptors": descriptors() - before[2],
-        }
-        return {kind: what for kind, what in new.items() if what}
-
-    assert until(lambda: not left()), f"left behind: {left()}"
+def leaves_nothing(few_objects_to_collect: None, what_the_standard_library_keeps: None) -> Iterator[None]:
+    with nothing_left():
+        yield
 
 
 @pytest.fixture
-def kill_lanes() -> Callable[[object], None]:
-    """Kills all workers of a manager, as an outsider does, and waits until they are gone."""
+def kill_lanes() -> Callable[[Any], None]:
+    """Kills all workers of a manager, of which there are some."""
 
-    def kill(manager: object) -> None:
-        pids = [lane.pid for lane in manager.lane_stats() if lane.lane != "main" and lane.pid]  # type: ignore[attr-defined]
-        assert pids
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        assert until(lambda: not set(pids) & set(processes()))
+    def kill(manager: Any) -> None:
+        assert kill_workers(manager.lane_stats())
 
     return kill

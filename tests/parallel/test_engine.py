@@ -17,7 +17,7 @@ from envlanes import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
 from envlanes.episode.turn import Turn, TurnResult
 from ragen.errors import EnvError, InputError, LaneDiedError, StateError
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Walk
-from support.leftovers import is_over, until
+from support.leftovers import is_over, kill_workers, until
 
 PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
 IDS = range(4)
@@ -96,12 +96,8 @@ def alone(env_id: int, count: int, env_class: type[Walk] = Walk) -> list[Any]:
 
 
 def kill(engine: EnvEngine, end: signal.Signals = signal.SIGKILL) -> None:
-    """Kill all workers, and wait until they have ended; nothing where there is none."""
-    pids = [lane.pid for lane in engine.stats() if lane.lane != "main" and lane.pid is not None]
-    for pid in pids:
-        with suppress(ProcessLookupError):  # it has ended meanwhile
-            os.kill(pid, end)
-    assert until(lambda: all(map(is_over, pids)))
+    """Kill all workers; nothing where there is none."""
+    kill_workers(engine.stats(), end)
 
 
 def homes(engine: EnvEngine) -> dict[str, int]:

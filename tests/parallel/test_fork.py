@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
-import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -32,7 +29,7 @@ from support.faulty_envs import (
     Walk,
 )
 from support.forking import BUILT_IN, OTHERS, Kind, bare, drawn, recorded, straight
-from support.leftovers import is_over, until
+from support.leftovers import kill_workers
 from support.simulated_nodes import SimulatedCluster
 
 PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
@@ -154,12 +151,8 @@ def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None,
 
 
 def kill(engine: EnvEngine) -> None:
-    """Kill all workers, and wait until they have ended; nothing where there is none."""
-    pids = [lane.pid for lane in engine.stats() if lane.lane != "main" and lane.pid is not None]
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    assert until(lambda: all(map(is_over, pids)))
+    """Kill all workers; nothing where there is none."""
+    kill_workers(engine.stats())
 
 
 def on(engine: EnvEngine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[int, list[Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -185,10 +184,6 @@ def same_runs(one: Any, other: Any, steps: int, kill_at: Sequence[int] = ()) -> 
 
 def kill(envs: Any) -> None:
     """Kill all workers of a vector environment, as an outsider does, and wait until they are gone."""
-    from support.leftovers import processes, until  # which marks the process that imports it
+    from support.leftovers import kill_workers  # which marks the process that imports it
 
-    pids = [home.pid for home in envs.stats() if home.lane != "main" and home.pid]
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    assert until(lambda: not set(pids) & set(processes()))
+    assert kill_workers(envs.stats())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 MARK = f"RAGEN_TESTED_BY={os.getpid()}"
 PATIENCE = 60.0  # seconds; all of it takes milliseconds on a machine that is not busy
@@ -147,3 +151,48 @@ def named_memory() -> set[str]:
                 continue
             found -= {line.rpartition("/dev/shm/")[2] for line in maps.splitlines() if "/dev/shm/" in line}
     return found
+
+
+def kill_workers(stats: Iterable[Any], number: int = signal.SIGKILL) -> int:
+    """Kill the workers of these rows, as an outsider does, and wait until they are gone; how many they were."""
+    pids = [each.pid for each in stats if each.lane != "main" and each.pid is not None]
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(pid, number)
+    assert until(lambda: all(map(is_over, pids)))
+    return len(pids)
+
+
+def start_what_stays() -> None:
+    """What executors want and what stays: the standard library's fork server, resource tracker and shared memory."""
+    from envlanes.resources import temporary_folder
+    from support.warm_supervisors import fork_server
+
+    temporary_folder()
+    fork_server()
+    for method in ("forkserver", "spawn"):
+        context: Any = multiprocessing.get_context(method)
+        context.RawArray("b", 1)
+        process = context.Process(target=os.getpid)
+        process.start()
+        process.join()
+        process.close()
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fail where a process, a thread or a descriptor is left behind."""
+    gc.collect()
+    before = processes(), set(threading.enumerate()), descriptors()
+    yield
+    gc.collect()
+
+    def left() -> dict[str, object]:
+        new = {
+            "processes": {pid: title for pid, title in processes().items() if pid not in before[0]},
+            "threads": set(threading.enumerate()) - before[1],
+            "descriptors": descriptors() - before[2],
+        }
+        return {kind: what for kind, what in new.items() if what}
+
+    assert until(lambda: not left()), f"left behind: {left()}"

@@ -86,7 +86,7 @@ def test_a_failure_is_written_down_once_and_happens_again(tmp_path, env_class, i
 def test_what_was_changed_between_turns_is_written_and_done_again(tmp_path):
     with engine_of(spec(cases.Raises), folder=tmp_path) as engine:
         engine.set_attr([0], "color", (1, 2))
-        engine.reset({0: None})
+        engine.reset({0: 3})
         engine.play({0: Turn(("Left",), 5)})
         engine.set_attr([0], "place", 0)
         engine.play({0: Turn(("Left",), 4)})

@@ -375,6 +375,7 @@ HEAD = """
 import os, select, signal, sys, threading, time
 from envlanes.kinds.executor import ExecutorKind
 from parallel.test_executor_kind import *
+from support.leftovers import is_over, until
 
 kind = ExecutorKind({method!r})
 handle = asked(kind, load({closed!r}))

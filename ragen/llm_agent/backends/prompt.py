@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.tools.examples import answers_in, named_in
+from ragen.tools.examples import named_in
 
 _STATE = re.compile(r"Turn \d+:\nState:\n(.*?)\n(?:You have (\d+) actions left\. )?Always output: ", re.S)
 _FIRST_TURN = re.compile(r"(?:^|\n)(?:---\n)?Turn \d+:\nState:\n")
@@ -30,7 +30,6 @@ class Prompt:
         symbols: Grid symbol to meaning, if the chat explains them.
         actions: The names of the allowed actions, if the chat lists them; else those of its examples of an answer.
         limit: Maximum number of actions of the answer.
-        said: The earlier answers that the chat still contains.
         chat: The messages to the player that the chat still contains.
     """
 
@@ -39,7 +38,6 @@ class Prompt:
     symbols: Mapping[str, str] = field(default_factory=dict)
     actions: tuple[str, ...] = ()
     limit: int = 1
-    said: tuple[str, ...] = ()
     chat: str = ""
 
 
@@ -60,14 +58,8 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
         symbols=read_symbols(chat),
         actions=tuple(filter(None, map(str.strip, named[1].split(",")))) if named else named_in(instructions),
         limit=max(1, min(max_actions, int(left) if left else max_actions)),
-        said=tuple(answers_in("\n".join(text_of(m) for m in messages if m["role"] == "assistant"))),
         chat=chat,
     )
-
-
-def state_of_message(message: Mapping[str, Any]) -> str:
-    """The newest state in a prompt's last message, as in :func:`read_prompt` but much faster."""
-    return _newest(text_of(message))[0]
 
 
 def _newest(text: str) -> tuple[str, str]:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from random import Random
 from typing import Any, Self
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
-from ragen.llm_agent.backends.policies import POLICIES, Plan, Policy, UnreadableError, create_policy
-from ragen.llm_agent.backends.prompt import Prompt, read_prompt, text_of
+from ragen.llm_agent.backends.policies import POLICIES, Plan, decide
+from ragen.llm_agent.backends.prompt import read_prompt, text_of
 from ragen.settings import number, setting
 
 
@@ -61,7 +60,6 @@ class ScriptedBackend(Backend):
         self.action_sep = action_sep
         self.enable_think = enable_think
         self.example: Callable[[int, Random], str] = lambda env_id, rng: ""
-        self._policies = cache(create_policy)
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
@@ -94,14 +92,13 @@ class ScriptedBackend(Backend):
         rng = self._rng(request)
         prompt = read_prompt(request.messages, self.max_actions_per_turn)
         env_type = self.env_types.get(request.tag, "")
-        policy = self._policies(env_type)
         kind = rng.random()
         if kind < self.malformed:
-            return self._malformed(decide(policy, prompt, rng, thoughtful=False), rng)
+            return self._malformed(decide(env_type, prompt, rng, thoughtful=False), rng)
         is_thoughtful = kind >= self.malformed + self.random
         if is_thoughtful and env_type not in POLICIES and (action := self.example(request.env_id, rng)):
             return self.write(Plan("This may lead on.", (action,)))
-        return self.write(decide(policy, prompt, rng, is_thoughtful))
+        return self.write(decide(env_type, prompt, rng, is_thoughtful))
 
     def write(self, plan: Plan) -> str:
         """A plan as a well-formed reply."""
@@ -115,8 +112,6 @@ class ScriptedBackend(Backend):
             f"<think>{plan.thought}",
             f"<think>{plan.thought}</think><answer>{action}",
             f"<think>{plan.thought}</think><answer></answer>",
-            f"<think>{plan.thought}</think><answer>{self.action_sep}</answer>",
-            f"<answer>{action}</think>",
             "",
         )
         return rng.choice(kinds)
@@ -128,11 +123,3 @@ class ScriptedBackend(Backend):
 
     def close(self) -> None:
         """See :meth:`Backend.close`; there is nothing to release."""
-
-
-def decide(policy: Policy, prompt: Prompt, rng: Random, thoughtful: bool) -> Plan:
-    """A policy's plan; if it cannot read the state, the default policy's."""
-    try:
-        return policy.plan(prompt, rng) if thoughtful else policy.guess(prompt, rng)
-    except UnreadableError:
-        return Policy().guess(prompt, rng)

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from ragen.llm_agent.backends.policies import POLICIES, create_policy
+from ragen.llm_agent.backends.policies import POLICIES, decide
 from ragen.llm_agent.backends.prompt import Prompt
-from ragen.llm_agent.backends.scripted import decide
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.examples import ODD, TEXTS, Examples
 
@@ -89,7 +88,6 @@ class RandomPlayer:
     def _actions(self, manager: EnvStateManager, cache: dict[str, Any], turn: int, rng: Random) -> list[str]:
         env_id = cache["env_id"]
         entry = manager.envs[env_id]
-        played = [turn["actions"] for turn in cache["history"] if "actions" in turn]
         env_type = manager.sys_config["custom_envs"][cache["tag"]]["env_type"]
         is_thoughtful = rng.random() < self._thoughtful
         names = _action_names(entry)
@@ -106,9 +104,8 @@ class RandomPlayer:
             symbols=getattr(entry["config"], "grid_vocab", None) or {},
             actions=choices,
             limit=max(1, min(most, cache["history"][-1]["actions_left"])),
-            said=tuple(" || ".join(map(str, actions)) for actions in played),
         )
-        return list(decide(create_policy(env_type), prompt, rng, thoughtful=is_thoughtful).actions)
+        return list(decide(env_type, prompt, rng, thoughtful=is_thoughtful).actions)
 
 
 def _action_names(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """``replies.jsonl``: a journal of every request sent and every reply received, written immediately.
 
 Each event is a line of JSON: ``sent`` before a request is sent, then ``answered`` with the reply, or ``failed``. Each
-line is passed to the operating system when it is written, so that killing this process loses none, and the file is
-synced to disk once a second, so that a power cut loses at most the last second. An incomplete line is skipped.
+line is passed to the operating system when it is written, so that killing this process loses none. An incomplete line
+is skipped.
 
 A reply is identified by its key (model, address, sampling, messages, environment and turn). A resumed run therefore
 sends only requests without an answer.
@@ -34,7 +34,6 @@ from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, replacing
 from ragen.llm_agent.backends.base import TOKENS, Reply, Request
 
-SYNC_S = 1.0
 RESERVE_BYTES = 4 * 2**20
 RESERVE = ".reserve"
 Usage = Mapping[str, float]
@@ -98,14 +97,11 @@ class ReplyJournal(Closing):
         self._fault: OSError | None = None
         self._file: int | None = None
         self._lock = threading.Lock()
-        self._has_news, self._is_closing = threading.Event(), threading.Event()
-        self._syncing: threading.Thread | None = None
 
-    def open(self, used_before: Usage | None = None, cost: Callable[[Usage], Usage] | None = None) -> Self:
+    def open(self, cost: Callable[[Usage], Usage] | None = None) -> Self:
         """Read existing lines, and append from then on.
 
         Args:
-            used_before: Usage from before there was a journal; counted if this call creates the journal.
             cost: The cost of replies that were recorded without one; see ``StreamingBackend.cost``.
 
         Raises:
@@ -125,13 +121,9 @@ class ReplyJournal(Closing):
                 self._take(line)
             if text and not text.endswith(b"\n"):
                 os.write(self._file, b"\n")
-            if not text and used_before:
-                self._write({"before": dict(used_before)})
         except BaseException:
             self.close()
             raise
-        self._syncing = threading.Thread(target=self._sync_if_due, name="ragen-journal", daemon=True)
-        self._syncing.start()
         return self
 
     def _reserve_space(self) -> None:
@@ -147,9 +139,7 @@ class ReplyJournal(Closing):
             return
 
     def _count(self, event: Mapping[str, Any]) -> None:
-        if "before" in event:
-            self._usage.update(self._priced(event["before"]))
-        elif "sent" in event:
+        if "sent" in event:
             self._usage["requests"] += 1
             self._usage["retries"] += event["sent"] in self._sent
             self._sent.add(event["sent"])
@@ -242,7 +232,6 @@ class ReplyJournal(Closing):
                 return  # closed: too late to be kept
             self._append(self._file, line.encode())
             self._count(event)
-        self._has_news.set()
 
     def _append(self, file: int, data: bytes) -> None:
         """Write all of the data.
@@ -265,24 +254,6 @@ class ReplyJournal(Closing):
             return False
         return True
 
-    def _sync_if_due(self) -> None:
-        while not self._is_closing.wait(SYNC_S):
-            if self._has_news.is_set():
-                self._sync()
-
-    def _sync(self) -> None:
-        self._has_news.clear()
-        with self._lock:
-            file = None if self._file is None else os.dup(self._file)
-        if file is None:
-            return
-        try:
-            os.fsync(file)
-        except OSError as error:
-            self._fault = error
-        finally:
-            os.close(file)
-
     def drop_texts(self) -> None:
         """Rewrite the journal without texts and tokens, for rows without texts; it can no longer answer requests."""
         events = [event for event in map(_event, self.path.read_bytes().split(b"\n")) if event is not None]
@@ -295,9 +266,6 @@ class ReplyJournal(Closing):
 
     def close(self) -> None:
         """Sync the file to disk and close it; may be called twice."""
-        self._is_closing.set()
-        if self._syncing is not None:
-            self._syncing.join()
         with self._lock:
             file, self._file = self._file, None
         if file is not None:

@@ -16,22 +16,13 @@ from ragen.llm_agent.backends.tokens import prompt_ids, unanswerable
 from ragen.settings import one_line, setting
 
 _ROLLOUT = "actor_rollout_ref.rollout"
-# verl's key, and its name in vllm.LLM. `load_format` is omitted: verl's default is random weights, to be replaced.
-ENGINE_OPTIONS = {
-    "tensor_model_parallel_size": "tensor_parallel_size",
-    "dtype": "dtype",
-    "enforce_eager": "enforce_eager",
-    "gpu_memory_utilization": "gpu_memory_utilization",
-    "max_model_len": "max_model_len",
-    "max_num_batched_tokens": "max_num_batched_tokens",
-    "max_num_seqs": "max_num_seqs",
-    "enable_chunked_prefill": "enable_chunked_prefill",
-    "enable_prefix_caching": "enable_prefix_caching",
-    "enable_sleep_mode": "enable_sleep_mode",
-    "disable_custom_all_reduce": "disable_custom_all_reduce",
-    "disable_log_stats": "disable_log_stats",
-    "seed": "seed",
-}
+# verl's keys are vllm.LLM's names, except the first. `load_format` is omitted: verl's default is random weights, to be
+# replaced.
+ENGINE_OPTIONS = (
+    *("tensor_model_parallel_size", "dtype", "enforce_eager", "gpu_memory_utilization", "max_model_len"),
+    *("max_num_batched_tokens", "max_num_seqs", "enable_chunked_prefill", "enable_prefix_caching"),
+    *("enable_sleep_mode", "disable_custom_all_reduce", "disable_log_stats", "seed"),
+)
 
 
 class VllmBackend(Backend):
@@ -130,8 +121,10 @@ def engine_options(config: Any, log_probs: bool) -> dict[str, Any]:
     """
     from omegaconf import OmegaConf
 
-    values = {name: setting(config, f"{_ROLLOUT}.{key}", object, None) for key, name in ENGINE_OPTIONS.items()}
-    options = {name: value for name, value in values.items() if value is not None}
+    values = {name: setting(config, f"{_ROLLOUT}.{name}", object, None) for name in ENGINE_OPTIONS}
+    options = {
+        name.replace("_model_parallel", "_parallel"): value for name, value in values.items() if value is not None
+    }
     options["trust_remote_code"] = setting(config, "actor_rollout_ref.model.trust_remote_code", bool, False)
     if log_probs:
         options["logprobs_mode"] = setting(config, f"{_ROLLOUT}.logprobs_mode", str, "processed_logprobs")

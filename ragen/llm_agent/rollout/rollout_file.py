@@ -190,7 +190,7 @@ class RolloutFile(Closing):
         Raises:
             ConfigError: It cannot be written.
         """
-        self.journal = ReplyJournal(self.path.with_name(REPLIES)).open(self._used_before, cost)
+        self.journal = ReplyJournal(self.path.with_name(REPLIES)).open(cost)
         self._used_before = {}
         return self.journal
 

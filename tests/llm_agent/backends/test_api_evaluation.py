@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragen.llm_agent.rollout import command
-from support.chat_server import chat_server, completion, fail, raw, say
+from support.chat_server import chat_server, fail, say
 
 GAMES = [
     "es_manager.use_multiprocessing=false",
@@ -32,44 +32,20 @@ def bandit(prompt):
     return "Dragon" in prompt
 
 
-def test_a_model_is_evaluated_with_its_tokens_and_dollars_counted(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
+def test_a_model_is_evaluated_with_its_tokens_and_dollars_counted(tmp_path):
     with chat_server(lambda prompt, tries: say(BOTH_ARMS if bandit(prompt) else ANSWER, 1000, 10)) as server:
         assert run(server, tmp_path, "actor.openai.price={prompt: 1, completion: 2}") == 0
     requests = len(server.bodies)
-    out = capsys.readouterr().out
-    assert f"{requests} requests" in out and f"${requests * 0.00102:,.4f}" in out and "95% interval" in out
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert results["usage"]["prompt_tokens"] == 1000 * requests
+    assert results["usage"]["cost"] == pytest.approx(requests * 0.00102)
     assert [one["tag"] for one in results["tags"]] == ["Bandit", "SimpleSokoban", "all"]
     assert all(any(message["content"] == BOTH_ARMS for message in one["messages"]) for one in records(tmp_path)[:2])
 
 
-def test_half_a_surrogate_pair_does_not_end_the_run(tmp_path):
-    def script(prompt, tries):
-        return fail(400, "no \ud83d") if bandit(prompt) else say("<think>a\ud83d</think><answer>\udc00</answer>")
-
-    with chat_server(script) as server:
-        assert run(server, tmp_path) == 3
-    assert [one.get("error") for one in records(tmp_path)] == ["HTTP 400: no \ufffd"] * 2 + [None] * 2
-
-
-@pytest.mark.parametrize(("token", "log_prob"), [(2**40, -1), (True, -1), (5, "x")])
-def test_a_server_that_tells_nonsense_of_tokens_is_taken_by_its_text(token, log_prob, tmp_path):
-    told = completion(ANSWER) | {"prompt_token_ids": [1, 2]}
-    steps = [{"token": "t", "logprob": log_prob, "bytes": None, "top_logprobs": []}]
-    told["choices"][0] |= {"token_ids": [token], "logprobs": {"content": steps}}
-
-    with chat_server(lambda prompt, tries: raw(json.dumps(told)) if bandit(prompt) else say(ANSWER)) as server:
-        assert run(server, tmp_path, "agent_proxy.training_tokens=sampled") == 0
-    assert not any("error" in one for one in records(tmp_path))
-
-
-def test_a_server_that_answers_nobody_is_an_error_of_the_run(tmp_path, capsys):
+def test_a_server_that_answers_nobody_is_an_error_of_the_run(tmp_path):
     with chat_server(lambda prompt, tries: fail(404, "no such model")) as server:
         assert run(server, tmp_path) == 1
-    err = capsys.readouterr().err.splitlines()[-1]
-    assert err.startswith("error: no prompt got a reply: HTTP 404: no such model.")
     assert len(records(tmp_path)) == 4
 
 

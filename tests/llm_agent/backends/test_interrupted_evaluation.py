@@ -86,13 +86,11 @@ SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number, whole, tmp_path, capsys):
+def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number, whole, tmp_path):
     folder, _ = whole
     with chat_server() as server:
         given = interrupting(server, 9, lambda: os.kill(os.getpid(), number))
         assert run(server, tmp_path, "actor.openai.grace=1") == SIGNALS[number]
-        told = capsys.readouterr().err
-        assert "and 9 replies" in told and "to resume: python -m ragen.llm_agent.agent_proxy --config-name" in told
         assert used(tmp_path)["requests"] == len(server.bodies)
         under_way = [
             body["messages"][-1]["content"] for body in server.bodies if body["messages"][-1]["content"] not in given
@@ -108,7 +106,6 @@ def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number
     for name in ("prompt_tokens", "completion_tokens"):
         assert used(tmp_path)[name] == used(folder)[name]
     assert used(tmp_path)["cost"] == pytest.approx(used(folder)["cost"])
-    assert "continuing with the rest" in capsys.readouterr().err
 
 
 def test_a_run_that_was_killed_loses_no_reply(whole, tmp_path):

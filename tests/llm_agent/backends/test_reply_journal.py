@@ -36,7 +36,7 @@ def test_a_reply_is_found_again_as_it_was(tmp_path):
 
 def test_usage_is_counted_over_all_runs(tmp_path):
     path = filled(tmp_path / "j")
-    with ReplyJournal(path).open({"requests": 100}) as journal:  # too late: there is a journal
+    with ReplyJournal(path).open() as journal:
         journal.sent("m", REQUEST)
         usage = journal.usage
     counts = {"requests": 9, "retries": 4, "failed_requests": 2, "unconfirmed": 3}

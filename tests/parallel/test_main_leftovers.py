@@ -32,11 +32,6 @@ def fork(then):
             os._exit(0)
     return pid
 
-def from_a_thread():
-    thread = threading.Thread(target=lambda: say(subprocess.Popen(WAITS).pid))
-    thread.start()
-    thread.join()
-
 def from_a_thread_that_lives():
     done = threading.Event()
     threading.Thread(target=lambda: (say(subprocess.Popen(WAITS).pid), done.set(), time.sleep(600))).start()
@@ -50,7 +45,6 @@ def grandchild():
 starts = {
     "a fork": lambda: fork(stubborn),
     "a program": lambda: say(subprocess.Popen(WAITS).pid),
-    "from a thread": from_a_thread,
     "from a thread that lives": from_a_thread_that_lives,
     "a grandchild": grandchild,
     "multiprocessing": lambda: multiprocessing.get_context("fork").Process(target=stubborn).start(),
@@ -84,7 +78,7 @@ ENDINGS = {
 }
 CASES = [
     *[("a fork", ending) for ending in ENDINGS],
-    *[(start, "close") for start in ("a program", "from a thread", "a grandchild")],
+    *[(start, "close") for start in ("a program", "a grandchild")],
     ("from a thread that lives", "close"),
     ("multiprocessing", "end"),
 ]

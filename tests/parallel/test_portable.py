@@ -73,7 +73,6 @@ MOUNTS = {
 }
 
 
-@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("proc", MOUNTS)
 def test_rollouts_are_equal_though_proc_is_read_only_or_missing(tmp_path: Path, proc: str) -> None:
     mount = ["unshare", "-m", "sh", "-c"]

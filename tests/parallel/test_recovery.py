@@ -342,6 +342,7 @@ def test_an_environment_that_cannot_be_replayed_is_truncated_if_its_worker_is_ki
         assert "cannot be replayed" in str(errors(rollout)[2])
 
 
+@of_processes
 def test_hashes_are_the_same_everywhere_if_the_user_fixed_their_seed(tmp_path: Path) -> None:
     body = """
         settings = config({"H": {"env_type": "support.faulty_envs:Hash"}}, [("H", 4)], use_multiprocessing=True)
@@ -427,21 +428,13 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("backend", "guarded"),
-    [("process", True), ("process", False), ("executor", False)],
-    ids=["process, guarded", "process, unguarded", "executor, unguarded"],
-    indirect=["backend"],
-)
-def test_a_class_of_the_main_script_works_in_workers(guarded: bool, tmp_path: Path) -> None:
-    guard = 'if __name__ == "__main__":' if guarded else "if True:"
+def test_a_class_of_the_main_script_works_in_workers(tmp_path: Path) -> None:
+    """Nothing guards the script's main part."""
     script = tmp_path / "script.py"
     ways = [
-        f"    print({way!r})\n    {said}".replace('"mine"', f'"mine{at}"')
-        for at, (way, said) in enumerate(WAYS.items())
+        f"    print({way!r})\n    {said}".replace('"mine"', f'"mine{n}"') for n, (way, said) in enumerate(WAYS.items())
     ]
-    body = textwrap.indent(textwrap.dedent("\n".join(ways)), "    ")
-    script.write_text(f"{scripts.HEAD}{textwrap.dedent(MAIN)}\n{guard}\n{body}\n")
+    script.write_text("\n".join([scripts.HEAD, textwrap.dedent(MAIN), *map(textwrap.dedent, ways), ""]))
     assert scripts.run(script) == "".join(f"{way}\nequal\n" for way in WAYS)
 
 

@@ -101,6 +101,7 @@ METHOD = ("    def render(self):", "    def budget(self):\n        return 1\n\n 
 REFUSALS = {
     "a method": ((MANAGER, METHOD), "budget()"),
     "a parameter": ((MANAGER, ("def reset(self, seed=None):", "def reset(self, seed=None, level=1):")), "reset(level)"),
+    "an attribute": ((MANAGER, ("self.seed_counter = 0", "self.seed_counter = self.budget = 0")), "self.budget"),
     "a base class": ((MANAGER, ("class EnvStateManager:", "class EnvStateManager(list):")), "EnvStateManager(list)"),
     "a name": (
         ("ragen/llm_agent/ctx_manager.py", ("from", "from ragen.llm_agent.es_manager import helper\nfrom")),
@@ -173,6 +174,31 @@ def test_a_manager_that_is_kept_plays_hosted_environments(checkout: Path) -> Non
         file.write("\nfrom envlanes.ragen import hosted\nREGISTERED_ENVS = hosted(REGISTERED_ENVS, max_workers=2)\n")
     for how in ("", "kill"):
         assert played(how) == (expected, ["CountedEnv"] * 2 + ["HostedEnv"] * 2)  # one counts in its class, and stays
+
+
+WORKERS = """
+import sys
+from omegaconf import OmegaConf
+from envlanes.ragen import EnvStateManager
+
+part = {"env_groups": 1, "group_size": 2, "env_configs": {"tags": ["Walk"], "n_groups": [1]}}
+settings = {"use_multiprocessing": True, "max_workers": 1, "backend": sys.argv[1], "train": part}
+custom_envs = OmegaConf.load("config/envs.yaml").custom_envs
+with EnvStateManager(OmegaConf.create({"custom_envs": custom_envs, "es_manager": settings})) as manager:
+    manager.reset()
+    (cache, *_) = manager.step([{"env_id": 0, "actions": ["left"], "llm_response": "", "llm_raw_response": ""}])
+    print("a_heavy_package" in sys.modules, cache["history"][0]["info"]["imported"], manager.home(0))
+"""
+
+
+@pytest.mark.parametrize("kind", ["process", "executor"])
+def test_workers_do_not_import_what_a_checkouts_packages_import(kind: str, tmp_path: Path) -> None:
+    write_checkout(tmp_path, 2026)
+    change(tmp_path, "ragen/env/walk/env.py", ("import random", "import random\nimport sys"))
+    change(tmp_path, "ragen/env/walk/env.py", ('"score":', '"imported": "a_heavy_package" in sys.modules, "score":'))
+    (tmp_path / "play.py").write_text(WORKERS)
+    done = python("play.py", kind, cwd=tmp_path, path=ENGINE)
+    assert done.stdout == "True False worker 0\n", done.stderr
 
 
 @pytest.mark.slow

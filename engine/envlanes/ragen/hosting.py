@@ -78,7 +78,8 @@ class _Host:
     """Builds environments on one engine, which is made for the first and closed when the program ends."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._engine = settings, None
+        self._settings = settings
+        self._engine: EnvEngine | None = None
         self._lock, self._numbers = threading.Lock(), itertools.count()
 
     def build(self, env_type: str, env_class: Any, config: Any = None) -> HostedEnv:
@@ -86,7 +87,7 @@ class _Host:
             if self._engine is None:
                 self._engine = EnvEngine((), self._settings)
                 atexit.register(self._engine.close)
-            number = next(self._numbers)
+            engine, number = self._engine, next(self._numbers)
         spec = EnvSpec(number, number, env_type, env_type, env_class, config, STEPS)
-        self._engine.add(spec, lane=number % self._settings.workers)
-        return HostedEnv(self._engine, number)
+        engine.add(spec, lane=number % self._settings.workers)
+        return HostedEnv(engine, number)

@@ -42,8 +42,16 @@ PARAMETERS = {
     "step": {"all_env_inputs"},
     **{name: set[str]() for name in ("render", "close", "get_rollout_states", "__del__", "_shutdown_executors")},
 }
-INNER = ("_init_envs", "_init_env_instances", "_register_parallel_executors", "_update_cache_history")
-INNER += ("_extract_map_valid_actions", "_handle_mm_state")
+INNER = {
+    "_init_envs",
+    "_init_env_instances",
+    "_register_parallel_executors",
+    "_update_cache_history",
+    "_extract_map_valid_actions",
+    "_handle_mm_state",
+}
+ATTRIBUTES = {"sys_config", "mode", "config", "env_groups", "group_size", "base_seed", "seed_counter", "envs"}
+ATTRIBUTES |= {"rollout_cache"}
 OTHER_DOOR = (
     f"keep {MANAGER}, and host its environments in workers: REGISTERED_ENVS = hosted(REGISTERED_ENVS) at the end of "
     f"ragen/env/__init__.py, after `from {OURS} import hosted`"
@@ -156,7 +164,7 @@ def check_replaceable(checkout: Path, source: str, where: str) -> None:
     """Check that nothing in the checkout needs more of the manager than RAGEN's has.
 
     Raises:
-        ConfigError: It has methods or parameters of its own, or others import further names of it.
+        ConfigError: It has methods, parameters or attributes of its own, or others import further names of it.
     """
     classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == NAME]
     if not classes:
@@ -171,8 +179,11 @@ def check_replaceable(checkout: Path, source: str, where: str) -> None:
                 own.append(f"{node.name}()")
             elif more := names - PARAMETERS.get(node.name, names):
                 own.append(f"{node.name}({', '.join(sorted(more))})")
+    stored = [n for n in ast.walk(classes[0]) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    public = {n.attr for n in stored if ast.unparse(n.value) == "self" and not n.attr.startswith("_")}
+    own += [f"self.{name}" for name in sorted(public - ATTRIBUTES)]
     if own:
-        raise ConfigError(f"{where} has methods of its own, {', '.join(own)}: {OTHER_DOOR}.")
+        raise ConfigError(f"{where} has {', '.join(own)}, which RAGEN's manager has not: {OTHER_DOOR}.")
     for path in sorted(checkout.rglob("*.py")):
         if wanted := _imported_names(path) - {*TAKEN_OVER}:
             file = path.relative_to(checkout)
@@ -235,8 +246,8 @@ def _custom_envs(checkout: Path) -> dict[str, Any]:
     try:
         from omegaconf import OmegaConf
 
-        found = OmegaConf.to_container(OmegaConf.load(path), resolve=False)["custom_envs"]  # type: ignore[index,call-overload]
-        return {str(tag): {"env_config": None, **entry} for tag, entry in found.items()}
+        found: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        return {str(tag): {"env_config": None, **entry} for tag, entry in found["custom_envs"].items()}
     except Exception as error:
         raise ConfigError(f"{path} cannot be read: {described_with_place(error)}.") from error
 
@@ -412,7 +423,7 @@ def _frozen(value: Any) -> Any:
     """A value as it is now, to compare later: types, order of keys, and every byte of an image."""
     if hasattr(value, "tobytes") and not hasattr(value, "item"):
         return type(value).__name__, value.mode, value.size, _digest(value.tobytes())
-    if hasattr(value, "tobytes") and getattr(value, "shape", ()):
+    if hasattr(value, "tobytes") and getattr(value, "shape", None):
         return "array", str(value.dtype), value.shape, _digest(value.tobytes())
     if isinstance(value, Mapping):
         return "dict", [(_frozen(key), _frozen(each)) for key, each in value.items()]

@@ -28,6 +28,7 @@ FLOORS = [
         "ragen.extras",
         "ragen.files",
         "ragen.settings",
+        "ragen.statistics",
         "ragen.torch_threads",
         "ragen.utils",
     },

@@ -1,8 +1,7 @@
 """Results of a run, from its rows: figures with intervals, comparisons of runs, and a page for a browser.
 
-``rows`` reads the files that a run leaves; ``statistics`` has intervals and exact tests; ``figures`` computes the
-figures of each tag, once, for whoever shows them: ``tables`` (a terminal), ``compare`` and ``page``. ``collapse``
-measures whether thoughts depend on prompts.
+``rows`` reads the files that a run leaves; ``figures`` computes the figures of each tag, once, for whoever shows them:
+``tables`` (a terminal), ``compare`` and ``page``. ``collapse`` measures whether thoughts depend on prompts.
 """
 
 from __future__ import annotations
@@ -16,18 +15,14 @@ if TYPE_CHECKING:
     from ragen.results.figures import TagResult, evaluate
     from ragen.results.page import render
     from ragen.results.rows import read_rows
-    from ragen.results.statistics import ALL, mean, sample_std
 
 __all__ = [
-    "ALL",
     "STD_EPS",
     "TagResult",
     "collapse_metrics",
     "evaluate",
-    "mean",
     "read_rows",
     "render",
-    "sample_std",
 ]
 
 __getattr__, __dir__ = attach(
@@ -35,7 +30,6 @@ __getattr__, __dir__ = attach(
     {
         **dict.fromkeys(("STD_EPS", "collapse_metrics"), "collapse"),
         **dict.fromkeys(("TagResult", "evaluate"), "figures"),
-        **dict.fromkeys(("ALL", "mean", "sample_std"), "statistics"),
         "read_rows": "rows",
         "render": "page",
     },

@@ -23,8 +23,8 @@ from ragen.errors import ConfigError, counted
 from ragen.output import new_console
 from ragen.results.figures import evaluate
 from ragen.results.rows import JUDGED, Row, name_of, outcome, read_rows, rows_of, unfinished
-from ragen.results.statistics import ALL, holm, mean, paired_interval, sign_test
 from ragen.results.tables import cells, columns_of, percent, print_columns
+from ragen.statistics import ALL, holm, mean, paired_interval, sign_test
 
 PROG = "ragen compare"
 

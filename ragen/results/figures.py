@@ -17,7 +17,7 @@ from typing import Any
 
 from ragen.files import json_text, write_whole
 from ragen.results.rows import ENV_ERROR, JUDGED, MISSING_REPLY, Row, count_replies, outcome
-from ragen.results.statistics import ALL, effective_episodes, mean, mean_pass_at_k, mean_pass_hat_k, wilson_interval
+from ragen.statistics import ALL, effective_episodes, mean, mean_pass_at_k, mean_pass_hat_k, wilson_interval
 from ragen.validity import env_error, failure_counts
 
 

@@ -13,8 +13,8 @@ from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
 from ragen.llm_agent.config import ContextSettings
-from ragen.results import mean
 from ragen.settings import refused, setting
+from ragen.statistics import mean
 from ragen.training.collapse import PlayedThoughts
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 from ragen.validity import ENV_ERROR, env_error, failure_metrics, is_valid

@@ -23,8 +23,8 @@ from ragen.files import why_no_folder
 from ragen.llm_agent.backends import create_tokenizer
 from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.filtering import EarlyStop
-from ragen.results import mean, sample_std
 from ragen.settings import one_line
+from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads
 from ragen.training.collapse import CollapseDetector
 from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from ragen.results.statistics import (
+from ragen.statistics import (
     effective_episodes,
     holm,
     mean_pass_at_k,

@@ -7,8 +7,8 @@ from itertools import accumulate
 from typing import Any
 
 from ragen.errors import ConfigError, did_you_mean
-from ragen.results.statistics import ALL
 from ragen.settings import count, plain, refused, setting, texts
+from ragen.statistics import ALL
 
 
 def tag_groups(config: Any, mode: str) -> list[tuple[str, int]]:

@@ -33,8 +33,8 @@ from statistics import fmean
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.results.statistics import sample_std
 from ragen.settings import choice, count, number, setting
+from ragen.statistics import sample_std
 
 PREFIX = "rollout_filter_"
 NAMES = (

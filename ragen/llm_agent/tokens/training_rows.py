@@ -30,7 +30,7 @@ from ragen.llm_agent.tokens.dataproto import mask_tensor, score_tensor
 from ragen.llm_agent.tokens.encoding import EncodedChat, Span
 from ragen.llm_agent.tokens.normalization import group_of, normalize
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply, raw_reply
-from ragen.results.statistics import mean
+from ragen.statistics import mean
 from ragen.validity import env_error, is_valid, with_signal
 
 if TYPE_CHECKING:

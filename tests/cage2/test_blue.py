@@ -58,17 +58,6 @@ def test_a_new_session_is_noticed_19_times_in_20(monkeypatch, rng, shown):
     assert bits(blue, "User2") == shown
 
 
-@pytest.mark.parametrize("host", ["Op_Host1", "Defender"])
-def test_guessing_passwords_always_shows_even_where_it_fails(monkeypatch, host):
-    game, blue = network(), Blue()
-    game.rng = High(0)
-    game.scanned[INDEX[host]] = frozenset({22})
-    red.play(game, Move(EXPLOIT, INDEX[host]))
-    blue.look(game)
-    assert bits(blue, host) == [1, 1, 0, 1]
-    assert bool(game.sessions[INDEX[host]]) == (host != "Defender")
-
-
 def test_an_analysis_finds_files_of_exploits_and_of_escalations_and_none_of_ssh():
     game, blue = network(), Blue()
     for host, port in (("User1", 21), ("Op_Host0", 22)):

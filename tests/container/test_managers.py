@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envlanes.settings import Settings
-from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer, env_specs
+from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.errors import ConfigError
 from ragen.llm_agent.collecting.managers import (
     MANAGERS,
@@ -17,7 +16,7 @@ from ragen.llm_agent.collecting.managers import (
     SimpleMemory,
     SokobanEnvironmentManager,
 )
-from ragen.llm_agent.prompting.replies import create_projection_function, mixed_projection
+from ragen.llm_agent.prompting.replies import create_projection_function
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
 UP, DOWN = "<action>up</action>", "<action>down</action>"
@@ -108,22 +107,6 @@ def test_pictures_are_given_as_one_array():
     with manager(env_kwargs={**SOKOBAN, "render_mode": "rgb_array"}) as envs:
         obs, _ = envs.reset()
     assert obs["image"].shape == (2, 96, 96, 3) and "<image>" in obs["text"][0]
-
-
-def test_rows_of_several_types_are_managed_together():
-    from dataclasses import replace
-
-    types = ["sokoban", "countdown", "bandit", "game_2048"]
-    specs = [spec for env_type in types for spec in env_specs(env_type, 1, 1)]
-    specs = [replace(spec, env_id=i, group_id=i) for i, spec in enumerate(specs)]
-    container = EnvironmentContainer(specs, 1, 3, settings=Settings(use_lanes=False))
-    with EnvironmentManagerBase(container, mixed_projection(types), "mixed") as envs:
-        obs, _ = envs.reset()
-        starts = ["You play Sokoban", "You play Countdown", "You choose between", "You play a game"]
-        assert all(text.startswith(start) for text, start in zip(obs["text"], starts, strict=True))
-        texts = [UP, "<answer>1 + 1</answer>", "<answer>dragon</answer>", "<action>left</action>"]
-        _, _, dones, infos = envs.step(texts)
-        assert list(dones) == [False, True, True, False] and all(info["is_action_valid"] for info in infos)
 
 
 def test_there_are_six_managers_and_the_base():

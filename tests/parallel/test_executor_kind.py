@@ -73,11 +73,6 @@ def puppet() -> type:
         def imported(self, name: str) -> bool:
             return name in sys.modules
 
-        def start_method(self) -> str | None:
-            import multiprocessing
-
-            return multiprocessing.get_start_method(allow_none=True)
-
         def fork_a_sleeper(self) -> int:
             """A child that holds whatever it inherited."""
             pid = os.fork()

@@ -58,15 +58,6 @@ class BareWorker:
         """A program in a process group, and if it hides a session, of its own."""
         subprocess.Popen(SLEEP, start_new_session=bool(hidden))
 
-    def _fork_twice(self) -> None:
-        """An orphan in a session of its own, which holds all that it inherited."""
-        if not os.fork():
-            if not os.fork():
-                os.setsid()
-                signal.pause()
-            os._exit(0)
-        os.wait()
-
     def _ignore(self, number: str) -> None:
         signal.signal(int(number), signal.SIG_IGN)
 

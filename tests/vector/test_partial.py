@@ -76,14 +76,3 @@ def test_a_receive_that_timed_out_may_be_repeated(lanes):
     with pytest.raises(multiprocessing.TimeoutError, match="still pending"):
         envs.recv(2, timeout=0.01)
     assert len(rows(envs.recv(2))) == 2
-
-
-def test_what_a_sent_environment_raises_is_raised_when_received(lanes):
-    envs = lanes(walks(2, Obeys))
-    envs.reset(seed=0)
-    envs.send(np.array([1, 0]))
-    with pytest.raises(ValueError, match="told to"):
-        envs.recv(2)
-    if envs._sent.order:
-        envs.recv(1)
-    envs.step(np.zeros(2, int))

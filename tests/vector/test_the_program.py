@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -37,20 +36,6 @@ class Asks(gymnasium.Env):
 
     def step(self, action: Any) -> Any:
         return np.array([self._ask()], np.float64), 0.0, False, False, {}
-
-
-class Owned(Asks):
-    """Holds what only the thread that built it may use."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: self.count())
-        self._db = sqlite3.connect(":memory:")
-
-    def count(self) -> float:
-        return float(self._db.execute("select 1").fetchone()[0])
-
-    def render(self) -> str:
-        return str(self.count())
 
 
 def deep(depth: int) -> int:
@@ -148,17 +133,6 @@ def test_ids_that_the_program_registered_are_known_in_workers(lanes, entry_point
         same(lanes(fns).reset(seed=3), SyncVectorEnv(fns).reset(seed=3))
     finally:
         del gymnasium.registry["OfTheProgram-v0"], gymnasium.registry["Unsendable-v0"]
-
-
-@pytest.mark.parametrize("workers", [0, "auto"])
-def test_environments_in_main_are_touched_by_the_calling_thread_alone(lanes, workers):
-    envs, actions = lanes([Owned] * 3, workers=workers), np.zeros(3, int)
-    envs.reset_async(seed=0), envs.reset_wait()
-    envs.step_async(actions), envs.step_wait()
-    envs.call_async("count")
-    assert envs.call_wait() == (1.0,) * 3 and envs.render() == ("1.0",) * 3
-    envs.send(actions), envs.recv(3)
-    envs.step(actions), envs.step_some([1], actions[:1])
 
 
 SCRIPT = """

@@ -9,9 +9,8 @@
     |                     |  position, in shared memory           |                           |
     | Progress            | < - - - - - - - - - - - - - - - - - - | Progress                  |
     |                     |  lifeline: closed when main is gone   |                           |
-    | _lifeline ----------+-------------------------------------> | thread: exits, or says    |
-    +---------------------+                                       |   where the others are    |
-                                                                  +---------------------------+
+    | _lifeline ----------+-------------------------------------> | thread: exits             |
+    +---------------------+                                       +---------------------------+
 
 This is the kind for macOS, Windows, and containers without ``/proc``. It takes care of the following:
 
@@ -60,8 +59,6 @@ from envlanes.this_process import usable_cpus
 
 EXIT_TIMEOUT = 2.0  # seconds that workers get to close their environments when the program ends without closing them
 _PATIENCE = 2.0  # seconds for operations that normally take milliseconds
-_STACKS_TIMEOUT = 0.3  # seconds
-_STACKS_LENGTH = 8000  # characters: few enough bytes to be written at once, so that none is ever half there
 _LOST = 255  # what the standard library takes for an exit code that it could not read from the fork server
 _MAX_DESCRIPTORS = 1024
 _PRELOADED = ("envlanes.lanes.worker", "envlanes.episode.host", "numpy")
@@ -171,14 +168,6 @@ class _ExecutorHandle(FutureHandle):
     def position(self) -> Position | None:
         return self._progress.read()
 
-    def stacks(self) -> str:
-        """See :meth:`WorkerHandle.stacks`; "" as well while C code holds the interpreter's lock."""
-        with contextlib.suppress(OSError, EOFError):
-            self._lifeline.send_bytes(b"stacks")
-            if self._lifeline.poll(_STACKS_TIMEOUT):
-                return self._lifeline.recv_bytes().decode(errors="replace")
-        return ""
-
     def ask_to_exit(self) -> bool:
         asked = super().ask_to_exit()
         if asked:
@@ -232,8 +221,8 @@ class _ExecutorHandle(FutureHandle):
     def _is_cut(self) -> bool:
         """Whether the worker's end of the lifeline is closed, as it is when the worker has ended."""
         try:
-            while self._lifeline.poll(0):
-                self._lifeline.recv_bytes()
+            if self._lifeline.poll(0):
+                self._lifeline.recv_bytes()  # the worker says nothing, so this raises
             return False
         except (EOFError, OSError):
             return True
@@ -424,20 +413,8 @@ def _keep_from_children(lifeline: Connection, queues: tuple[Any, ...]) -> None:
 
 
 def _watch(lifeline: Connection) -> None:
-    """End with the main process; send it the stacks of the other threads when it asks."""
+    """End with the main process, which never says anything: whatever is read is the end of the lifeline."""
     try:
-        while True:
-            lifeline.recv_bytes()
-            lifeline.send_bytes(_stacks()[-_STACKS_LENGTH:].encode(errors="replace"))
+        lifeline.recv_bytes()
     finally:
         os._exit(1)
-
-
-def _stacks() -> str:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    frames = sys._current_frames()
-    frames.pop(threading.get_ident(), None)
-    return "\n".join(
-        f"Thread {names.get(ident, ident)} (most recent call last):\n{''.join(traceback.format_stack(frame))}"
-        for ident, frame in frames.items()
-    )

@@ -182,7 +182,7 @@ class Exchange:
                 self._starting.append(lane)
             first_look = lane.listen()
             if descriptor < 0:
-                self._under_way[lane] = descriptor = handle.fileno()
+                self._under_way[lane] = descriptor = lane.descriptor
                 self._watched.register(descriptor, _BOTH if handle.unsent else EVENT_READ, lane)
                 heapq.heappush(self._looks, (first_look, lane.order, lane))
 

@@ -80,6 +80,7 @@ class Lane:
         generation: Counts the workers that sat here.
         current: The generation of the worker that is here; -1 while there is none.
         handle: The worker, while there is one.
+        descriptor: What is readable when the worker may have said something, while there is one.
     """
 
     def __init__(self, name: str, kind: LaneKind) -> None:
@@ -89,6 +90,7 @@ class Lane:
         self.generation = 0
         self.current = -1
         self.handle: WorkerHandle | None = None
+        self.descriptor = -1
         self._kind = kind
         self._request: Request | None = None  # the last one
         self._number = 0  # its own
@@ -122,7 +124,8 @@ class Lane:
         if self.handle is None:
             self._since = time.monotonic()
             log.debug("starting %s", self.name)
-            self.handle = self._kind.start(self.name)
+            self.handle = handle = self._kind.start(self.name)
+            self.descriptor = handle.fileno()
             self.generation += 1
             self.current = self.generation
 

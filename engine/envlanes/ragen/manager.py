@@ -197,7 +197,8 @@ class RolloutManager(EnvSet):
                 result = failed_turn(result.text, self._engine.records[env_id].observation)
             if not self._log_env_state(entry, cache, env_input, result):
                 going_on.append(cache)
-        self._raise_failures(results)
+        if self._raises:
+            self._raise_failures(results)
         return going_on
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
@@ -321,7 +322,8 @@ class RolloutManager(EnvSet):
             log.warning(message, f"type {kind!r} (tag {entry['tag']!r})")
 
     def _caches(self) -> list[dict[str, Any]]:
-        self._check_open()
+        if self._finalizer is None or not self._finalizer.alive:
+            self._check_open()
         if self.rollout_cache is None:
             raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
         return self.rollout_cache

@@ -87,13 +87,7 @@ def test_a_manager_that_does_otherwise_is_told_from_ours(change_of: str, tmp_pat
 
 def test_what_differs_from_itself_is_not_judged(tmp_path: Path) -> None:
     write_checkout(tmp_path, 2026)
-    change(
-        tmp_path,
-        MANAGER,
-        ("reward=reward", "reward=id(object())"),
-        ("from dataclasses", "import time\nfrom dataclasses"),
-    )
-    change(tmp_path, MANAGER, ("id(object())", "time.perf_counter()"))
+    change(tmp_path, MANAGER, ("reward=reward", "reward=time.perf_counter()"), ("\n", "\nimport time\n"))
     assert prove(tmp_path, "--tags", "Walk").returncode == NOT_PLAYED
 
 

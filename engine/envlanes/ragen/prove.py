@@ -184,9 +184,11 @@ def check_replaceable(checkout: Path, source: str, where: str) -> None:
     own += [f"self.{name}" for name in sorted(public - ATTRIBUTES)]
     if own:
         raise ConfigError(f"{where} has {', '.join(own)}, which RAGEN's manager has not: {OTHER_DOOR}.")
-    for path in sorted(checkout.rglob("*.py")):
-        if wanted := _imported_names(path) - {*TAKEN_OVER}:
-            file = path.relative_to(checkout)
+    files = [path.relative_to(checkout) for path in sorted(checkout.rglob("*.py"))]
+    for file in files:
+        if "site-packages" in file.parts:  # of a virtual environment in the checkout
+            continue
+        if wanted := _imported_names(checkout / file) - {*TAKEN_OVER}:
             raise ConfigError(f"{file} imports {', '.join(sorted(wanted))} of {MANAGER}: {OTHER_DOOR}.")
 
 

@@ -26,30 +26,38 @@ from itertools import filterfalse
 from math import inf
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from envlanes.environments import IN_MAIN, EnvRecord
+from envlanes.environments import IN_MAIN, Environments, EnvRecord
 from envlanes.episode.clock import Spent
 from envlanes.episode.game import declares_snapshots
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import Outcome, Raised, TimedOut
 from envlanes.episode.spec import EnvSpec
-from envlanes.failures import Asked
+from envlanes.failures import Asked, Failures
+from envlanes.homes import Homes
 from envlanes.interrupts import interrupts_come_too_late, interrupts_let_through
 from envlanes.lanes.exchange import Answer, Exchange, Reply
 from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.lanes.lane import Lane, Request
 from envlanes.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
 from envlanes.placement import LOOK_S
-
-if TYPE_CHECKING:
-    from envlanes.engine import EnvEngine
+from envlanes.stats import Stats
 
 Orders = dict[Lane | None, tuple[Order, list[EnvRecord], int | None]]
 """Each with its environments, and the worker that knows them; None where it is to learn of them all."""
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
 _env_id = attrgetter("env_id")
+
+
+class Parts(Protocol):
+    """The parts of an engine, which a round needs."""
+
+    environments: Environments
+    homes: Homes
+    failures: Failures
+    stats_book: Stats
 
 
 class Round:
@@ -62,7 +70,7 @@ class Round:
         may_move: Whether what main has yet to play may move to workers during the call; not while those work.
     """
 
-    def __init__(self, engine: EnvEngine, asked: Asked) -> None:
+    def __init__(self, engine: Parts, asked: Asked) -> None:
         """Ask this of an engine's environments."""
         self.asked = asked
         self.values: dict[int, Any] = {}

@@ -24,6 +24,7 @@ from ragen.settings import one_line
 MOST_BYTES = 16 * 2**20
 """Maximum size of an answer after decompression; 8,000 tokens with 20 alternatives each are about 10 MiB."""
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
+_RETRIES = "x-stainless-retry-count"  # a header in which openai's client counts
 _BEGIN = 4096  # bytes of an unreadable answer
 _CODED = ("content-encoding", "content-length", "transfer-encoding")
 
@@ -39,25 +40,25 @@ class UnreadableAnswerError(http.RemoteProtocolError):  # type: ignore[misc]
 class HttpClient(DefaultAsyncHttpxClient):
     """A client without a limit on connections, since the backend limits concurrent requests."""
 
-    def __init__(self, timeout: float, read: Callable[[dict[str, Any]], Any], may_send: Callable[[], bool]) -> None:
+    def __init__(self, timeout: float, read: Callable[[dict[str, Any]], Any], may_retry: Callable[[], bool]) -> None:
         """Create the client.
 
         Args:
             timeout: Seconds for one try, from the first byte sent to the last one received.
             read: Reads a JSON answer to a POST, which is kept in the response's ``extensions["read"]``; raises
                 UnreadableAnswerError.
-            may_send: Whether requests are still sent; otherwise a try is cancelled.
+            may_retry: Whether requests are tried again; a first try was recorded as sent, and so is sent.
         """
         super().__init__(
             limits=http.Limits(max_connections=None, max_keepalive_connections=None),
             headers={"Accept-Encoding": "gzip"},
             follow_redirects=False,
         )
-        self._timeout_s, self._read, self._may_send = timeout, read, may_send
+        self._timeout_s, self._read, self._may_retry = timeout, read, may_retry
 
     async def send(self, request: Any, **options: Any) -> Any:
         """Send a request and receive the whole answer."""
-        if not self._may_send():
+        if request.headers.get(_RETRIES, "0") != "0" and not self._may_retry():
             raise asyncio.CancelledError
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -39,6 +39,7 @@ from envlanes.episode.journal import difference
 from envlanes.episode.pickled import Pickled
 from envlanes.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.placement import EACH_S
+from envlanes.returned import SUCCESS_KEYS
 from envlanes.stats import duration
 from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
@@ -70,6 +71,7 @@ RELOADED = 2  # the last of these objects
 Moment = tuple[int, int, tuple[str, ...], str]
 """Seed, turn, actions, and the object that is played, in words."""
 
+NO_SUCCESS = "No info said success, so no episode counts as one: return info['success']."
 CAUSES = (
     "After reset(seed), configuration, seed and actions must decide everything. Usual causes of a difference: a "
     "generator that reset(seed) does not seed, or a global one in a class that declares uses_global_rng = False; the "
@@ -106,6 +108,7 @@ class CheckReport:
         spec: The environment.
         difference: The first difference, if there was any.
         turns, valid: Number of turns, and of those with an action that was valid as far as is known.
+        success: The key of infos from which success is read; "" if no info has one.
         reset_s, turn_s: Mean seconds without the longest of each, which may have imported modules.
     """
 
@@ -113,6 +116,7 @@ class CheckReport:
     difference: Difference | None = None
     turns: int = 0
     valid: int = 0
+    success: str = ""
     reset_s: float = 0.0
     turn_s: float = 0.0
 
@@ -133,17 +137,18 @@ class CheckReport:
                 story, error = "".join(traceback.format_exception(error, chain=False)), error.__cause__
             declared = "\n\nIt declares replayable = False: a lost episode is not rebuilt." if self.ok else ""
             return f"{self.difference}\n\n{story}{declared}"
+        success = f"Success is info[{self.success!r}]." if self.success else NO_SUCCESS
         if not self.valid:
             return (
                 f"nothing is known, since none of {self.turns} turns had a valid action. Give the class an "
-                "example_action(self, rng), or name actions with --actions."
+                f"example_action(self, rng), or name actions with --actions.\n{success}"
             )
         home = "moves it to workers" if max(self.turn_s, self.reset_s) >= EACH_S else "keeps it in main"
         if hint := getattr(self.spec.env_class, "cost_hint", None):
             home = f"goes by its cost_hint, {hint!r}"
         return (
             f"{len(SEEDS)} episodes were equal each time. {self.valid} of {self.turns} turns had a valid action.\n"
-            f"A turn takes {duration(self.turn_s)}, a reset {duration(self.reset_s)}; use_multiprocessing: auto {home}."
+            f"{success}\nA turn takes {duration(self.turn_s)}, a reset {duration(self.reset_s)}; use_multiprocessing: auto {home}."
         )
 
 
@@ -216,7 +221,7 @@ Episode = list[tuple[tuple[str, ...], dict[str, Any]]]
 def _play(spec: EnvSpec, turns: int, given: tuple[str, ...], timeout: float) -> tuple[CheckReport, dict[int, Episode]]:
     """Choose the actions, and play the episodes; raises a :class:`Difference` if the environment fails."""
     episodes: dict[int, Episode] = {}
-    valid = 0
+    valid, success = 0, ""
     with _worker([spec], timeout, FIRST) as engine:
         for seed in SEEDS:
             moment: Moment = (seed, 0, (), "played for the first time")
@@ -231,8 +236,10 @@ def _play(spec: EnvSpec, turns: int, given: tuple[str, ...], timeout: float) -> 
                 values = _values(_returned(engine, 0, result, moment), moment)
                 valid += bool(values["executed"] and values.get("info['action_is_valid']", is_known))
                 episode.append((actions, values))
+            success = success or next((key for key in SUCCESS_KEYS if f"info[{key!r}]" in values), "")
         reset_s, turn_s = (sorted(engine.read([0], name)[0]) for name in ("reset_s", "turn_s"))
-    return CheckReport(spec, None, len(turn_s), valid, mean(reset_s[:-1]), mean(turn_s[:-1] or turn_s)), episodes
+    seconds = mean(reset_s[:-1]), mean(turn_s[:-1] or turn_s)
+    return CheckReport(spec, None, len(turn_s), valid, success, *seconds), episodes
 
 
 def _play_again(spec: EnvSpec, episodes: Mapping[int, Episode], timeout: float) -> None:

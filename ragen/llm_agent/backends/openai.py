@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, AuthenticationError
+from openai._constants import INITIAL_RETRY_DELAY
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
@@ -43,6 +44,17 @@ from ragen.settings import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer the initial check
 _LONGEST_REASON = 300  # characters
+
+
+class _Client(AsyncOpenAI):
+    """OpenAI's client, whose waits between tries grow from another first one."""
+
+    backoff = INITIAL_RETRY_DELAY
+
+    def _calculate_retry_timeout(self, remaining_retries: int, options: Any, response_headers: Any = None) -> float:
+        seconds = super()._calculate_retry_timeout(remaining_retries, options, response_headers)
+        is_told = any(name in (response_headers or ()) for name in ("retry-after", "retry-after-ms"))
+        return seconds if is_told else seconds * self.backoff / INITIAL_RETRY_DELAY
 
 
 class OpenAIBackend(StreamingBackend):
@@ -199,7 +211,7 @@ class OpenAIBackend(StreamingBackend):
             ConfigError: No client can be made.
         """
         try:
-            return AsyncOpenAI(
+            client = _Client(
                 api_key=self._access.key or "none",
                 default_headers=self._access.headers,
                 default_query=dict(self._access.query),
@@ -208,6 +220,8 @@ class OpenAIBackend(StreamingBackend):
                 max_retries=max_retries,
                 http_client=HttpClient(timeout, read_completion, lambda: not self._is_settling),
             )
+            client.backoff = self.settings.backoff
+            return client
         except Exception as error:  # such as an environment variable with an invalid proxy
             raise ConfigError(
                 f"no client can be made for the server at {self.settings.base_url}: {self.shown(one_line(error))}"

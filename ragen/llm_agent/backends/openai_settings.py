@@ -9,6 +9,7 @@ key                            default             meaning
 ``actor.openai.max_concurrency``  64               maximum number of concurrent requests
 ``actor.openai.timeout``       120                 seconds for one try of a request
 ``actor.openai.max_retries``   5                   the client's retries of 429, 5xx, time-outs, unreadable answers
+``actor.openai.backoff``       0.5                 seconds before the first retry, where the server names none
 ``actor.openai.grace``         10                  seconds to wait for replies under way when a run is stopped
 ``actor.openai.check_model``   true                whether a model that the server does not list is refused
 ``actor.openai.price``         none                ``{prompt: .., completion: ..}``, in dollars per million tokens
@@ -43,7 +44,7 @@ _LISTED = 5  # models that a message names
 _LONGEST_NAME = 100  # characters of a model's name in a message
 _NAMES = (
     *("api_key_env", "max_concurrency", "timeout", "max_retries"),
-    *("grace", "check_model", "price", "request"),
+    *("backoff", "grace", "check_model", "price", "request"),
 )
 _SET_HERE = ("messages", "model", "stream", "n")
 _USER_WITHIN = re.compile(r"://[^\s/@]*@")
@@ -99,6 +100,7 @@ class ApiSettings:
         max_concurrency: Maximum number of concurrent requests.
         timeout: Seconds for one try of a request.
         max_retries: Number of retries of a request whose failure may be temporary.
+        backoff: Seconds before the first retry; the client's waits grow from there.
         grace: Seconds to wait for replies under way when a run is stopped.
         check_model: Whether a model that the server does not list is refused.
         price: Dollars per million tokens, of ``prompt`` and ``completion``.
@@ -112,6 +114,7 @@ class ApiSettings:
     max_concurrency: int = key(64, low=1)
     timeout: float = key(120.0, low=0.001)
     max_retries: int = key(5, low=0)
+    backoff: float = key(0.5, low=0)
     grace: float = key(10.0, low=0)
     check_model: bool = key(True)
     price: Mapping[str, float] = field(default_factory=dict)

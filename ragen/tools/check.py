@@ -148,7 +148,8 @@ class CheckReport:
             home = f"goes by its cost_hint, {hint!r}"
         return (
             f"{len(SEEDS)} episodes were equal each time. {self.valid} of {self.turns} turns had a valid action.\n"
-            f"{success}\nA turn takes {duration(self.turn_s)}, a reset {duration(self.reset_s)}; use_multiprocessing: auto {home}."
+            f"{success}\n"
+            f"A turn takes {duration(self.turn_s)}, a reset {duration(self.reset_s)}; use_multiprocessing: auto {home}."
         )
 
 

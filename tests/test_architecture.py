@@ -33,7 +33,7 @@ FLOORS = [
         "ragen.utils",
     },
     {"ragen.checkpoints", "ragen.ppo", "ragen.validity"},
-    {"ragen.env"},
+    {"ragen.env", "ragen.vector"},
     {"ragen.tools"},
     {"ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.results"},

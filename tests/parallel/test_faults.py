@@ -483,7 +483,7 @@ def test_workers_that_do_not_start_are_told_in_a_few_lines_and_are_there_again_o
         for _ in range(3):
             assert freeze(play(manager, TURNS, seed=1000)) == honest
             assert manager.lane_stats()[0].envs == len(honest)
-        assert len(caplog.records) < 9
+        assert len(caplog.records) <= 10  # a node of a cluster says for itself that it has lost its agent
         allow()
         for _ in range(9):
             assert freeze(play(manager, TURNS, seed=1000)) == honest

@@ -398,13 +398,14 @@ def test_the_program_may_still_choose_its_start_method(program: Callable[[str], 
 @by_fork
 def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
     body = """
-    os.kill(parent_of(handle.pid), signal.SIGKILL)
+    server = parent_of(handle.pid)
+    os.kill(server, signal.SIGKILL)
     try:
         handle.send(call("sleep"))
         while True:
             wait(handle)
     except WorkerGone:
-        print(handle.end().status, until(lambda: is_over(handle.pid)))
+        print(handle.end().status, until(lambda: is_over(handle.pid) and is_over(server)))
     handle = asked(kind, load())
     print(answer(handle))
     """

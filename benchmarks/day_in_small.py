@@ -215,7 +215,7 @@ def _of_lanes() -> Iterator[str]:
         with suppress(psutil.Error):
             is_ours = process.environ().get(MARK) == os.environ[MARK]
             title = _title(process)
-            if is_ours and title.startswith(("ragen ", "ray::NodeAgent")):
+            if is_ours and title.startswith(("envlanes ", "ray::NodeAgent")):
                 yield f"{process.pid} {title[:60]}"
 
 

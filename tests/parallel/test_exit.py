@@ -278,7 +278,7 @@ def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path: Path) -> None:
     try:
         assert process.stdout.readline() == "equal\n"  # type: ignore[union-attr]
         assert process.wait(60) == 0
-        assert until(lambda: not [pid for pid in titled("ragen ") if pid != child])
+        assert until(lambda: not [pid for pid in titled("envlanes ") if pid != child])
     finally:
         os.kill(child, signal.SIGKILL)
         process.communicate()

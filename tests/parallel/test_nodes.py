@@ -298,7 +298,7 @@ def test_an_option_that_cannot_work_is_refused_before_anything_starts(values: An
     with pytest.raises(ConfigError) as refused:
         EnvStateManager(walks(ray=values))
     assert str(refused.value).startswith(says)
-    assert not titled("ragen ")
+    assert not titled("envlanes ")
 
 
 @pytest.mark.parametrize(

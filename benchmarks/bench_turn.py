@@ -82,7 +82,7 @@ def main() -> None:
     watch(lane.Lane, "begin", "sent")
     watch(MainHome, "run", "own share played")
     watch(round, "exchange", "replies here")
-    watch(engine.EnvEngine, "play", "journals written")
+    watch(engine.Engine, "play", "journals written")
     for envs in given.envs:
         show(console, envs, given.cost, *measure(envs, loops(given.cost), given.turns))
 

@@ -1,10 +1,10 @@
 """The engine: each environment lives in one process, plays its turns there, and survives failures.
 
-    from envlanes import EnvEngine, EnvSpec, Settings
+    from envlanes import Engine, EnvSpec, Settings
     from envlanes.episode.turn import Turn
 
     specs = [EnvSpec.of(MyEnv, MyConfig(), env_id=i) for i in range(64)]
-    with EnvEngine(specs, Settings(use_lanes="auto")) as engine:
+    with Engine(specs, Settings(use_lanes="auto")) as engine:
         observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
         results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed
 
@@ -19,7 +19,7 @@ from envlanes.lazy import attach
 from envlanes.version import __version__
 
 if TYPE_CHECKING:
-    from envlanes.engine import EnvEngine
+    from envlanes.engine import Engine
     from envlanes.env_set import EnvSet
     from envlanes.environments import EnvFailed
     from envlanes.episode.game import Game, Options
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Change",
-    "EnvEngine",
+    "Engine",
     "EnvFailed",
     "EnvRng",
     "EnvSet",
@@ -55,7 +55,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "Change": "episode.journal",
-        "EnvEngine": "engine",
+        "Engine": "engine",
         "EnvFailed": "environments",
         "EnvRng": "episode.global_rng",
         "EnvSet": "env_set",

@@ -3,7 +3,7 @@
         ids -> requests                                          ids -> results
                |                                                          ^
                v                                                          |
-    +------------------------------- EnvEngine ----------------------------------+
+    +------------------------------- Engine ----------------------------------+
     |  records: where each environment lives, its journal, whether it is in sync |
     |  Round: asks, retries, decides (envlanes.round, .recovery)           |
     |  commit: journals are written, once, when the round has come back          |
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
-class EnvEngine(Closing):
+class Engine(Closing):
     """Environments, wherever they live; a context manager.
 
     Attributes:
@@ -80,7 +80,7 @@ class EnvEngine(Closing):
         """
         if program.in_worker:
             raise StateError(
-                "an EnvEngine or EnvStateManager was created inside a worker process: a module that defines an "
+                "an Engine or EnvStateManager was created inside a worker process: a module that defines an "
                 "environment creates one on import. Put that code under `if __name__ == '__main__':`."
             )
         self.settings = settings or Settings()

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from envlanes.closing import Closing
-from envlanes.engine import EnvEngine
+from envlanes.engine import Engine
 from envlanes.environments import raise_failures
 from envlanes.episode.spec import EnvSpec
 from envlanes.errors import StateError
@@ -39,8 +39,8 @@ class EnvSet(Closing):
         *,
         on_failure: OnFailure = say_nothing,
     ) -> None:
-        """Create the engine; see :class:`~envlanes.engine.EnvEngine` for the arguments."""
-        self._engine = EnvEngine(specs, settings, on_failure=on_failure)
+        """Create the engine; see :class:`~envlanes.engine.Engine` for the arguments."""
+        self._engine = Engine(specs, settings, on_failure=on_failure)
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self._raises = self._engine.settings.on_env_failure == "raise"
         self._turns = 0  # since placement was decided on

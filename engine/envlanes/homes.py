@@ -399,7 +399,7 @@ class Homes:
                 del self._rests[lane]
 
     def close(self, forgotten: bool) -> None:
-        """Leave the pool, whose workers end if no other engine uses them; see :meth:`EnvEngine.close`."""
+        """Leave the pool, whose workers end if no other engine uses them; see :meth:`Engine.close`."""
         pool, self._pool = self._pool, None
         if pool is not None:
             self.quarantine.close(pool)

@@ -101,7 +101,7 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 def _started(backend: str) -> str:
     """How long a worker of a kind takes to start and to reset an environment, or why it does not."""
-    from envlanes import EnvEngine, EnvSpec, Settings
+    from envlanes import Engine, EnvSpec, Settings
     from ragen.env.registry import resolve_env
     from ragen.errors import RagenError
 
@@ -110,7 +110,7 @@ def _started(backend: str) -> str:
     spec = EnvSpec.of(env_class, config_class() if config_class else None, tag="doctor")
     settings = Settings(use_lanes=True, max_workers=1, backend=backend, startup_timeout=30.0, reset_timeout=30.0)
     try:
-        with EnvEngine([spec], settings) as engine:
+        with Engine([spec], settings) as engine:
             engine.reset({0: 1})
             home = engine.home(0)
     except RagenError as error:

@@ -3,7 +3,7 @@
     container     maps lists of actions to lists of observations, rewards, dones and infos
     game          the effect of one call on one environment
 
-Built on the public :class:`~envlanes.engine.EnvEngine`, with its guarantees (equal results for any number of
+Built on the public :class:`~envlanes.engine.Engine`, with its guarantees (equal results for any number of
 workers, killed or not). Imports neither torch nor verl. ``ragen.env`` exports these names too. Managers, which write
 prompts for a container and parse replies, are in :mod:`ragen.llm_agent.collecting`.
 """

@@ -4,7 +4,7 @@
     observations, infos = envs.reset()                         # 32 each; groups of 8 begin with the same level
     observations, rewards, dones, infos = envs.step([1] * 32)  # one action each: 1 is up
 
-Environments live in workers of :class:`~envlanes.engine.EnvEngine`, many per worker process rather than one
+Environments live in workers of :class:`~envlanes.engine.Engine`, many per worker process rather than one
 process each; there are no pipes to access. Results do not depend on where environments live, nor on killed workers.
 """
 
@@ -157,7 +157,7 @@ class EnvironmentContainer(EnvSet):
             limits: Maximum number of actions of an episode, for each environment; the last one ends it with
                 ``info["truncated"]``.
             settings: Placement of environments, time-outs, and the treatment of failures.
-            on_failure: See :class:`~envlanes.engine.EnvEngine`.
+            on_failure: See :class:`~envlanes.engine.Engine`.
 
         Raises:
             ConfigError: The number of environments is not a multiple of the group size.

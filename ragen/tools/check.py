@@ -32,7 +32,7 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from envlanes import EnvEngine, EnvSpec, Settings, outer_state_kept
+from envlanes import Engine, EnvSpec, Settings, outer_state_kept
 from envlanes.episode import program
 from envlanes.episode.game import Options, declares_snapshots
 from envlanes.episode.journal import difference
@@ -266,7 +266,7 @@ def _play_again(spec: EnvSpec, episodes: Mapping[int, Episode], timeout: float) 
 
 
 @contextmanager
-def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]) -> Iterator[EnvEngine]:
+def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]) -> Iterator[Engine]:
     """An engine with a fresh worker that has these environment variables; whatever fails there is not tried again."""
     limits = {"step_timeout": timeout, "reset_timeout": timeout, "max_restarts": 0}
     log = logging.getLogger("envlanes.engine")
@@ -274,9 +274,7 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
     os.environ.update(environ)
     log.disabled = True  # its warnings would repeat what is reported here
     try:
-        with EnvEngine(
-            specs, Settings.of(use_lanes=True, max_workers=1, on_env_failure="truncate", **limits)
-        ) as engine:
+        with Engine(specs, Settings.of(use_lanes=True, max_workers=1, on_env_failure="truncate", **limits)) as engine:
             engine.settle()  # else they live in the main process until the first reset
             for i, built in engine.read(range(len(specs)), "reset_s").items():
                 _returned(engine, i, built, (SEEDS[0], 0, (), "as it was built"))
@@ -288,7 +286,7 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
         os.environ.update(before)
 
 
-def _returned(engine: EnvEngine, env_id: int, result: Any, moment: Moment) -> Any:
+def _returned(engine: Engine, env_id: int, result: Any, moment: Moment) -> Any:
     """The result of a call; raises a :class:`Difference` if the environment failed."""
     why = engine.records[env_id].bound_to_main  # if it, or what it returns, cannot be sent to a worker or back
     error = DivergenceError(why) if why else getattr(result, "error", result)

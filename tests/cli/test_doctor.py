@@ -25,5 +25,5 @@ def test_a_worker_that_does_not_start_is_a_fact_like_any_other(backend, monkeypa
     def broken(*_):
         raise LaneStartError("no processes here")
 
-    monkeypatch.setattr("envlanes.engine.EnvEngine.__init__", broken)
+    monkeypatch.setattr("envlanes.engine.Engine.__init__", broken)
     assert "no processes here" in doctor._started(backend)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings
+from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.turn import RAGEN, Turn
 from ragen.commands import REFUSED
@@ -33,7 +33,7 @@ def spec(env_class, env_id=0, tag="Tag", **fields):
 
 def engine_of(*specs, folder, in_lane=False, **settings):
     settings = {"step_timeout": 5.0, "reset_timeout": 20.0, "max_workers": 1, "use_lanes": in_lane, **settings}
-    return EnvEngine(specs, Settings(**settings), on_failure=CrashReportWriter(folder).note)
+    return Engine(specs, Settings(**settings), on_failure=CrashReportWriter(folder).note)
 
 
 def play(engine, turns=3, seed=11):

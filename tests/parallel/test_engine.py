@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from envlanes import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
+from envlanes import Engine, EnvFailed, EnvSpec, LaneStats, Settings
 from envlanes.episode.turn import Turn, TurnResult
 from ragen.errors import EnvError, InputError, LaneDiedError, StateError
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Walk
@@ -23,7 +23,7 @@ PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0,
 IDS = range(4)
 TURN = Turn(("a",), 9)
 
-Make = Callable[..., EnvEngine]
+Make = Callable[..., Engine]
 
 
 class Board(Walk):
@@ -61,11 +61,11 @@ class Takes(Walk):
 @pytest.fixture(params=["process", "executor", "main"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Makes engines in main and over both kinds of workers, closed in the end."""
-    made: list[EnvEngine] = []
+    made: list[Engine] = []
     where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
 
-    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> EnvEngine:
-        made.append(EnvEngine(specs, Settings.of(**{**PATIENT, **where, **settings})))
+    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> Engine:
+        made.append(Engine(specs, Settings.of(**{**PATIENT, **where, **settings})))
         return made[-1]
 
     yield make_one
@@ -95,12 +95,12 @@ def alone(env_id: int, count: int, env_class: type[Walk] = Walk) -> list[Any]:
     return shown + [env.step("a")[0] for _ in range(count)]
 
 
-def kill(engine: EnvEngine, end: signal.Signals = signal.SIGKILL) -> None:
+def kill(engine: Engine, end: signal.Signals = signal.SIGKILL) -> None:
     """Kill all workers; nothing where there is none."""
     kill_workers(engine.stats(), end)
 
 
-def homes(engine: EnvEngine) -> dict[str, int]:
+def homes(engine: Engine) -> dict[str, int]:
     return {stats.lane: stats.envs for stats in engine.stats() if stats.envs}
 
 
@@ -109,7 +109,7 @@ def homes(engine: EnvEngine) -> dict[str, int]:
 
 @pytest.mark.parametrize("use_lanes", [True, False, "auto"])
 def test_the_example_works(use_lanes: Any) -> None:
-    with EnvEngine([EnvSpec.of(Walk, env_id=i) for i in IDS], Settings(use_lanes=use_lanes, max_workers=2)) as engine:
+    with Engine([EnvSpec.of(Walk, env_id=i) for i in IDS], Settings(use_lanes=use_lanes, max_workers=2)) as engine:
         observations = engine.reset({i: 100 + i for i in IDS})
         results = engine.play({i: Turn(("a",), 10) for i in IDS})
         assert [observations[i] for i in IDS] == [alone(i, 0)[0] for i in IDS]
@@ -184,13 +184,13 @@ def test_tiny_and_huge_time_outs_are_kept(seconds: float) -> None:
     given = dict.fromkeys(("step_timeout", "reset_timeout", "startup_timeout"), seconds)
     for backend in ("process", "executor"):
         settings = Settings.of(use_lanes=True, backend=backend, max_workers=1, **given)
-        with EnvEngine(specs(ids=[0, 1]), settings) as engine:
+        with Engine(specs(ids=[0, 1]), settings) as engine:
             observations = engine.reset(seeds([0, 1]))
             results = engine.play(turns([0, 1]))
             if seconds > 1:
                 assert observations == {env_id: alone(env_id, 0)[0] for env_id in (0, 1)}
                 assert [type(result) for result in results.values()] == [TurnResult] * 2
-    with EnvEngine(specs(ids=[0, 1]), Settings.of(use_lanes="auto", **given)) as engine:
+    with Engine(specs(ids=[0, 1]), Settings.of(use_lanes="auto", **given)) as engine:
         engine.reset(seeds([0, 1]))
         engine.play(turns([0, 1]))
 
@@ -262,7 +262,7 @@ def test_a_suspect_comes_back_from_quarantine_after_a_turn_if_it_was_only_killed
 # What is changed between turns
 
 
-def play_board(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
+def play_board(engine: Engine, disturb: Callable[[], None]) -> list[Any]:
     """An episode and a half in which items are set and pushed; all that was seen."""
     given = [1, 2]
     seen: list[Any] = [engine.set_attr([0, 1], "given", given)]  # before the first reset
@@ -287,7 +287,7 @@ def play_board(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
 
 @in_lanes
 def test_changes_are_part_of_the_episode_and_attributes_outlive_resets(make: Make) -> None:
-    with EnvEngine(specs(Board), Settings(use_lanes=False)) as engine:
+    with Engine(specs(Board), Settings(use_lanes=False)) as engine:
         expected = play_board(engine, lambda: None)
     assert [result.reward for result in expected[1].values()] == [1 + 2 + 1, 1 + 2 + 1, 1, 1]
     assert expected[2] == {1: 4, 2: 2}
@@ -323,7 +323,7 @@ class HiddenGenerator(Walk):
         return super().reset(self.draw(1000), mode)
 
 
-def play_unseeded(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
+def play_unseeded(engine: Engine, disturb: Callable[[], None]) -> list[Any]:
     seen: list[Any] = [engine.reset(seeds())]
     for _ in range(2):
         seen.append(engine.play(turns()))
@@ -336,7 +336,7 @@ def play_unseeded(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
 
 @in_lanes
 def test_episodes_without_a_seed_go_on_with_the_global_generators_and_are_rebuilt(make: Make) -> None:
-    with EnvEngine(specs(GlobalDraws), Settings(use_lanes=False)) as engine:
+    with Engine(specs(GlobalDraws), Settings(use_lanes=False)) as engine:
         expected = play_unseeded(engine, lambda: None)
     killed = make(specs(GlobalDraws))
     got = play_unseeded(killed, lambda: kill(killed))
@@ -445,7 +445,7 @@ def test_a_lost_worker_and_the_removal_of_an_environment_at_a_worker_that_is_bus
     assert list(engine.records) == [0, 1]
 
 
-def is_locked(engine: EnvEngine) -> bool:
+def is_locked(engine: Engine) -> bool:
     """Whether another thread has the records."""
     is_free = engine.environments.lock.acquire(blocking=False)
     if is_free:
@@ -479,7 +479,7 @@ def test_misuse_is_told(make: Make) -> None:
     with pytest.raises(InputError, match="this engine has no environment 'x'"):
         engine.reset({"x": 1})  # type: ignore[dict-item]
     with pytest.raises(StateError, match=r"env 0 .* was added twice"):
-        EnvEngine([*specs(), *specs()])
+        Engine([*specs(), *specs()])
     assert [type(result) for result in engine.play(turns()).values()] == [TurnResult] * 4
     engine.close()
     engine.close()

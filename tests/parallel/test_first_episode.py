@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings, placement
+from envlanes import Engine, EnvFailed, EnvSpec, Settings, placement
 from envlanes import round as rounds
 from envlanes.episode import program
 from envlanes.episode.turn import Turn
@@ -66,7 +66,7 @@ def in_folder(env_class: Any, folder: Path) -> list[EnvSpec]:
     return [replace(each, config=(str(folder), each.env_id)) for each in specs(env_class)]
 
 
-def played(engine: EnvEngine, long: int, seed: int | None = 5) -> list[Any]:
+def played(engine: Engine, long: int, seed: int | None = 5) -> list[Any]:
     """Two episodes, of which one call takes long: the values and the homes after each call."""
     values, homes = [], []
     for episode in range(2):
@@ -91,9 +91,9 @@ def failed(values: list[Any]) -> set[int]:
 def test_what_moves_within_a_call_plays_as_it_would_have_in_main(
     long: int, in_main: list[int], backend: str, env_class: Any
 ) -> None:
-    with EnvEngine(specs(env_class), Settings(max_workers=WORKERS, backend=backend)) as engine:
+    with Engine(specs(env_class), Settings(max_workers=WORKERS, backend=backend)) as engine:
         values, homes = played(engine, long)
-    with EnvEngine(specs(env_class), Settings(use_lanes=False)) as engine:
+    with Engine(specs(env_class), Settings(use_lanes=False)) as engine:
         expected, _ = played(engine, long)
     assert values == expected
     assert [list(each) for each in values] == [list(each) for each in expected]  # the order of the request
@@ -101,9 +101,9 @@ def test_what_moves_within_a_call_plays_as_it_would_have_in_main(
 
 
 def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over() -> None:
-    with EnvEngine(specs(Live), Settings(max_workers=WORKERS)) as engine:
+    with Engine(specs(Live), Settings(max_workers=WORKERS)) as engine:
         values, homes = played(engine, long=1)
-    with EnvEngine(specs(Live), Settings(use_lanes=False)) as engine:
+    with Engine(specs(Live), Settings(use_lanes=False)) as engine:
         expected, _ = played(engine, long=1)
     assert values == expected
     assert homes[TURNS] == ["main"] * ENVS and "main" not in homes[-1]
@@ -111,7 +111,7 @@ def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over() -> Non
 
 def test_an_environment_that_fails_among_the_first_fails_alone() -> None:
     environments = [EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), 0, tag="T"), *specs(Paced)[1:]]
-    with EnvEngine(environments, Settings(max_workers=WORKERS)) as engine:
+    with Engine(environments, Settings(max_workers=WORKERS)) as engine:
         engine.reset(dict.fromkeys(range(ENVS), 1))
         values = engine.play({number: Turn(("long",), 1) for number in range(ENVS)})
         assert engine.home(ENVS - 1) != "main"
@@ -189,9 +189,9 @@ def are_open_at(homes: list[str], folder: Path) -> bool:
 @pytest.mark.parametrize("long", [1, TURNS])
 @pytest.mark.parametrize("env_class", [OpenOnce, OnlyInMain, ExitsInWorkers, NeverTheSame])
 def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any, long: int, tmp_path: Path) -> None:
-    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+    with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
         expected, _ = played(engine, long)
-    with EnvEngine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:
+    with Engine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:
         values, homes = played(engine, long)
     assert not failed(values)
     if env_class is not NeverTheSame:
@@ -202,18 +202,18 @@ def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any,
 
 @pytest.mark.parametrize("env_class", [RaisesInWorkers, ExitsInWorkers])
 def test_what_cannot_be_reset_in_a_worker_is_reset_in_main(env_class: Any, tmp_path: Path) -> None:
-    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+    with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
         expected, _ = played(engine, long=0)
-    with EnvEngine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:
+    with Engine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:
         values, homes = played(engine, long=0)
     assert values == expected and homes[-1] == ["main"] * ENVS
 
 
 def test_what_ends_its_worker_at_a_turn_ends_no_others_episode(tmp_path: Path) -> None:
     """One for each worker cannot be played, since main must not play what may end it."""
-    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+    with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
         expected, _ = played(engine, long=1)
-    with EnvEngine(in_folder(ExitsAtTurns, tmp_path), Settings(max_workers=WORKERS)) as engine:
+    with Engine(in_folder(ExitsAtTurns, tmp_path), Settings(max_workers=WORKERS)) as engine:
         values, homes = played(engine, long=1)
     ended = failed(values)
     assert 1 <= len(ended) <= WORKERS
@@ -235,14 +235,14 @@ class IsKilledOnce(HeldOpen):
 
 def test_what_is_killed_from_outside_as_it_moves_moves_all_the_same(tmp_path: Path) -> None:
     (folder := tmp_path / "open").mkdir()
-    with EnvEngine(specs(Walk), Settings(use_lanes=False)) as engine:
+    with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
         expected, _ = played(engine, long=1)
-    with EnvEngine(in_folder(IsKilledOnce, folder), Settings(max_workers=WORKERS)) as engine:
+    with Engine(in_folder(IsKilledOnce, folder), Settings(max_workers=WORKERS)) as engine:
         values, homes = played(engine, long=1)
         assert (tmp_path / "killed").exists() and values == expected and "main" not in homes[-1]
 
 
 def test_what_has_moved_is_open_in_one_place(tmp_path: Path) -> None:
-    with EnvEngine(in_folder(HeldOpen, tmp_path), Settings(max_workers=WORKERS)) as engine:
+    with Engine(in_folder(HeldOpen, tmp_path), Settings(max_workers=WORKERS)) as engine:
         _, homes = played(engine, long=1)
         assert "main" not in homes[-1] and are_open_at(homes[-1], tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envlanes import EnvEngine, EnvFailed, EnvSpec, Settings
+from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import Turn
 from envlanes.games.gym_game import AT_END, GYM, GymTurn
 from envlanes.games.shared_buffer import Place, SharedBuffer
@@ -36,7 +36,7 @@ PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0,
 TURN = Turn(("a",), 9)
 SEED = 7
 
-Make = Callable[..., EnvEngine]
+Make = Callable[..., Engine]
 
 
 class Saves(Walk):
@@ -121,12 +121,12 @@ def the_shop_is_open() -> None:
 @pytest.fixture(params=["process", "executor", "main"])
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Makes engines in main and over each kind of workers, closed in the end; nodes are simulated."""
-    made: list[EnvEngine] = []
+    made: list[Engine] = []
     monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
 
-    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> EnvEngine:
-        made.append(EnvEngine(specs, Settings.of(**{**PATIENT, **where, **settings})))
+    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> Engine:
+        made.append(Engine(specs, Settings.of(**{**PATIENT, **where, **settings})))
         return made[-1]
 
     yield make_one
@@ -141,7 +141,7 @@ on_nodes = pytest.mark.parametrize("make", [nodes], indirect=True)
 everywhere = pytest.mark.parametrize("make", ["process", "executor", "main", nodes], indirect=True)
 
 
-def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None, **settings: Any) -> EnvEngine:
+def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None, **settings: Any) -> Engine:
     """An engine whose env 0 has played so many turns."""
     engine = make([EnvSpec.of(env_class, config, 0)], **settings)
     engine.reset({0: SEED})
@@ -150,12 +150,12 @@ def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None,
     return engine
 
 
-def kill(engine: EnvEngine) -> None:
+def kill(engine: Engine) -> None:
     """Kill all workers; nothing where there is none."""
     kill_workers(engine.stats())
 
 
-def on(engine: EnvEngine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[int, list[Any]]:
+def on(engine: Engine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[int, list[Any]]:
     """What environments give in the turns that are played with all of them."""
     given: dict[int, list[Any]] = {env_id: [] for env_id in env_ids}
     for turn in turns:
@@ -465,7 +465,7 @@ def test_a_fork_writes_into_no_memory_that_its_parent_shows(make: Make) -> None:
 # Many
 
 
-def random_forks(engine: EnvEngine, kinds: dict[int, Kind], count: int, seed: int, kills: float) -> None:
+def random_forks(engine: Engine, kinds: dict[int, Kind], count: int, seed: int, kills: float) -> None:
     """Fork at random, play on at random, and hold each fork against the same actions played straight."""
     rng = random.Random(seed)
     asked: dict[int, list[Turn]] = {env_id: [] for env_id in kinds}
@@ -491,7 +491,7 @@ def random_forks(engine: EnvEngine, kinds: dict[int, Kind], count: int, seed: in
 
 
 def check_some(
-    engine: EnvEngine, kinds: dict[int, Kind], asked: dict[int, list[Turn]], rng: random.Random
+    engine: Engine, kinds: dict[int, Kind], asked: dict[int, list[Turn]], rng: random.Random
 ) -> dict[int, Kind]:
     """Compare all forks with the straight play, and let most of them go; those that remain."""
     forks = [env_id for env_id in kinds if env_id >= 1000]

@@ -9,7 +9,7 @@ from support import scripts
 
 PROGRAM = """
 import atexit, multiprocessing, os, signal, subprocess, sys, threading, time
-from envlanes.engine import EnvEngine
+from envlanes.engine import Engine
 
 WAITS = [sys.executable, "-c", "import time; time.sleep(600)"]
 

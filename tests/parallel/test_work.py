@@ -2,7 +2,7 @@
 
 import pytest
 
-from envlanes import EnvEngine, EnvSpec, Settings
+from envlanes import Engine, EnvSpec, Settings
 from envlanes.episode.turn import Turn
 from support.faulty_envs import Walk
 
@@ -12,7 +12,7 @@ ENVS = 4
 @pytest.mark.parametrize(("mode", "workers"), [(True, 2), (False, 0), ("auto", 0)])
 def test_an_engine_counts_what_it_plays(mode, workers):
     specs = [EnvSpec.of(Walk, None, env_id=n) for n in range(ENVS)]
-    with EnvEngine(specs, Settings(use_lanes=mode, max_workers=2)) as engine:
+    with Engine(specs, Settings(use_lanes=mode, max_workers=2)) as engine:
         for _ in range(2):
             engine.reset(dict.fromkeys(range(ENVS), 1))
             for _ in range(3):

@@ -77,9 +77,9 @@ OTHERS = {
 
 def straight(kind: Kind, seed: int, turns: Sequence[Turn]) -> list[tuple[Any, ...]]:
     """What an environment that nobody forks gives: the digest of what it shows first, and what is recorded of turns."""
-    from envlanes import EnvEngine, Settings
+    from envlanes import Engine, Settings
 
-    with EnvEngine([kind.spec(0)], Settings(use_lanes=False)) as engine:
+    with Engine([kind.spec(0)], Settings(use_lanes=False)) as engine:
         engine.reset({0: seed})
         for turn in turns:
             engine.play({0: turn})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from envlanes import EnvEngine, EnvSpec, Settings
+from envlanes import Engine, EnvSpec, Settings
 from envlanes.games.gym_game import GYM, GymTurn
 from ragen.container.game import ActionGame
 from ragen.meta.manager import META
@@ -35,7 +35,7 @@ def test_an_environment_may_change_its_action(game):
     spec = EnvSpec.of(Halves, game=played)
     given = [np.array([0.5, float(turn)]) for turn in range(4)]
     rewards = []
-    with EnvEngine([spec], Settings(use_lanes=False, max_workers=1)) as engine:
+    with Engine([spec], Settings(use_lanes=False, max_workers=1)) as engine:
         engine.reset({0: 1})
         for turn, action in enumerate(given):
             if turn == 2:

@@ -8,7 +8,7 @@
     |  which sub-environment is stepped, and which begins its next episode                    |
     +-----------------------------------------------------------------------------------------+
                |                                     |
-          EnvEngine: lanes with many sub-environments each, journals, replays
+          Engine: lanes with many sub-environments each, journals, replays
                |
           results in order -> Batches -> observations, rewards, terminations, truncations, infos
 
@@ -34,7 +34,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 
-from envlanes import EnvEngine, EnvSpec, LaneStats
+from envlanes import Engine, EnvSpec, LaneStats
 from envlanes.episode.journal import Change
 from envlanes.episode.values import copied
 from envlanes.games.gym_game import CHECK, DESCRIBE, GYM, HAS, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
@@ -456,7 +456,7 @@ def spec_of(build: EnvFn, index: int, old_api: bool = False) -> EnvSpec:
     return EnvSpec.of(build, env_id=index, tag="env", game=GYM_OLD if old_api else GYM)
 
 
-def descriptions(engine: EnvEngine, count: int | None) -> list[Description]:
+def descriptions(engine: Engine, count: int | None) -> list[Description]:
     """Spaces and metadata of the first ``count`` sub-environments, or of all."""
     ids = list(engine.records)[:count]
     return list(_values(engine.read(ids, DESCRIBE)))
@@ -467,20 +467,20 @@ def metadata(description: Description) -> dict[str, Any]:
     return pickle.loads(description.metadata)
 
 
-def fits(engine: EnvEngine, is_same: bool, shared: bytes) -> list[tuple[bool, bool]]:
+def fits(engine: Engine, is_same: bool, shared: bytes) -> list[tuple[bool, bool]]:
     """Whether each sub-environment has these spaces; see :meth:`envlanes.games.gym_game.GymGame.check`."""
     return list(_values(engine.read(engine.records, CHECK, is_same, shared)))
 
 
 def call_all(
-    engine: EnvEngine, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ids: Sequence[int] | None = None
+    engine: Engine, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ids: Sequence[int] | None = None
 ) -> tuple[Any, ...]:
     """Call a method of all or some sub-environments; the call is journaled."""
     refuse(name)
     return _values(engine.call(engine.records if ids is None else ids, name, *copied(args), **copied(dict(kwargs))))
 
 
-def read_all(engine: EnvEngine, name: str, calls: bool = False, ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+def read_all(engine: Engine, name: str, calls: bool = False, ids: Sequence[int] | None = None) -> tuple[Any, ...]:
     """Read an attribute of all or some sub-environments; not journaled, unless it is a method.
 
     Args:
@@ -497,12 +497,12 @@ def read_all(engine: EnvEngine, name: str, calls: bool = False, ids: Sequence[in
     return call_all(engine, name, (), {}, ids) if any(type(each) is IsMethod for each in found) else found
 
 
-def are_wrapped(engine: EnvEngine, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
+def are_wrapped(engine: Engine, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
     """Whether each of these sub-environments, or anything it wraps, is an instance of a class."""
     return _values(engine.read(ids, IS_WRAPPED, wrapper))
 
 
-def set_all(engine: EnvEngine, name: str, values: Mapping[int, Any]) -> None:
+def set_all(engine: Engine, name: str, values: Mapping[int, Any]) -> None:
     """Set an attribute of each sub-environment to its value."""
     _values(engine.change({i: Change(name, (copied(value),), is_set=True) for i, value in values.items()}))
 
@@ -546,9 +546,7 @@ def _values(found: Mapping[int, Any]) -> tuple[Any, ...]:
     return tuple(found.values())
 
 
-def _close(
-    engine: EnvEngine, pending: Pending | None, sent: PendingSteps, timeout: float | None, terminate: bool
-) -> None:
+def _close(engine: Engine, pending: Pending | None, sent: PendingSteps, timeout: float | None, terminate: bool) -> None:
     """Wait for pending calls, or end them, and close the engine.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from envlanes.engine import EnvEngine
+from envlanes.engine import Engine
 from envlanes.errors import EnvError, EnvLanesError
 from envlanes.ragen.inputs import EnvStatus
 from envlanes.ragen.settings import EnvEntry
@@ -21,7 +21,7 @@ class EnvHandle:
 
     __slots__ = ("_engine", "_env_id")
 
-    def __init__(self, engine: EnvEngine, env_id: int) -> None:
+    def __init__(self, engine: Engine, env_id: int) -> None:
         """Create a handle to this environment."""
         object.__setattr__(self, "_engine", engine)
         object.__setattr__(self, "_env_id", env_id)
@@ -57,7 +57,7 @@ class EnvHandle:
         return f"<{self._engine.records[self._env_id].spec.describe()}>"
 
 
-def public_entry(entry: EnvEntry, engine: EnvEngine) -> dict[str, Any]:
+def public_entry(entry: EnvEntry, engine: Engine) -> dict[str, Any]:
     """The entry of an environment in ``EnvStateManager.envs``."""
     spec = entry.spec
     return {

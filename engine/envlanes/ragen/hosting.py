@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from envlanes import bare
-from envlanes.engine import EnvEngine
+from envlanes.engine import Engine
 from envlanes.environments import EnvFailed
 from envlanes.episode import program
 from envlanes.episode.spec import EnvSpec
@@ -79,13 +79,13 @@ class _Host:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._engine: EnvEngine | None = None
+        self._engine: Engine | None = None
         self._lock, self._numbers = threading.Lock(), itertools.count()
 
     def build(self, env_type: str, env_class: Any, config: Any = None) -> HostedEnv:
         with self._lock:
             if self._engine is None:
-                self._engine = EnvEngine((), self._settings)
+                self._engine = Engine((), self._settings)
                 atexit.register(self._engine.close)
             engine, number = self._engine, next(self._numbers)
         spec = EnvSpec(number, number, env_type, env_type, env_class, config, STEPS)

@@ -144,7 +144,7 @@ class Dice:
         """Answer with a move for each prompt."""
         from verl import DataProto
 
-        from ragen.llm_agent.tokens.dataproto import object_array
+        from ragen.llm_agent.batches.dataproto import object_array
 
         moves = [
             Random(chat[0]["content"]).choice(["up", "down", "left"]) for chat in prompts.non_tensor_batch["raw_prompt"]

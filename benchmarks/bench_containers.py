@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
 from ragen.env.frozen_lake.env import FrozenLakeEnv
+from ragen.turns.container import MultiProcessEnvironmentContainer
 
 STEPS = 60
 LAKE: dict[str, Any] = {"size": 8, "is_slippery": False}

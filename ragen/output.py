@@ -255,3 +255,11 @@ def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched
 
 def _nothing() -> None:
     """Do nothing where errors are no longer read."""
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def valid_text(text: str) -> str:
+    """A text with each lone surrogate, which JSON may contain, replaced by the replacement character."""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -35,7 +35,7 @@ FLOORS = [
     {"ragen.checkpoints", "ragen.ppo", "ragen.validity"},
     {"ragen.env", "ragen.vector"},
     {"ragen.tools"},
-    {"ragen.meta", "ragen.cage2", "ragen.container"},
+    {"ragen.meta", "ragen.cage2"},
     {"ragen.results"},
     {"ragen.llm_agent"},
     {"ragen.agent_loop"},
@@ -66,7 +66,7 @@ NEVER = {
 """What workers, which import these packages, are too small for."""
 
 FORWARDS = {
-    "ragen.env.parallel_env_container": {"ragen.container"},
+    "ragen.env.parallel_env_container": {"ragen.llm_agent"},
     "ragen.env.environment_manager": {"ragen.llm_agent"},
     "ragen.env.projection_functions": {"ragen.llm_agent"},
     "ragen.env.trajectory_collector": {"ragen.llm_agent"},
@@ -110,6 +110,7 @@ def imported(module: str) -> frozenset[str]:
 def floor_of(module: str) -> tuple[int, str]:
     """The floor of a module, and its package there."""
     package = ".".join(module.split(".")[:2])
+    package = "ragen.llm_agent" if package == "ragen.turns" else package  # both use the folders prompts and batches
     if package.startswith("envlanes.") and not any(package in packages for packages in FLOORS):
         package = "envlanes"
     floors = [number for number, packages in enumerate(FLOORS) if package in packages]

@@ -13,7 +13,7 @@ import pytest
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import load_config, plain_sections
-from ragen.llm_agent.prompting.templates import PromptTemplate
+from ragen.llm_agent.prompts.templates import PromptTemplate
 from support.chat_server import chat_server, say
 from support.small_training import SMALL
 

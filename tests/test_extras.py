@@ -67,7 +67,7 @@ def test_a_module_that_no_extra_brings_is_missed_as_ever():
         ("import ragen.agent_loop.loop", "verl"),
         ("import ragen.llm_agent.backends.hf", "hf"),
         ("from ragen.llm_agent.tokenizer import load_tokenizer; load_tokenizer()", "hf"),
-        ("from ragen.llm_agent.tokens.dataproto import data_proto; data_proto({'a': [1]}, {}, {})", "verl"),
+        ("from ragen.llm_agent.batches.dataproto import data_proto; data_proto({'a': [1]}, {}, {})", "verl"),
     ],
 )
 def test_what_needs_an_extra_names_it(statement, extra):

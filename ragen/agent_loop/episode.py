@@ -15,7 +15,7 @@ from envlanes.ragen.inputs import EnvStatus
 from envlanes.ragen.metrics import info_metrics, info_numbers
 from envlanes.returned import NO_SUCCESS, success_of
 from ragen.errors import InputError
-from ragen.llm_agent.prompting.replies import ParsedReply
+from ragen.llm_agent.prompts.replies import ParsedReply
 
 log = logging.getLogger(__name__)
 

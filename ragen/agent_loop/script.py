@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
 from ragen.llm_agent.config.context import FULL, ContextSettings
 from ragen.llm_agent.config.groups import custom_env
-from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.conversation import (
+from ragen.llm_agent.prompts.chat_template import ChatTemplate
+from ragen.llm_agent.prompts.conversation import (
     ConversationBuilder,
     Row,
     TagPrompt,
@@ -20,8 +21,7 @@ from ragen.llm_agent.prompting.conversation import (
     shortened,
     tag_prompt,
 )
-from ragen.llm_agent.prompting.replies import ControlTokens, ParsedReply, ReplyParser
-from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
+from ragen.llm_agent.prompts.replies import ControlTokens, ParsedReply, ReplyParser
 from ragen.settings import setting
 
 _REPLY = "zqreplyqz"  # placeholder for a reply when only the text after it matters

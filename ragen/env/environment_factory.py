@@ -1,6 +1,6 @@
-"""Re-exports :mod:`ragen.llm_agent.collecting.factory` publicly; nothing in ``ragen.env`` imports this module."""
+"""Re-exports :mod:`ragen.turns.factory` publicly; nothing in ``ragen.env`` imports this module."""
 
-from ragen.llm_agent.collecting.factory import (
+from ragen.turns.factory import (
     create_environments,
     create_single_environment_for_testing,
     get_environment_requirements,

@@ -1,6 +1,6 @@
-"""Re-exports :mod:`ragen.llm_agent.collecting.managers` publicly; nothing in ``ragen.env`` imports this module."""
+"""Re-exports :mod:`ragen.turns.managers` publicly; nothing in ``ragen.env`` imports this module."""
 
-from ragen.llm_agent.collecting.managers import (
+from ragen.turns.managers import (
     BanditEnvironmentManager,
     CountdownEnvironmentManager,
     EnvironmentManagerBase,

@@ -1,6 +1,6 @@
-"""Re-exports projections of :mod:`ragen.llm_agent.prompting.replies`; nothing in ``ragen.env`` imports this module."""
+"""Re-exports projections of :mod:`ragen.llm_agent.prompts.replies`; nothing in ``ragen.env`` imports this module."""
 
-from ragen.llm_agent.prompting.replies import (
+from ragen.llm_agent.prompts.replies import (
     bandit_projection,
     countdown_projection,
     create_projection_function,

@@ -13,12 +13,12 @@ Masks and scores are aligned with ``responses``, which is ``input_ids`` without 
 refers to the token after token t. A trajectory's score is on the last token that the model wrote.
 
 If an actor returns the tokens it received and sampled, training rows consist of exactly these tokens; see
-:mod:`ragen.llm_agent.tokens.training_rows` for which and how many rows this makes.
+:mod:`ragen.llm_agent.batches.training_rows` for which and how many rows this makes.
 
 A context that is too long loses its oldest turns, one by one, but never its instruction or its last turn. Prompts are
-built in :mod:`ragen.llm_agent.prompting.conversation` from the texts in :mod:`~ragen.llm_agent.prompting.templates`,
-replies are parsed in :mod:`~ragen.llm_agent.prompting.replies`, and batches are built in
-:mod:`ragen.llm_agent.tokens.batches`.
+built in :mod:`ragen.llm_agent.prompts.conversation` from the texts in :mod:`~ragen.llm_agent.prompts.templates`,
+replies are parsed in :mod:`~ragen.llm_agent.prompts.replies`, and batches are built in
+:mod:`ragen.llm_agent.batches.builder`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import InputError
+from ragen.llm_agent.batches.builder import BatchBuilder, asked
+from ragen.llm_agent.batches.collapse import CollapseColumns
+from ragen.llm_agent.batches.dataproto import AnyBatch, PromptBatch, object_array
+from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
+from ragen.llm_agent.batches.sampled_tokens import Exchange, RawReply
 from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings
 from ragen.llm_agent.config.groups import custom_env, environment_tags
-from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
-from ragen.llm_agent.prompting.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
-from ragen.llm_agent.prompting.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
-from ragen.llm_agent.tokens.batches import BatchBuilder, asked
-from ragen.llm_agent.tokens.collapse import CollapseColumns
-from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
-from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
-from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
+from ragen.llm_agent.prompts.chat_template import ChatTemplate, Message
+from ragen.llm_agent.prompts.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
+from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
 from ragen.settings import setting
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class ContextManager:
                 is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
                 ``episode_ids``: a row's trajectory, as its index in ``env_outputs``.
             ``meta_info["metrics"]``, for training: means over the environments of each tag.
-            Training batches also have columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid``
+            Training batches also have columns for collapse detection (:mod:`ragen.llm_agent.batches.collapse`), ``uid``
             in turn modes, and for validation environments ``history`` and ``metrics`` of the row's trajectory.
 
         Raises:
@@ -199,7 +199,7 @@ class ContextManager:
 
         Returns:
             For each row ``env_id``, ``llm_raw_response`` (which knows its
-            :class:`~ragen.llm_agent.tokens.sampled_tokens.Exchange`), ``llm_response`` (as shown in the history) and
+            :class:`~ragen.llm_agent.batches.sampled_tokens.Exchange`), ``llm_response`` (as shown in the history) and
             ``actions`` (names, as the model wrote them; none if the reply is malformed). Of a reply that is far too
             long, only the beginning is read and kept; see :attr:`ContextSettings.reply_limit`.
 

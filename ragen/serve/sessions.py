@@ -42,7 +42,7 @@ from ragen.errors import (
 )
 from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.prompting.replies import sent_actions
+from ragen.llm_agent.prompts.replies import sent_actions
 from ragen.serve.journal import PRIVATE_FOLDER, Journal
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ import pytest
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.tokens import TrajectoryTokens
 from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.tokens.dataproto import object_array
 from support.chat_templates import FAMILIES
 from support.configurations import composed
 from support.rollouts import no_prompts

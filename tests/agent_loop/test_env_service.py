@@ -15,7 +15,7 @@ from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.session import Session
 from ragen.errors import ConfigError, DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.prompting.replies import ParsedReply
+from ragen.llm_agent.prompts.replies import ParsedReply
 from support.faulty_envs import Walk
 
 GROUPS = {"Walk": 3, "Bandit": 2}

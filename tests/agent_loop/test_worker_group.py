@@ -13,12 +13,12 @@ import torch
 from verl import DataProto
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
-from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.env.trajectory_collector import TrajectoryCollector
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.collecting.managers import SokobanEnvironmentManager
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.prompting.replies import create_projection_function
+from ragen.llm_agent.prompts.replies import create_projection_function
+from ragen.turns.container import MultiProcessEnvironmentContainer
+from ragen.turns.managers import SokobanEnvironmentManager
 from support.later import shipped
 from support.ray_workers import AnsweringWorker
 from support.stand_ins import StandInWorkers

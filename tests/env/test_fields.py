@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from ragen.container.container import env_specs
 from ragen.env.fields import misfits
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.check import check_parallel
+from ragen.turns.container import env_specs
 
 if TYPE_CHECKING:
     from nowhere import Nothing

@@ -16,9 +16,9 @@ from ragen.errors import BackendError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
+from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor
-from ragen.llm_agent.tokens.dataproto import object_array
 from support.configurations import composed
 from support.later import shipped
 from support.rollouts import batch_of, no_prompts

@@ -14,11 +14,11 @@ from PIL import Image
 
 from ragen.env import REGISTERED_ENV_CONFIGS
 from ragen.errors import ConfigError, InputError, UnknownEnvError
+from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.ctx_manager import ContextManager
-from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.replies import ControlTokens, ReplyParser
+from ragen.llm_agent.prompts.chat_template import ChatTemplate
+from ragen.llm_agent.prompts.replies import ControlTokens, ReplyParser
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.tokens.dataproto import object_array
 from support.chat_templates import FAMILIES, mask_by_bytes
 
 WALK = {
@@ -265,8 +265,8 @@ def test_the_system_message_can_be_changed_and_left_out():
 
 def test_only_the_configuration_of_an_environment_is_imported():
     script = (
-        "import sys; from ragen.llm_agent.prompting.conversation import tag_prompt;"
-        "from ragen.llm_agent.prompting.replies import *;"
+        "import sys; from ragen.llm_agent.prompts.conversation import tag_prompt;"
+        "from ragen.llm_agent.prompts.replies import *;"
         "from ragen.llm_agent.config.context import ContextSettings;"
         "tag_prompt('S', {'env_type': 'sokoban'}, ContextSettings(), ControlTokens([]));"
         "assert 'ragen.env.sokoban.config' in sys.modules, 'config';"

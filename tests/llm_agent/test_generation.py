@@ -18,7 +18,7 @@ from ragen.llm_agent.backends import Backend, wrappers
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.prompting.replies import ParsedReply
+from ragen.llm_agent.prompts.replies import ParsedReply
 from ragen.utils import all_seed, register_resolvers
 from support.chat_server import chat_server, fail, say
 from support.configurations import composed

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.errors import ConfigError, TemplateError
-from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.replies import ControlTokens
+from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
+from ragen.llm_agent.prompts.chat_template import ChatTemplate
+from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 from support.chat_templates import FAMILIES, Family, mask_by_bytes
 
 REPLIES = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ragen.llm_agent.tokens.normalization import METHODS, group_of, normalize
+from ragen.llm_agent.batches.normalization import METHODS, group_of, normalize
 
 TWO_GROUPS = ["a", "b", "a", "b"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.prompting.conversation import ConversationBuilder, TagPrompt, prompt_rows
-from ragen.llm_agent.prompting.replies import ControlTokens
+from ragen.llm_agent.prompts.conversation import ConversationBuilder, TagPrompt, prompt_rows
+from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.rollout.trajectories import line_of
 
 

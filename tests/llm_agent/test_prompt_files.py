@@ -11,10 +11,10 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.prompting.__main__ import main
-from ragen.llm_agent.prompting.conversation import ConversationBuilder, prompt_rows, tag_prompt
-from ragen.llm_agent.prompting.replies import ControlTokens
-from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
+from ragen.llm_agent.prompts.__main__ import main
+from ragen.llm_agent.prompts.conversation import ConversationBuilder, prompt_rows, tag_prompt
+from ragen.llm_agent.prompts.replies import ControlTokens
+from ragen.llm_agent.prompts.templates import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
 
 CONTROL = ControlTokens([])
 SOKOBAN = {"env_type": "sokoban", "env_instruction": "Push.", "max_actions_per_traj": 4, "max_tokens": 30}

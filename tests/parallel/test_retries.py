@@ -17,9 +17,9 @@ import pytest
 
 from envlanes.gym import LaneVectorEnv
 from ragen.cage2 import ParallelEnvWrapper
-from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.meta import make_parallel_env
+from ragen.turns.container import MultiProcessEnvironmentContainer
 from support.episodes import config, freeze, inputs
 
 TURNS, INTERRUPTS, WORKERS = 12, 20, 2

@@ -15,11 +15,11 @@ from envlanes.games.gym_game import GYM, GymTurn
 from envlanes.games.gym_old import GYM_OLD
 from envlanes.returned import success_of
 from ragen.cage2.env import Cage2Env
-from ragen.container.game import ACTIONS
 from ragen.env import BaseLanguageBasedEnv
 from ragen.errors import ReturnError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.meta.manager import META
+from ragen.turns.game import ACTIONS
 from support.episodes import config, errors, play
 
 

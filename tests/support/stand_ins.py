@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from ragen.llm_agent.tokens.dataproto import object_array
+from ragen.llm_agent.batches.dataproto import object_array
 
 MOVES = ("up", "down", "left", "right")
 

@@ -6,8 +6,8 @@ from gymnasium.spaces import Box
 
 from envlanes import Engine, EnvSpec, Settings
 from envlanes.games.gym_game import GYM, GymTurn
-from ragen.container.game import ActionGame
 from ragen.meta.manager import META
+from ragen.turns.game import ActionGame
 from support.gym_envs import Walk
 
 GAMES = {

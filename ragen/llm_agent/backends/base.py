@@ -8,7 +8,6 @@ keeps a trainer's probabilities equal to the rollout's). Nothing here imports to
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from threading import Lock
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import BackendError, ConfigError
+from ragen.output import valid_text
 from ragen.results.rows import LEFT_OUT
 
 SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
@@ -29,7 +29,6 @@ SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
 """Lower and upper bound of each number of a request."""
 TOKENS = ("prompt_tokens", "completion_tokens")
 """Names of the token counts in a reply's usage."""
-_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -205,11 +204,6 @@ def reply_facts(reply: Reply, request: Request) -> dict[str, Any]:
         "tool_calls": reply.tool_calls,
     }
     return known | {name: value for name, value in so.items() if value} | left_out
-
-
-def valid_text(text: str) -> str:
-    """A text with each lone surrogate, which JSON may contain, replaced by the replacement character."""
-    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 @runtime_checkable

@@ -10,10 +10,10 @@ from typing import Any, TypeGuard
 
 from openai import APIConnectionError, APIStatusError, APITimeoutError
 
-from ragen.llm_agent.backends.base import Reply, valid_text
+from ragen.llm_agent.backends.base import Reply
 from ragen.llm_agent.backends.http_client import UnreadableAnswerError, read_json
 from ragen.llm_agent.backends.journal import Failure
-from ragen.output import printable, shown_address
+from ragen.output import printable, shown_address, valid_text
 from ragen.settings import one_line
 
 _MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger

@@ -92,7 +92,7 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
     with needs("hf", "a Hugging Face tokenizer"):
         from transformers import AutoTokenizer
 
-    from ragen.llm_agent.prompting.chat_template import ChatTemplate
+    from ragen.llm_agent.prompts.chat_template import ChatTemplate
 
     key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else model_key(config)
     here_alone = check_model(config, key, name)

@@ -20,11 +20,10 @@ from ragen.llm_agent.backends.tokens import (
     check_context,
     cut_at_end,
     end_ids,
-    left_padded,
-    pad_id,
     prompt_ids,
     unanswerable,
 )
+from ragen.llm_agent.batches.dataproto import left_padded, pad_id
 from ragen.llm_agent.config.loading import check_model
 from ragen.settings import count, one_line, setting
 

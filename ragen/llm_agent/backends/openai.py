@@ -24,7 +24,7 @@ from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, Au
 from openai._constants import INITIAL_RETRY_DELAY
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
+from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling
 from ragen.llm_agent.backends.chat_completions import (
     api_messages,
     cause_of,
@@ -39,7 +39,7 @@ from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
-from ragen.output import printable
+from ragen.output import printable, valid_text
 from ragen.settings import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer the initial check

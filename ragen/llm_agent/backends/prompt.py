@@ -1,6 +1,6 @@
 """Reads a chat as a player would: the state, the meaning of its symbols, the available actions and how many are left.
 
-The patterns match our own templates in :mod:`ragen.llm_agent.prompting.templates`; in a chat of another format the
+The patterns match our own templates in :mod:`ragen.llm_agent.prompts.templates`; in a chat of another format the
 whole last message is the state.
 """
 

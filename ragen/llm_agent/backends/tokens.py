@@ -13,7 +13,7 @@ from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.backends.base import Reply, Request
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 MAX_MODEL_LEN = "actor_rollout_ref.rollout.max_model_len"
 
@@ -72,25 +72,7 @@ def end_ids(tokenizer: Any, *others: int | Sequence[int] | None) -> set[int]:
     return ends - {None}
 
 
-def pad_id(tokenizer: Any) -> int:
-    """The padding token."""
-    return tokenizer.eos_token_id or 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-
-
 def cut_at_end(ids: Sequence[int], ends: Collection[int]) -> list[int]:
     """A row of sampled tokens up to and including the first end token; the rest is padding."""
     place = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
     return list(ids[: place + 1])
-
-
-def left_padded(rows: Sequence[Sequence[int]], filler: int) -> dict[str, Tensor]:
-    """Prompts as ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, longest)``."""
-    import torch
-
-    width = max(map(len, rows))
-    ids = torch.full((len(rows), width), filler, dtype=torch.int64)
-    mask = torch.zeros_like(ids)
-    for place, row in enumerate(rows):
-        ids[place, width - len(row) :] = torch.tensor(row, dtype=torch.int64)
-        mask[place, width - len(row) :] = 1
-    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkab
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
-from ragen.llm_agent.backends.tokens import left_padded, pad_id, prompt_ids
+from ragen.llm_agent.backends.batch import outputs_of
+from ragen.llm_agent.backends.tokens import prompt_ids
+from ragen.llm_agent.batches.dataproto import left_padded, object_array, pad_id
 from ragen.settings import function_at, one_line, setting
 
 if TYPE_CHECKING:
@@ -100,8 +102,6 @@ class VerlBackend(Backend):
                 ``non_tensor_batch`` and ``meta_info`` (``validate``, ``do_sample``, ..) are passed to the workers. With
                 ``skip_generation`` the call only signals the end of a rollout, and the prompts are returned.
         """
-        from ragen.llm_agent.rollout.actor import outputs_of
-
         if lm_inputs.meta_info.get("skip_generation", False):
             self._answered(lm_inputs)
             return lm_inputs
@@ -147,8 +147,6 @@ class VerlBackend(Backend):
     def _prompts(self, requests: Sequence[Request], meta_info: dict[str, Any]) -> DataProto:
         from tensordict import TensorDict
         from verl import DataProto
-
-        from ragen.llm_agent.tokens.dataproto import object_array
 
         tensors = left_padded([prompt_ids(request) for request in requests], self._pad)
         images = [{"images": list(request.images)} if request.images else {} for request in requests]

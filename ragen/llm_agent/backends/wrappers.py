@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends.base import Backend, Sampling
+from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
 from ragen.llm_agent.backends.factory import backend_class
-from ragen.llm_agent.rollout.actor import outputs_of, read_sampling, requests_of
 from ragen.settings import setting
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
-from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
+from ragen.llm_agent.batches.normalization import GROUPINGS, METHODS
+from ragen.llm_agent.prompts.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.settings import key, read, refused, setting
 from ragen.validity import MASK, POLICIES, POLICY_KEY
 

@@ -23,12 +23,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from envlanes.returned import wrong
-from ragen.errors import BackendError, ConfigError, counted
+from ragen.errors import BackendError, counted
 from ragen.llm_agent.backends.base import (
-    SAMPLING_BOUNDS,
     Activity,
     Backend,
     Reply,
@@ -36,16 +35,11 @@ from ragen.llm_agent.backends.base import (
     Sampling,
     reply_facts,
 )
+from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.results.rows import LEFT_OUT
-from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from verl import DataProto
-
-    from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch
-    from ragen.llm_agent.tokens.sampled_tokens import Exchange
+    from ragen.llm_agent.batches.dataproto import AnyBatch
 
 
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -232,165 +226,9 @@ def in_vocabulary(reply: Reply, size: int) -> Reply:
     return replace(reply, token_ids=None, log_probs=None, prompt_ids=None)
 
 
-@overload
-def outputs_of(lm_inputs: PromptBatch, replies: Sequence[Reply], pad_id: int) -> PromptBatch: ...
-
-
-@overload
-def outputs_of(lm_inputs: DataProto, replies: Sequence[Reply], pad_id: int) -> DataProto: ...
-
-
-def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> AnyBatch:
-    """Replies to a batch of prompts as a batch of the same kind; see the module for columns.
-
-    Args:
-        lm_inputs: The prompts.
-        replies: One for each.
-        pad_id: The padding token.
-    """
-    from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
-
-    given = lm_inputs.non_tensor_batch
-    columns = {
-        **{name: given[name] for name in ("env_ids", "group_ids") if name in given},
-        "response_texts": object_array(reply.text for reply in replies),
-        "errors": object_array(reply.error for reply in replies),
-        "out_of_context": object_array(reply.out_of_context for reply in replies),
-        "exchanges": object_array(exchanges_of(lm_inputs, replies)),
-    }
-    meta_info = dict(lm_inputs.meta_info)
-    if isinstance(lm_inputs, PromptBatch):
-        return PromptBatch(columns, meta_info)
-    from verl import DataProto
-
-    return DataProto.from_dict(tensors=token_rows(replies, pad_id), non_tensors=columns, meta_info=meta_info)
-
-
-def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange]:
-    """The prompts and replies in tokens; for a chat that a server tokenized, as far as it returned them."""
-    chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
-    has_tokens = any(reply.token_ids is not None for reply in replies)
-    rows = _prompt_rows(lm_inputs, len(replies)) if has_tokens else [None] * len(replies)
-    return [exchange_of(*each) for each in zip(chats, rows, replies, strict=True)]
-
-
-def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
-    """The prompt and reply of one turn.
-
-    Args:
-        chat: The prompt.
-        row: Its tokens; None if only the reply may have them.
-        reply: The reply.
-    """
-    from ragen.llm_agent.tokens.sampled_tokens import Exchange
-
-    prompt_ids = row if reply.prompt_ids is None else reply.prompt_ids
-    if prompt_ids is None or reply.token_ids is None:
-        return Exchange(cut_off=reply.cut_off)
-    return Exchange.of_tokens(chat, prompt_ids, reply.token_ids, reply.log_probs, reply.cut_off)
-
-
-def read_sampling(config: Any, validate: bool) -> Sampling:
-    """The sampling parameters for training, or for validation, where ``val_kwargs`` take precedence.
-
-    Raises:
-        ConfigError: A key has an invalid value.
-    """
-    default = Sampling()
-
-    def read(name: str, kind: type, otherwise: Any, low: float | None = None, high: float | None = None) -> Any:
-        value = setting(config, f"{_ROLLOUT}.{name}", kind, otherwise)
-        key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
-        if validate and setting(config, own, kind, None) is not None:
-            key, value = own, setting(config, f"{_ROLLOUT}.val_kwargs.{name}", kind, None)
-        if low is not None:
-            number(config, key, otherwise, low, high)
-        return value
-
-    return Sampling(
-        do_sample=read("do_sample", bool, default.do_sample),
-        temperature=read("temperature", float, default.temperature, *SAMPLING_BOUNDS["temperature"]),
-        top_p=read("top_p", float, default.top_p, *SAMPLING_BOUNDS["top_p"]),
-        top_k=read("top_k", int, default.top_k, -1),
-        max_tokens=count(config, f"{_ROLLOUT}.response_length", default.max_tokens, low=1),
-    )
-
-
-def check_sampling_overrides(config: Any, overrides: Sequence[str]) -> None:
-    """Refuse an override of a sampling parameter that ``val_kwargs`` overrides in turn.
-
-    Raises:
-        ConfigError: It would have no effect.
-    """
-    if setting(config, "mode", str, None) != "val":
-        return
-    given = {*map(override_key, overrides)}
-    for name in ("do_sample", "temperature", "top_p", "top_k"):
-        key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
-        value, instead = setting(config, key, object, None), setting(config, own, object, None)
-        if key in given and own not in given and instead not in (None, value):
-            raise ConfigError(
-                f"{key}={value} has no effect with mode=val, which samples with {own}={instead}: set that."
-            )
-
-
-def requests_of(lm_inputs: AnyBatch) -> list[Request]:
-    """A batch of prompts as requests, in its order."""
-    columns = lm_inputs.non_tensor_batch
-    count = len(columns["env_ids"])
-    tags = columns.get("tags", [""] * count)
-    chats = columns["messages_list"]
-    turns = columns.get("turns", [sum(message["role"] == "assistant" for message in chat) for chat in chats])
-    rows = _prompt_rows(lm_inputs, count)
-    nothing: list[dict[str, Any]] = [{}] * count
-    images = [data.get("images", ()) for data in columns.get("multi_modal_data", nothing)]
-    left_out = columns.get(LEFT_OUT, [0] * count)
-    return [
-        Request(int(env_id), int(turn), str(tag), chat, row, shown, int(lacks))
-        for env_id, turn, tag, chat, row, shown, lacks in zip(
-            columns["env_ids"], turns, tags, chats, rows, images, left_out, strict=True
-        )
-    ]
-
-
-def _prompt_rows(lm_inputs: AnyBatch, count: int) -> list[list[int] | None]:
-    from ragen.llm_agent.tokens.dataproto import PromptBatch
-
-    if isinstance(lm_inputs, PromptBatch):
-        return list(lm_inputs.non_tensor_batch["prompt_ids"])
-    if lm_inputs.batch is None or "input_ids" not in set(lm_inputs.batch.keys()):
-        return [None] * count
-    ids, mask = lm_inputs.batch["input_ids"], lm_inputs.batch["attention_mask"].bool()
-    return [row[seen].tolist() for row, seen in zip(ids, mask, strict=True)]
-
-
-def token_rows(replies: Sequence[Reply], pad_id: int) -> dict[str, Tensor] | None:
-    """The replies' tokens as right-padded rows ``(batch, longest reply)``; None unless those of all replies are known.
-
-    Returns:
-        ``responses``, ``response_mask``, and ``rollout_log_probs`` (0 where padded) if all are known.
-    """
-    answered = [reply for reply in replies if reply.is_answer]
-    if not answered or any(reply.token_ids is None for reply in answered):
-        return None
-    ids = [list(reply.token_ids or ()) for reply in replies]
-    rows = {"responses": _padded(ids, pad_id), "response_mask": _padded([[1] * len(row) for row in ids], 0)}
-    if all(reply.log_probs is not None for reply in answered):
-        rows["rollout_log_probs"] = _padded([list(reply.log_probs or ()) for reply in replies], 0.0)
-    return rows
-
-
-def _padded(rows: Sequence[Sequence[Any]], filler: float) -> Tensor:
-    import torch
-
-    width = max(map(len, rows))
-    kind = torch.float32 if isinstance(filler, float) else torch.long
-    return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=kind)
-
-
 def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
     """Add the tag and the turn, from 0, to every prompt."""
-    from ragen.llm_agent.tokens.dataproto import object_array
+    from ragen.llm_agent.batches.dataproto import object_array
 
     caches = {cache["env_id"]: cache for cache in active}
     rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]

@@ -27,6 +27,7 @@ from ragen.errors import (
     counted,
     shown_path,
 )
+from ragen.llm_agent.backends.batch import check_sampling_overrides, read_sampling
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import (
     add_choice_arguments,
@@ -44,7 +45,6 @@ from ragen.llm_agent.config.loading import (
     unread,
 )
 from ragen.llm_agent.config.report import wants_report
-from ragen.llm_agent.rollout.actor import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy

@@ -50,9 +50,9 @@ from ragen.llm_agent.rollout.timeline import Timeline
 if TYPE_CHECKING:
     from verl import DataProto
 
+    from ragen.llm_agent.batches.dataproto import AnyBatch
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.tokens.dataproto import AnyBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
 PARTS, IMPORTS = ("generation", "environments", "tokenizing"), "imports"
@@ -320,7 +320,7 @@ class RolloutPlayer(Closing):
 
         Args:
             meta_info: Passed to the actor with every batch of prompts. An actor that ``takes_prompts`` gets them as a
-                :class:`~ragen.llm_agent.tokens.dataproto.PromptBatch`, any other as a ``DataProto``.
+                :class:`~ragen.llm_agent.batches.dataproto.PromptBatch`, any other as a ``DataProto``.
             val: Whether to play ``es_manager.val`` instead of ``es_manager.train``.
             on_turn: Called before every turn with its number, from 0, and the number of active environments, and once
                 after the last turn.
@@ -329,7 +329,7 @@ class RolloutPlayer(Closing):
             skip: Environments that are reset and then not played; at least one must remain.
 
         Returns:
-            The final states, also kept in ``rollout_states``; :func:`~ragen.llm_agent.rollout.metrics.mean_metrics`
+            The final states, also kept in ``rollout_states``; :func:`~ragen.llm_agent.batches.metrics.mean_metrics`
             computes from them the metrics that a training batch would have.
         """
         self.begin_record()

@@ -4,7 +4,7 @@ If the backend answers requests one by one, such as a server (:class:`~ragen.llm
 each trajectory advances at its own pace; if it answers batches, the turns of all trajectories are played together.
 
 ``use_parallel_envs: true`` returns one row per turn, collected from containers of environments as in verl-agent; see
-:mod:`ragen.llm_agent.collecting`. If these cannot be created, two lines say so, and everything proceeds as with
+:mod:`ragen.turns`. If these cannot be created, two lines say so, and everything proceeds as with
 ``false``. The default is false: environments run in parallel either way, and false keeps RAGEN's rows, one per
 trajectory, for which its recipes are tuned.
 """
@@ -23,11 +23,11 @@ from ragen.validity import check_share, env_error
 if TYPE_CHECKING:
     from verl import DataProto
 
-    from ragen.llm_agent.collecting.collector import TrajectoryCollector
-    from ragen.llm_agent.collecting.managers import EnvironmentManagerBase
-    from ragen.llm_agent.collecting.rollouts import TurnRollouts
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
+    from ragen.turns.collector import TrajectoryCollector
+    from ragen.turns.managers import EnvironmentManagerBase
+    from ragen.turns.rollouts import TurnRollouts
 
 
 class LLMAgentProxy(RolloutPlayer):
@@ -89,7 +89,7 @@ class LLMAgentProxy(RolloutPlayer):
         """Make containers once; say so in two lines where that fails, and do not try again."""
         if not self.use_parallel_envs or self._turn_rollouts is not None:
             return
-        from ragen.llm_agent.collecting.rollouts import TurnRollouts
+        from ragen.turns.rollouts import TurnRollouts
 
         try:
             self._turn_rollouts = TurnRollouts(self.config, self.tokenizer)

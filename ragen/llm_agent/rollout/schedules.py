@@ -21,10 +21,11 @@ from queue import Empty, SimpleQueue
 
 from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
+from ragen.llm_agent.backends.batch import outputs_of, requests_of
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.rollout.actor import Actor, BackendActor, WorkerModes, outputs_of, requests_of
+from ragen.llm_agent.batches.dataproto import PromptBatch, object_array
+from ragen.llm_agent.rollout.actor import Actor, BackendActor, WorkerModes
 from ragen.llm_agent.rollout.player import Answers, Cache, Rollout, Schedule, turn_of
-from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 
 MOST_AT_A_TIME = 64  # maximum number of arrivals processed together, to limit waiting for the next prompt
 LOOK_UP_S = 1.0  # seconds between checks of the limits while nothing arrives

@@ -23,13 +23,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ragen.llm_agent.batches.dataproto import mask_tensor, score_tensor
+from ragen.llm_agent.batches.encoding import EncodedChat, Span
+from ragen.llm_agent.batches.normalization import group_of, normalize
+from ragen.llm_agent.batches.sampled_tokens import Exchange, RawReply, raw_reply
 from ragen.llm_agent.config.context import FULL, ContextSettings
-from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.conversation import Row, images_of, played_turns
-from ragen.llm_agent.tokens.dataproto import mask_tensor, score_tensor
-from ragen.llm_agent.tokens.encoding import EncodedChat, Span
-from ragen.llm_agent.tokens.normalization import group_of, normalize
-from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply, raw_reply
+from ragen.llm_agent.prompts.chat_template import Message
+from ragen.llm_agent.prompts.conversation import Row, images_of, played_turns
 from ragen.statistics import mean
 from ragen.validity import env_error, is_valid, with_signal
 

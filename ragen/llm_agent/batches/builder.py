@@ -13,29 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.tokens import pad_id
-from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
-from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.conversation import (
-    ConversationBuilder,
-    Row,
-    prompt_rows,
-    shortened,
-    trajectory_rows,
-    turn_rows,
-)
-from ragen.llm_agent.rollout.metrics import mean_metrics, overall_metrics
-from ragen.llm_agent.tokens.collapse import CollapseColumns
-from ragen.llm_agent.tokens.dataproto import (
+from ragen.llm_agent.batches.collapse import CollapseColumns
+from ragen.llm_agent.batches.dataproto import (
     data_proto,
     image_objects,
     object_array,
+    pad_id,
     score_tensor,
     token_tensors,
 )
-from ragen.llm_agent.tokens.encoding import EncodedChat
-from ragen.llm_agent.tokens.sampled_tokens import Exchange
-from ragen.llm_agent.tokens.training_rows import (
+from ragen.llm_agent.batches.encoding import EncodedChat
+from ragen.llm_agent.batches.metrics import mean_metrics, overall_metrics
+from ragen.llm_agent.batches.sampled_tokens import Exchange
+from ragen.llm_agent.batches.training_rows import (
     TrainingRow,
     exchanged_row,
     masks_of,
@@ -44,6 +34,16 @@ from ragen.llm_agent.tokens.training_rows import (
     scores_of,
     signal_of,
     written_row,
+)
+from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
+from ragen.llm_agent.prompts.chat_template import Message
+from ragen.llm_agent.prompts.conversation import (
+    ConversationBuilder,
+    Row,
+    prompt_rows,
+    shortened,
+    trajectory_rows,
+    turn_rows,
 )
 from ragen.results.rows import LEFT_OUT
 from ragen.validity import env_error
@@ -61,7 +61,7 @@ class BatchBuilder:
     Attributes:
         settings: The context manager's settings.
         conversations: Builds the chats of rows.
-        encoder: Tokenizes chats: a :class:`~ragen.llm_agent.tokens.encoding.ChatEncoder`, or an object like it.
+        encoder: Tokenizes chats: a :class:`~ragen.llm_agent.batches.encoding.ChatEncoder`, or an object like it.
         opening_tag: The tag at the end of prompts.
         tokenizer: Provides the padding token.
         processor: Processes images; None for text only.

@@ -4,9 +4,9 @@
     observations, infos = manager.reset()          # {"text": prompts, "image": None, "anchor": what environments show}
     observations, rewards, dones, infos = manager.step(["<action>up</action>", None])   # None: no action
 
-Prompts are written by :class:`~ragen.llm_agent.collecting.step_prompts.StepPrompts`, texts are parsed by projections of
-:mod:`~ragen.llm_agent.prompting.replies`. A manager is independent of processes. It works with any container that has
-the interface of :class:`~ragen.container.container.EnvironmentContainer`, and with any projection, including
+Prompts are written by :class:`~ragen.turns.step_prompts.StepPrompts`, texts are parsed by projections of
+:mod:`~ragen.llm_agent.prompts.replies`. A manager is independent of processes. It works with any container that has
+the interface of :class:`~ragen.turns.container.EnvironmentContainer`, and with any projection, including
 verl-agent's; in place of the environments' name it accepts verl-agent's configuration.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 
 from envlanes.closing import Closing
 from envlanes.returned import SUCCESS_KEYS, check_success
-from ragen.container.container import to_numpy
 from ragen.errors import ConfigError, InputError, StateError
-from ragen.llm_agent.collecting.step_prompts import Facts, StepPrompts, StepTemplates, history_lines, step_templates
-from ragen.llm_agent.prompting.replies import Projection
+from ragen.llm_agent.prompts.replies import Projection
+from ragen.turns.container import to_numpy
+from ragen.turns.step_prompts import Facts, StepPrompts, StepTemplates, history_lines, step_templates
 from ragen.validity import is_valid
 
 HISTORY_LENGTH = 2

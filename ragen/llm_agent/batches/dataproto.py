@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from verl import DataProto
 
-    from ragen.llm_agent.tokens.encoding import EncodedChat
+    from ragen.llm_agent.batches.encoding import EncodedChat
 
 
 def object_array(values: Iterable[Any]) -> np.ndarray:
@@ -167,3 +167,21 @@ class PromptBatch:
 
 
 AnyBatch: TypeAlias = "DataProto | PromptBatch"
+
+
+def pad_id(tokenizer: Any) -> int:
+    """The padding token."""
+    return tokenizer.eos_token_id or 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
+def left_padded(rows: Sequence[Sequence[int]], filler: int) -> dict[str, torch.Tensor]:
+    """Prompts as ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, longest)``."""
+    import torch
+
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), filler, dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, width - len(row) :] = torch.tensor(row, dtype=torch.int64)
+        mask[place, width - len(row) :] = 1
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
-from ragen.container.container import NO_MOVE
-from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.replies import ControlTokens
-from ragen.llm_agent.prompting.templates import escaped, fill, filled, text_field
+from ragen.llm_agent.prompts.chat_template import Message
+from ragen.llm_agent.prompts.replies import NO_MOVE, ControlTokens
+from ragen.llm_agent.prompts.templates import escaped, fill, filled, text_field
 
 STEP_IMAGE_MARK = "<image>"
 LONGEST_SHOP_PROMPT = 13_000

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.errors import CollectError, ConfigError, InputError
-from ragen.llm_agent.collecting.managers import SokobanEnvironmentManager
-from ragen.llm_agent.prompting.replies import create_projection_function
+from ragen.llm_agent.prompts.replies import create_projection_function
+from ragen.turns.container import MultiProcessEnvironmentContainer
+from ragen.turns.managers import SokobanEnvironmentManager
 from support.image_processor import TOKENS, StandInProcessor
 from support.later import collecting, shipped
 from support.stand_ins import StandInActor, StandInWorkers, any_move

@@ -12,7 +12,7 @@ from envlanes.lanes.codec import trust
 from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
 from ragen.errors import ReturnError
 
-trust("ragen.container.")
+trust("ragen.turns.")
 
 
 class Shown(NamedTuple):

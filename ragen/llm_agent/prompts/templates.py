@@ -8,7 +8,7 @@ A file of prompts has any of the fields below; omitted ones have this package's 
 
 A slot is a name in braces, optionally with a format after a colon (``{reward:.6g}``); a literal brace is doubled. A
 part is omitted if one of its slots has no value, such as ``actions_left`` in a game without a limit.
-``python -m ragen.llm_agent.prompting`` writes this package's prompts as such a file.
+``python -m ragen.llm_agent.prompts`` writes this package's prompts as such a file.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from ragen.errors import ConfigError, TemplateError
-from ragen.llm_agent.prompting.chat_template import OPENING_TAGS, ChatTemplate, Message, Outline, Place, outlines
-from ragen.llm_agent.prompting.conversation import images_of
-from ragen.llm_agent.prompting.replies import ControlTokens
+from ragen.llm_agent.prompts.chat_template import OPENING_TAGS, ChatTemplate, Message, Outline, Place, outlines
+from ragen.llm_agent.prompts.conversation import images_of
+from ragen.llm_agent.prompts.replies import ControlTokens
 
 Span = tuple[int, int]
 CONTEXT = 8  # tokens before a reply by which it is located again among image tokens

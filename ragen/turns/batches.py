@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragen.errors import InputError
-from ragen.llm_agent.backends.tokens import pad_id
-from ragen.llm_agent.collecting.step_prompts import step_message
+from ragen.llm_agent.batches.dataproto import data_proto, image_objects, object_array, pad_id, token_tensors
+from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.replies import ControlTokens, reply_texts
-from ragen.llm_agent.tokens.dataproto import data_proto, image_objects, object_array, token_tensors
-from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat, ReplyMarker
+from ragen.llm_agent.prompts.chat_template import ChatTemplate
+from ragen.llm_agent.prompts.replies import ControlTokens, reply_texts
 from ragen.settings import count, key, read
+from ragen.turns.step_prompts import step_message
 from ragen.validity import MASK, POLICIES, POLICY_KEY
 
 if TYPE_CHECKING:

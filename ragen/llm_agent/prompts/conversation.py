@@ -11,7 +11,7 @@ The prompt for the third turn, by role::
 
 :func:`tag_prompt` builds the parts that all environments of a tag share, :class:`ConversationBuilder` the chat of a
 :class:`Row`, which is a span of turns of one trajectory. The texts are data; see
-:mod:`ragen.llm_agent.prompting.templates`.
+:mod:`ragen.llm_agent.prompts.templates`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError, ContextFullError, InputError
-from ragen.llm_agent.backends.base import valid_text
 from ragen.llm_agent.config.context import MAX_MODEL_LEN, SINGLE, ContextSettings
-from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.replies import ControlTokens
-from ragen.llm_agent.prompting.templates import (
+from ragen.llm_agent.prompts.chat_template import Message
+from ragen.llm_agent.prompts.replies import ControlTokens
+from ragen.llm_agent.prompts.templates import (
     DEFAULT_PROMPTS,
     InstructionTemplate,
     PromptTemplate,
     WindowTemplate,
     fill,
 )
+from ragen.output import valid_text
 
 IMAGE_MARK = "<images>"
 

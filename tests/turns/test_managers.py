@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.errors import ConfigError
-from ragen.llm_agent.collecting.managers import (
+from ragen.llm_agent.prompts.replies import create_projection_function
+from ragen.turns.container import MultiProcessEnvironmentContainer
+from ragen.turns.managers import (
     MANAGERS,
     EnvironmentManagerBase,
     SimpleMemory,
     SokobanEnvironmentManager,
 )
-from ragen.llm_agent.prompting.replies import create_projection_function
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
 UP, DOWN = "<action>up</action>", "<action>down</action>"

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.config.context import CollapseSettings
-from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.replies import THINK, thought_of
-from ragen.llm_agent.tokens.dataproto import object_array
+from ragen.llm_agent.prompts.chat_template import Message
+from ragen.llm_agent.prompts.replies import THINK, thought_of
 
 Chats = Callable[[dict[str, Any], int], list[Message]]
 

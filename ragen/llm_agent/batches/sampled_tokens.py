@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from ragen.llm_agent.prompting.chat_template import Message
+    from ragen.llm_agent.prompts.chat_template import Message
 
 
 @dataclass(frozen=True)

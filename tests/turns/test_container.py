@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from envlanes.settings import Settings
-from ragen.container.container import (
+from ragen.errors import ConfigError, InputError, StateError, UnknownEnvError
+from ragen.turns.container import (
     NO_MOVE,
     EnvironmentContainer,
     MultiProcessEnvironmentContainer,
     env_specs,
     to_numpy,
 )
-from ragen.errors import ConfigError, InputError, StateError, UnknownEnvError
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 6}
 AT_HOME = {"use_lanes": False}

@@ -30,11 +30,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from ragen.container.container import NO_MOVE
 from ragen.env.countdown.arithmetic import ExpressionError, evaluate
 from ragen.errors import ConfigError, InputError
 
 ALWAYS = ("<|im_start|>", "<|im_end|>")
+NO_MOVE = 0
+"""The no-op action, for environments with numbered actions in which it has no other meaning."""
 SHORTEST = 3  # shorter ones, such as the padding token "!", are plain punctuation
 
 

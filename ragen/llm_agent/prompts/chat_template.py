@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.prompting.replies import ANSWER, REPLY_TAGS, THINK
+from ragen.llm_agent.prompts.replies import ANSWER, REPLY_TAGS, THINK
 from ragen.settings import one_line
 
 Message = dict[str, Any]

@@ -15,15 +15,15 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import ConfigError
-from ragen.llm_agent.collecting.batches import CollectorSettings
-from ragen.llm_agent.collecting.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.prompting.replies import STYLES, create_projection_function, mixed_projection
+from ragen.llm_agent.prompts.replies import STYLES, create_projection_function, mixed_projection
 from ragen.settings import choice, setting
+from ragen.turns.batches import CollectorSettings
+from ragen.turns.container import EnvironmentContainer, MultiProcessEnvironmentContainer
+from ragen.turns.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
 STYLE, HISTORY = "env.style", "env.history_length"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragen.llm_agent.prompting.replies import create_projection_function, generic_projection, mixed_projection
+from ragen.llm_agent.prompts.replies import create_projection_function, generic_projection, mixed_projection
 
 RAGEN = [
     ("sokoban", "<action>up</action>", 1, True),

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen.llm_agent.collecting.collector import TrajectoryCollector
-from ragen.llm_agent.collecting.managers import EnvironmentManagerBase
+from ragen.llm_agent.batches.dataproto import data_proto, object_array
+from ragen.llm_agent.batches.metrics import mean_metrics
+from ragen.llm_agent.batches.training_rows import normalized_totals, total_reward
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.rollout.metrics import mean_metrics
-from ragen.llm_agent.tokens.dataproto import data_proto, object_array
-from ragen.llm_agent.tokens.training_rows import normalized_totals, total_reward
 from ragen.settings import setting
+from ragen.turns.collector import TrajectoryCollector
+from ragen.turns.managers import EnvironmentManagerBase
 
 if TYPE_CHECKING:
     import torch
@@ -155,7 +155,7 @@ class TurnRollouts:
         Raises:
             ConfigError: A key is missing or has an invalid value.
         """
-        from ragen.llm_agent.collecting.factory import make_environments
+        from ragen.turns.factory import make_environments
 
         self._config = config
         self.collector = TrajectoryCollector(config, tokenizer)

@@ -25,12 +25,13 @@ from envlanes.failures import OnFailure, say_nothing
 from envlanes.interrupts import holds_interrupts
 from envlanes.ragen.seeds import checked_seed, group_seeds
 from envlanes.settings import Settings
-from ragen.container.game import ACTIONS, ActionResult, Shown
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError, StateError
+from ragen.llm_agent.prompts.replies import NO_MOVE
 from ragen.settings import refuse_unknown
+from ragen.turns.game import ACTIONS, ActionResult, Shown
 from ragen.validity import is_valid
 
 
@@ -113,10 +114,6 @@ class EnvState:
         if was_over:
             return copied(self.raw), 0.0, True, {**self.info, "finished": True}
         return copied(self.raw), 0.0, False, {}
-
-
-NO_MOVE = 0
-"""The no-op action, for environments with numbered actions in which it has no other meaning."""
 
 
 class EnvironmentContainer(EnvSet):

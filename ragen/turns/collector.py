@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ragen.errors import BackendError, CollectError, ConfigError, InputError
-from ragen.llm_agent.collecting.batches import Answers, CollectorSettings, PromptEncoder, ask, read_answers, stacked
-from ragen.llm_agent.tokens.dataproto import data_proto, object_array
+from ragen.llm_agent.batches.dataproto import data_proto, object_array
+from ragen.turns.batches import Answers, CollectorSettings, PromptEncoder, ask, read_answers, stacked
 from ragen.validity import ENV_ERROR, check_share, env_error, is_valid, with_signal
 
 if TYPE_CHECKING:
@@ -151,14 +151,14 @@ class TrajectoryCollector:
         tokenizer: The actor's tokenizer.
         failures: Why an environment got no reply or could not continue in the last rollout, by index.
         played: All trajectories of the last call of :meth:`multi_turn_loop`, also those that are not in its batch:
-            mappings with ``tag``, ``env_error`` and ``metrics``, see :mod:`ragen.llm_agent.rollout.metrics`.
+            mappings with ``tag``, ``env_error`` and ``metrics``, see :mod:`ragen.llm_agent.batches.metrics`.
     """
 
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None) -> None:
         """Read the configuration and test the chat template.
 
         Args:
-            config: See :class:`~ragen.llm_agent.collecting.batches.CollectorSettings`.
+            config: See :class:`~ragen.turns.batches.CollectorSettings`.
             tokenizer: A fast tokenizer with a chat template.
             processor: Processes images; None leaves placeholders in their places.
 

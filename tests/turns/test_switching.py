@@ -12,7 +12,6 @@ import pytest
 from omegaconf import OmegaConf
 
 import ragen.env
-from ragen.container.container import to_numpy
 from ragen.env.environment_factory import (
     create_environments,
     create_single_environment_for_testing,
@@ -25,9 +24,10 @@ from ragen.env.environment_manager import SokobanEnvironmentManager
 from ragen.env.parallel_env_container import MultiProcessEnvironmentContainer
 from ragen.env.projection_functions import create_projection_function
 from ragen.errors import ConfigError
-from ragen.llm_agent.collecting.collector import TrajectoryCollector
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+from ragen.turns.collector import TrajectoryCollector
+from ragen.turns.container import to_numpy
 from support.configurations import composed
 from support.later import shipped
 from support.stand_ins import StandInActor, StandInWorkers

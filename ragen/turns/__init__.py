@@ -5,7 +5,7 @@
 
 Built on the public :class:`~envlanes.engine.Engine`, with its guarantees (equal results for any number of
 workers, killed or not). Imports neither torch nor verl. ``ragen.env`` exports these names too. Managers, which write
-prompts for a container and parse replies, are in :mod:`ragen.llm_agent.collecting`.
+prompts for a container and parse replies, are in :mod:`ragen.turns`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from envlanes.lazy import attach
 
 if TYPE_CHECKING:
-    from ragen.container.container import MultiProcessEnvironmentContainer, to_numpy
+    from ragen.turns.container import MultiProcessEnvironmentContainer, to_numpy
 
 __all__ = [
     "MultiProcessEnvironmentContainer",

@@ -1,4 +1,4 @@
-"""The command ``python -m ragen.llm_agent.prompting [OUT.yaml]``: this package's prompts, as a start for your own.
+"""The command ``python -m ragen.llm_agent.prompts [OUT.yaml]``: this package's prompts, as a start for your own.
 
 The file is used by a configuration with ``agent_proxy.prompts: OUT.yaml``.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
-from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS
+from ragen.llm_agent.prompts.templates import DEFAULT_PROMPTS
 
 
 @refusing
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or 2 if the file cannot be written.
     """
-    parser = CommandParser(prog="python -m ragen.llm_agent.prompting", description="Write this package's prompts.")
+    parser = CommandParser(prog="python -m ragen.llm_agent.prompts", description="Write this package's prompts.")
     parser.add_argument("out", nargs="?", help="the file to write; by default, they are printed")
     out = parser.parse_args(argv).out
     if out is None:

@@ -1,0 +1,156 @@
+"""Batches of RAGEN's rollout loop to requests, and replies to batches.
+
+The input is a batch of ``ContextManager.get_lm_inputs``: ``non_tensor_batch`` has ``env_ids``, ``group_ids``,
+``messages_list``, with images ``multi_modal_data``, and, if the loop adds them, ``tags`` and ``turns``; ``batch`` has
+left-padded ``input_ids`` and their ``attention_mask``. The output has ``env_ids``, ``group_ids``, ``response_texts``,
+``errors`` and ``out_of_context`` (both None for a reply) and ``exchanges`` (known tokens of prompt and reply, for the
+training batch); if all replies' tokens are known, also right-padded ``responses`` and ``response_mask``, and, if known,
+``rollout_log_probs``. In a batch of ``get_prompts``, the tokens are the column ``prompt_ids``, and the output has no
+tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Reply, Request, Sampling
+from ragen.llm_agent.batches.dataproto import PromptBatch, object_array
+from ragen.llm_agent.batches.sampled_tokens import Exchange
+from ragen.results.rows import LEFT_OUT
+from ragen.settings import count, number, override_key, setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from verl import DataProto
+
+    from ragen.llm_agent.batches.dataproto import AnyBatch
+
+_ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def requests_of(lm_inputs: AnyBatch) -> list[Request]:
+    """A batch of prompts as requests, in its order."""
+    columns = lm_inputs.non_tensor_batch
+    chats = columns["messages_list"]
+    size = len(chats)
+    rows = zip(
+        map(int, columns["env_ids"]),
+        map(int, columns.get("turns", [sum(message["role"] == "assistant" for message in chat) for chat in chats])),
+        map(str, columns.get("tags", [""] * size)),
+        chats,
+        _prompt_rows(lm_inputs, size),
+        [data.get("images", ()) for data in columns.get("multi_modal_data", [{}] * size)],
+        map(int, columns.get(LEFT_OUT, [0] * size)),
+        strict=True,
+    )
+    return [Request(*row) for row in rows]
+
+
+def _prompt_rows(lm_inputs: AnyBatch, size: int) -> list[Any]:
+    if isinstance(lm_inputs, PromptBatch):
+        return list(lm_inputs.non_tensor_batch["prompt_ids"])
+    if lm_inputs.batch is None or "input_ids" not in set(lm_inputs.batch.keys()):
+        return [None] * size
+    ids, mask = lm_inputs.batch["input_ids"], lm_inputs.batch["attention_mask"].bool()
+    return [row[seen].tolist() for row, seen in zip(ids, mask, strict=True)]
+
+
+@overload
+def outputs_of(lm_inputs: PromptBatch, replies: Sequence[Reply], pad_id: int) -> PromptBatch: ...
+
+
+@overload
+def outputs_of(lm_inputs: DataProto, replies: Sequence[Reply], pad_id: int) -> DataProto: ...
+
+
+def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> AnyBatch:
+    """Replies to a batch of prompts as a batch of the same kind; see the module for columns.
+
+    Args:
+        lm_inputs: The prompts.
+        replies: One for each.
+        pad_id: The padding token.
+    """
+    given, size = lm_inputs.non_tensor_batch, len(replies)
+    chats = given.get("messages_list", [()] * size)
+    rows = _prompt_rows(lm_inputs, size) if any(reply.token_ids is not None for reply in replies) else [None] * size
+    columns = {
+        **{name: given[name] for name in ("env_ids", "group_ids") if name in given},
+        "response_texts": object_array(reply.text for reply in replies),
+        "errors": object_array(reply.error for reply in replies),
+        "out_of_context": object_array(reply.out_of_context for reply in replies),
+        "exchanges": object_array(exchange_of(*each) for each in zip(chats, rows, replies, strict=True)),
+    }
+    meta_info = dict(lm_inputs.meta_info)
+    if isinstance(lm_inputs, PromptBatch):
+        return PromptBatch(columns, meta_info)
+    from verl import DataProto
+
+    return DataProto.from_dict(tensors=_token_rows(replies, pad_id), non_tensors=columns, meta_info=meta_info)
+
+
+def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
+    """The prompt and reply of one turn in tokens, as far as the prompt's row or the server knows them."""
+    prompt_ids = row if reply.prompt_ids is None else reply.prompt_ids
+    if prompt_ids is None or reply.token_ids is None:
+        return Exchange(cut_off=reply.cut_off)
+    return Exchange.of_tokens(chat, prompt_ids, reply.token_ids, reply.log_probs, reply.cut_off)
+
+
+def _token_rows(replies: Sequence[Reply], pad_id: int) -> dict[str, Tensor] | None:
+    """The replies' tokens as right-padded rows; None unless those of all replies are known."""
+    answered = [reply for reply in replies if reply.is_answer]
+    if not answered or any(reply.token_ids is None for reply in answered):
+        return None
+    ids = [list(reply.token_ids or ()) for reply in replies]
+    rows = {"responses": _padded(ids, pad_id), "response_mask": _padded([[1] * len(row) for row in ids], 0)}
+    if all(reply.log_probs is not None for reply in answered):
+        rows["rollout_log_probs"] = _padded([list(reply.log_probs or ()) for reply in replies], 0.0)
+    return rows
+
+
+def _padded(rows: Sequence[Sequence[Any]], filler: float) -> Tensor:
+    import torch
+
+    width = max(map(len, rows))
+    kind = torch.float32 if isinstance(filler, float) else torch.long
+    return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=kind)
+
+
+def read_sampling(config: Any, validate: bool) -> Sampling:
+    """The sampling parameters for training, or for validation, where ``val_kwargs`` take precedence.
+
+    Raises:
+        ConfigError: A key has an invalid value.
+    """
+    default = Sampling()
+
+    def key_of(name: str) -> str:
+        own = f"{_ROLLOUT}.val_kwargs.{name}"
+        return own if validate and setting(config, own, object, None) is not None else f"{_ROLLOUT}.{name}"
+
+    return Sampling(
+        do_sample=setting(config, key_of("do_sample"), bool, default.do_sample),
+        temperature=number(config, key_of("temperature"), default.temperature, *SAMPLING_BOUNDS["temperature"]),
+        top_p=number(config, key_of("top_p"), default.top_p, *SAMPLING_BOUNDS["top_p"]),
+        top_k=count(config, key_of("top_k"), default.top_k, low=-1),
+        max_tokens=count(config, f"{_ROLLOUT}.response_length", default.max_tokens, low=1),
+    )
+
+
+def check_sampling_overrides(config: Any, overrides: Sequence[str]) -> None:
+    """Refuse an override of a sampling parameter that ``val_kwargs`` overrides in turn.
+
+    Raises:
+        ConfigError: It would have no effect.
+    """
+    given = {*map(override_key, overrides)} if setting(config, "mode", str, None) == "val" else set()
+    for name in ("do_sample", "temperature", "top_p", "top_k"):
+        key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
+        value, instead = setting(config, key, object, None), setting(config, own, object, None)
+        if key in given and own not in given and instead not in (None, value):
+            raise ConfigError(
+                f"{key}={value} has no effect with mode=val, which samples with {own}={instead}: set that."
+            )

@@ -199,6 +199,7 @@ class Engine(Closing):
         options: Mapping[str, Any] | None = None,
         *,
         own_options: Mapping[int, dict[str, Any] | None] | None = None,
+        recalled: Mapping[int, Any] | None = None,
     ) -> dict[int, Any]:
         """Begin new episodes, and their journals.
 
@@ -207,6 +208,8 @@ class Engine(Closing):
                 default, all environments without a seed.
             options: Further arguments of each ``reset``, such as ``{"mode": "train"}``.
             own_options: Options by env_id, which replace ``options`` for these environments.
+            recalled: The first observations, by env_id, if an earlier process has made these resets: nothing is reset
+                until it is played, and then replayed and compared.
 
         Returns:
             Observations by env_id; :class:`EnvFailed` for those that could not be reset.
@@ -228,6 +231,8 @@ class Engine(Closing):
                 if is_whole:
                     self.messages.forget()
                     self._rebalance({env_id for env_id, seed in seeds.items() if seed is not None})
+            if recalled is not None:
+                return {i: self.records[i].recall_reset(orders[i], recalled[i]) for i in orders}
             asked = self._round(Reset, orders, self.settings.reset_timeout)
             asked.may_move = is_whole and self._use_lanes == "auto"
             values = self._run(asked, "reset", orders)
@@ -281,6 +286,20 @@ class Engine(Closing):
                 if self.failures.kills or self.failures.killed:
                     self.failures.forgive_kills(record for record in self.environments.of(actions) if record.in_sync)
             return values
+
+    def recall(self, turns: Mapping[int, tuple[Any, Any]]) -> None:
+        """Add turns that an earlier process has played to the episodes; replayed before the next use, and compared.
+
+        Args:
+            turns: The action and the game's result by env_id.
+
+        Raises:
+            StateError, InputError: As :meth:`play`.
+        """
+        with self.environments.claimed(turns), self.environments.lock:
+            for env_id, (action, result) in turns.items():
+                self.records[env_id].commit_turn(action, result, None)
+                self.records[env_id].in_sync = False
 
     def _before_turns(self, env_ids: Collection[int]) -> bool:
         """Move environments that belong in workers; whether more may be moved during the call."""

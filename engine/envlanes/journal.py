@@ -1,0 +1,291 @@
+"""A file of what was asked and answered, from which a later process goes on after everything was killed.
+
+::
+
+    {"journal": 1, "about": {"mode": "train", ...}}                    what is played, by the file's first writer
+    {"env": 3, "turn": 0, "asked": [7, {"mode": "train"}], "gave": ..}   an episode begins; it replaces env 3's last one
+    {"env": 3, "turn": 1, "asked": .., "gave": ..}                     a turn; it replaces env 3's turns from 1 on
+    {"reply": "5f0c..", "text": .., "token_ids": ..}                   a model's reply, written before it is played
+
+Lines are JSON and are only appended. A line is the operating system's when :meth:`JournalFile.write` returns, so that a
+killed process loses none, and is on the disk within :data:`SYNC_S` seconds of further writing, which a machine that
+stops may lose. A line that was cut short is dropped, with whatever follows it. Values are those of :func:`packed`:
+reading a journal runs nobody's code. One process writes to it at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from envlanes.closing import Closing
+from envlanes.errors import ConfigError, EnvLanesError, in_short, shown_path
+
+VERSION = 1
+SYNC_S = 1.0  # a sync takes a disk some milliseconds: once a second, that is less than a hundredth of a run
+_PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700  # turns and replies may hold anything
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+Event = dict[str, Any]
+
+
+class StorageError(EnvLanesError, RuntimeError):
+    """A file of a run cannot be written, as on a full disk; what was written before is kept."""
+
+
+class NotPlain(ValueError):
+    """A value has no exact form in a journal."""
+
+
+class JournalFile(Closing):
+    """A journal that this process reads once, and then appends to; may be used by several threads.
+
+    Attributes:
+        path: The file.
+        events: What earlier processes have written, in order. Whoever takes them may clear the list.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any] | None = None) -> None:
+        """Lock the file and read it; a new one is begun, with its folder.
+
+        Args:
+            path: The file.
+            about: What is played, as keys and plain values; an existing file must say the same.
+
+        Raises:
+            ConfigError: Another process writes to it, it is about something else, or it cannot be opened.
+            StorageError: It cannot be written to.
+        """
+        self.path = Path(path)
+        self._header = {"journal": VERSION, "about": json.loads(json.dumps(dict(about or {}), sort_keys=True))}
+        self._lock = threading.Lock()
+        self._synced = monotonic()
+        try:
+            self.path.parent.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
+            self._file: int | None = _locked(self.path)
+        except BlockingIOError:
+            raise ConfigError(f"another process writes to the journal {shown_path(self.path)}; wait until it ends, or name another file.") from None
+        except OSError as error:
+            raise ConfigError(f"the journal {shown_path(self.path)} cannot be opened: {error.strerror}.") from error
+        try:
+            self.events = self._read(self._file)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, file: int) -> list[Event]:
+        """The events in the file, which then ends with the last whole one."""
+        with open(file, "rb", closefd=False) as opened:
+            raw = opened.read()
+        events, end = list[Event](), 0
+        for line in raw.splitlines(keepends=True):
+            try:
+                event = json.loads(line, object_hook=_unpacked)
+            except (ValueError, TypeError, RecursionError):
+                break
+            if not isinstance(event, dict) or not line.endswith(b"\n"):
+                break
+            events.append(event)
+            end += len(line)
+        if events:
+            self._check(events[0])
+        elif raw.strip(b"\0\n"):  # so that no file of another kind is emptied
+            first = raw.splitlines()[0]
+            if b"\n" in raw or not first.startswith(b'{"journal"'):
+                raise ConfigError(f"{shown_path(self.path)} is not a journal; name another file.")
+        os.ftruncate(file, end)
+        if not events:
+            self._append(_line(self._header))
+        return events[1:]
+
+    def _check(self, header: Event) -> None:
+        if header.get("journal") != VERSION or not isinstance(header.get("about"), dict):
+            raise ConfigError(
+                f"{shown_path(self.path)} is not a journal of version {VERSION}; name another file, or remove it."
+            )
+        before, now = header["about"], self._header["about"]
+        for key in sorted({*before, *now}):
+            if before.get(key) != now.get(key):
+                raise ConfigError(
+                    f"the journal {shown_path(self.path)} is of another configuration: {key} was "
+                    f"{in_short(before.get(key))} and is {in_short(now.get(key))} now; name another file, or remove it."
+                )
+
+    def write(self, events: Iterable[Event], durable: bool = False) -> None:
+        """Append events, all or none of them.
+
+        Args:
+            events: Their values are plain, or were :func:`packed`.
+            durable: Whether to wait until they are on the disk.
+
+        Raises:
+            StorageError: They cannot be written; the file is unchanged.
+        """
+        data = b"".join(map(_line, events))
+        with self._lock:
+            self._append(data)
+            if durable or monotonic() - self._synced > SYNC_S:
+                self._sync()
+
+    def _append(self, data: bytes) -> None:
+        if self._file is None:
+            raise StorageError(f"the journal {shown_path(self.path)} is closed.")
+        left, size = memoryview(data), os.fstat(self._file).st_size
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            os.ftruncate(self._file, size)  # half a line would end the file for its readers
+            raise self._unwritable(error) from error
+
+    def _sync(self) -> None:
+        assert self._file is not None
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._synced = monotonic()
+
+    def replace(self, events: Iterable[Event]) -> None:
+        """Replace all events, at one moment: a process that is killed leaves the old ones or the new ones.
+
+        Raises:
+            StorageError: The new ones cannot be written; the old ones are still there.
+        """
+        part = self.path.with_name(f".{self.path.name}.part")
+        with self._lock:
+            try:
+                file = os.open(part, _FLAGS | os.O_TRUNC, _PRIVATE)
+                old, self._file = self._file, file
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before others can see it under its name
+                    self._append(_line(self._header) + b"".join(map(_line, events)))
+                    self._sync()
+                    os.replace(part, self.path)
+                except BaseException:
+                    self._file = old
+                    os.close(file)
+                    raise
+                if old is not None:
+                    os.close(old)
+                _sync_folder(self.path.parent)  # or a machine that stops may find the old file under the name
+            except OSError as error:
+                raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"the journal {shown_path(self.path)} cannot be written: {error.strerror}. What it has is kept; make "
+            "room, and run the same command again."
+        )
+
+    def close(self) -> None:
+        """Sync and unlock the file."""
+        with self._lock:
+            if self._file is not None:
+                file, self._file = self._file, None
+                try:
+                    os.fdatasync(file)
+                finally:
+                    os.close(file)
+
+    def remove(self) -> None:
+        """Delete the file, before another process can lock it, and close it."""
+        with self._lock:
+            if self._file is not None:
+                self.path.unlink(missing_ok=True)
+        self.close()
+
+    def __del__(self) -> None:
+        """Unlock the file of a holder that was forgotten."""
+        if getattr(self, "_file", None) is not None:
+            self.close()
+
+
+def _locked(path: Path) -> int:
+    """The descriptor of a file that is locked until it is closed.
+
+    Raises:
+        BlockingIOError: Another process, or another part of this one, holds it.
+    """
+    while True:
+        file = os.open(path, _FLAGS, _PRIVATE)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.path.samestat(os.stat(path), os.fstat(file)):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # its holder has replaced or removed it in between
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _line(event: Event) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+# Values
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_KINDS: dict[str, Any] = {"$tuple": tuple, "$set": set, "$frozenset": frozenset, "$dict": dict}
+
+
+def packed(value: Any) -> Any:
+    """A value as JSON has it, from which reading a journal makes an equal one of the same types.
+
+    Numbers, texts, None, bytes, lists, tuples, dicts, sets, and numpy's numbers and arrays of numbers.
+
+    Raises:
+        NotPlain: It is, or holds, something else.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is list:
+        return [packed(each) for each in value]
+    if kind is dict:
+        if all(type(key) is str and key[:1] != "$" for key in value):
+            return {key: packed(each) for key, each in value.items()}
+        return {"$dict": [[packed(key), packed(each)] for key, each in value.items()]}
+    if (name := f"${kind.__name__}") in _KINDS and kind is _KINDS[name]:
+        return {name: [packed(each) for each in value]}
+    if kind is bytes:
+        return {"$bytes": base64.b64encode(value).decode()}
+    if kind.__module__ == "numpy" and getattr(value, "dtype", None) is not None and value.dtype.kind in "biufc":
+        return {"$array": [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()], "is_number": kind.__name__ != "ndarray"}
+    raise NotPlain(f"{in_short(value)} has no exact form in a journal")
+
+
+def _unpacked(data: dict[str, Any]) -> Any:
+    """The value of a dict whose values are unpacked."""
+    form = next(iter(data), "")
+    if not form.startswith("$"):
+        return data
+    content = data[form]
+    if form == "$bytes":
+        return base64.b64decode(content)
+    if form == "$array":
+        import numpy as np  # late: most journals hold texts
+
+        dtype, shape, raw = content
+        if np.dtype(dtype).kind not in "biufc":
+            raise ValueError(f"{dtype} is no number")
+        array = np.frombuffer(bytearray(base64.b64decode(raw)), dtype).reshape(shape)
+        return array[()] if data["is_number"] else array
+    if form not in _KINDS:
+        raise ValueError(f"the unknown form {form!r}")
+    return _KINDS[form](content)

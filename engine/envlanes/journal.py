@@ -26,7 +26,7 @@ from time import monotonic
 from typing import Any
 
 from envlanes.closing import Closing
-from envlanes.errors import ConfigError, EnvLanesError, in_short, shown_path
+from envlanes.errors import ConfigError, EnvLanesError, in_short, shown_path, steady_repr
 
 VERSION = 1
 SYNC_S = 1.0  # a sync takes a disk some milliseconds: once a second, that is less than a hundredth of a run
@@ -64,14 +64,16 @@ class JournalFile(Closing):
             StorageError: It cannot be written to.
         """
         self.path = Path(path)
-        self._header = {"journal": VERSION, "about": json.loads(json.dumps(dict(about or {}), sort_keys=True))}
+        self._header = {"journal": VERSION, "about": json.loads(json.dumps(dict(about or {}), default=steady_repr))}
         self._lock = threading.Lock()
         self._synced = monotonic()
         try:
             self.path.parent.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
             self._file: int | None = _locked(self.path)
         except BlockingIOError:
-            raise ConfigError(f"another process writes to the journal {shown_path(self.path)}; wait until it ends, or name another file.") from None
+            raise ConfigError(
+                f"another process writes to the journal {shown_path(self.path)}; wait for it, or name another file."
+            ) from None
         except OSError as error:
             raise ConfigError(f"the journal {shown_path(self.path)} cannot be opened: {error.strerror}.") from error
         try:
@@ -266,7 +268,10 @@ def packed(value: Any) -> Any:
     if kind is bytes:
         return {"$bytes": base64.b64encode(value).decode()}
     if kind.__module__ == "numpy" and getattr(value, "dtype", None) is not None and value.dtype.kind in "biufc":
-        return {"$array": [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()], "is_number": kind.__name__ != "ndarray"}
+        return {
+            "$array": [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()],
+            "is_number": kind.__name__ != "ndarray",
+        }
     raise NotPlain(f"{in_short(value)} has no exact form in a journal")
 
 

@@ -2,7 +2,8 @@
 
 It needs the checkout's ``REGISTERED_ENVS`` and ``REGISTERED_ENV_CONFIGS``; the checkout's packages tell its generation.
 Keys of ``es_manager`` beside RAGEN's: ``use_multiprocessing`` (true, false, or auto, the default), ``env_state_hash``,
-and the fields of :class:`envlanes.settings.Settings`, such as ``max_workers`` and ``sequential_env_types``.
+``journal`` (a folder, see :mod:`envlanes.ragen.recorded`), and the fields of :class:`envlanes.settings.Settings`, such
+as ``max_workers`` and ``sequential_env_types``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["EnvStateManager", "_worker_init", "_worker_step_single_env"]
 bare.leave_out("ragen", "ragen.env")  # a worker needs one environment, and neither verl nor all the others
 ENVS = importlib.import_module("ragen.env")  # the checkout's: whichever stands beside
 RULES = Rules(2026 if importlib.util.find_spec("ragen.patches") else 2025, as_in_ragen=True)
-OWN_KEYS = ("use_multiprocessing", "format_penalty", "env_state_hash", "train", "val")
+OWN_KEYS = ("use_multiprocessing", "format_penalty", "env_state_hash", "journal", "train", "val")
 log = logging.getLogger(__name__)
 _said: set[str] = set()
 
@@ -86,6 +87,7 @@ def read_settings(config: Any, mode: str) -> ManagerSettings:
         engine=_engine_settings(general, {entry.spec.env_type: entry.spec.env_class for entry in entries}),
         env_state_hash=bool(general.get("env_state_hash")),
         rules=RULES,
+        journal=general.get("journal"),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -23,6 +24,7 @@ from envlanes.interrupts import holds_interrupts
 from envlanes.ragen.handle import public_entry
 from envlanes.ragen.inputs import Asked, EnvStatus, checked_turns
 from envlanes.ragen.metrics import add_metrics, add_pass_at_k, largest_tile
+from envlanes.ragen.recorded import RecordedEpisodes
 from envlanes.ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
 from envlanes.ragen.settings import ManagerSettings
 from envlanes.returned import NO_SUCCESS
@@ -83,6 +85,10 @@ class RolloutManager(EnvSet):
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
         specs = [entry.spec for entry in self._settings.entries]
         self._hold(specs, self._settings.engine, on_failure=self._settings.keep_failure())
+        self._episodes: Any = self._engine
+        if self._settings.journal is not None:
+            path = Path(self._settings.journal) / f"{mode}.jsonl"
+            self._episodes = RecordedEpisodes(self._engine, path, self._settings.about())
         self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
         self._entries = {entry["env_id"]: entry for entry in self.envs}
         self._cache_of: dict[int, dict[str, Any]] = {}
@@ -91,6 +97,12 @@ class RolloutManager(EnvSet):
         self._invalid: dict[int, list[int]] = {}  # turns with invalid actions, from 0, by env_id
         stay = [spec.env_id for spec in specs if spec.env_type in self.sequential_env_types]
         self._raise_failures(self._engine.build(stay), at_build=True)
+
+    def close(self) -> None:
+        """Close all environments, the workers unless another holder uses them, and the journal."""
+        super().close()
+        if self._episodes is not self._engine:
+            self._episodes.close()
 
     @abstractmethod
     def _read_settings(self, config: Any, mode: str) -> ManagerSettings:
@@ -132,7 +144,7 @@ class RolloutManager(EnvSet):
         self.rollout_cache = None
         self._invalid.clear()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
-        observations = self._engine.reset(by_id, {"mode": self.mode})
+        observations = self._episodes.reset(by_id, {"mode": self.mode})
         self._raise_failures(observations, at_build=True)
         self._compare_groups(by_id)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in self._entries.items()]
@@ -188,7 +200,7 @@ class RolloutManager(EnvSet):
 
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
-        results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
+        results = self._episodes.play({env_id: turn for env_id, (turn, _) in asked.items()})
         going_on = []
         for env_id, (_, env_input) in asked.items():
             entry, cache = self._entries[env_id], self._cache_of[env_id]

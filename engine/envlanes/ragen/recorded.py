@@ -30,7 +30,7 @@ class RecordedEpisodes:
         """
         self._engine = engine
         self._file = JournalFile(path, about)
-        self._past: dict[int, list[Event]] = {}  # by environment: its reset, then its turns; dropped where inputs are new
+        self._past: dict[int, list[Event]] = {}  # its reset, then its turns; dropped where inputs are new
         self._turns: dict[int, int] = {}
         for event in self._file.events:
             past = self._past.setdefault(event["env"], [])
@@ -38,7 +38,9 @@ class RecordedEpisodes:
         self._file.events.clear()
 
     def reset(self, seeds: Mapping[int, int], options: dict[str, Any]) -> dict[int, Any]:
-        """:meth:`Engine.reset`; the journal's episodes are gone if any of them began in another way."""
+        """:meth:`Engine.reset`; the journal's episodes are gone unless all of them began like this."""
+        if self._turns:  # only the first episode of a process may be an earlier one's
+            self._past.clear()
         self._turns = dict.fromkeys(seeds, 0)
         asked = {i: (seed, options) for i, seed in seeds.items()}
         if asked and all(_is_next(self._past.get(i, ()), 0, asked[i]) for i in asked):
@@ -53,9 +55,8 @@ class RecordedEpisodes:
     def play(self, turns: Mapping[int, Turn]) -> dict[int, Any]:
         """:meth:`Engine.play`."""
         known: dict[int, tuple[Turn, TurnResult]] = {}
-        for env_id, turn in turns.items():
-            self._turns[env_id] = number = self._turns.get(env_id, 0) + 1
-            past = self._past.get(env_id, ())
+        for env_id, turn in turns.items() if self._past else ():
+            past, number = self._past.get(env_id, ()), self._turns[env_id] + 1
             if _is_next(past, number, tuple(turn)):
                 fields = past[number]["gave"]
                 known[env_id] = turn, TurnResult(*fields, digest=digest_observation(fields[-1]))
@@ -63,16 +64,14 @@ class RecordedEpisodes:
                 del self._past[env_id]
         if known:
             self._engine.recall(known)
-        if len(known) == len(turns):
-            return {env_id: result for env_id, (_, result) in known.items()}
-        fresh = {env_id: turn for env_id, turn in turns.items() if env_id not in known}
-        played = self._engine.play(fresh)
+        played = self._engine.play({i: turn for i, turn in turns.items() if i not in known} if known else turns)
+        self._turns |= {i: self._turns[i] + 1 for i in turns}
         self._file.write(
-            _event(i, self._turns[i], tuple(turns[i]), tuple(result[:-1]))
+            _event(i, self._turns[i], tuple(turns[i]), result[:-1])
             for i, result in played.items()
             if type(result) is not EnvFailed
         )
-        return {i: played[i] if i in played else known[i][1] for i in turns}
+        return {i: played[i] if i in played else known[i][1] for i in turns} if known else played
 
     def close(self) -> None:
         """Unlock the journal."""

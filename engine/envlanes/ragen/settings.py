@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from envlanes.episode.spec import EnvSpec
 from envlanes.failures import OnFailure, say_nothing
@@ -37,6 +38,7 @@ class ManagerSettings:
         engine: Placement, time-outs and handling of failures.
         env_state_hash: Whether each turn of a history has the hash of its initial state.
         rules: The generation of RAGEN whose histories and metrics are shown.
+        journal: Folder of the journals from which a later process goes on; None for none.
     """
 
     entries: tuple[EnvEntry, ...]
@@ -48,6 +50,18 @@ class ManagerSettings:
     engine: Settings
     env_state_hash: bool = False
     rules: Rules = RULES
+    journal: str | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What decides the environments, by tag."""
+        return {
+            f"custom_envs.{entry.spec.tag}": {
+                "env_type": entry.spec.env_type,
+                "env_config": entry.spec.env_config,
+                "max_actions_per_traj": entry.max_actions_per_traj,
+            }
+            for entry in self.entries
+        }
 
     def keep_failure(self) -> OnFailure:
         """A function that is called with each failure of an environment; its text is added to the message."""

@@ -109,6 +109,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         engine=engine,
         crash_report_dir=_folder(config, "es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
         env_state_hash=setting(config, "es_manager.env_state_hash", bool, False),
+        journal=setting(config, "es_manager.journal", str, None),
     )
 
 
@@ -164,6 +165,7 @@ def _check_manager_keys(config: Any) -> None:
         "failed_trajectories",
         "crash_report_dir",
         "env_state_hash",
+        "journal",
         "train",
         "val",
     )

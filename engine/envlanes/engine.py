@@ -101,9 +101,30 @@ class Engine(Closing):
 
     # Environments
 
-    def specs(self) -> list[EnvSpec]:
-        """All environments' specs, by env_id."""
-        return [record.spec for record in self.records.values()]
+    @property
+    def env_ids(self) -> list[int]:
+        """The ids of all environments."""
+        return list(self.records)
+
+    def spec(self, env_id: int) -> EnvSpec:
+        """The environment's specification."""
+        return self.records[env_id].spec
+
+    def observation(self, env_id: int) -> Any:
+        """The environment's last observation; ``""`` if it has none."""
+        return self.records[env_id].observation
+
+    def failure(self, env_id: int) -> EnvFailed | None:
+        """The failure that has ended the environment's episode; None while it can be played."""
+        return self.records[env_id].failed
+
+    def reset_digest(self, env_id: int) -> Any:
+        """The digest of the first observation of the environment's episode."""
+        return self.records[env_id].journal.digest
+
+    def bound_to_main(self, env_id: int) -> str:
+        """The reason why the environment cannot live in a worker; ``""`` if it can."""
+        return self.records[env_id].bound_to_main
 
     def add(self, spec: EnvSpec, lane: int | None = None) -> None:
         """Add one more environment while others play; its first use builds it.
@@ -360,11 +381,6 @@ class Engine(Closing):
             self.homes.main.has_deadlines = mode is not False
             if changed and any(record.journal.has_begun for record in self.records.values()):
                 self.homes.switch(mode)
-
-    @property
-    def may_use_workers(self) -> bool:
-        """Whether environments may live in workers, or ``"auto"`` may move one there in the next call."""
-        return self._use_lanes is not False
 
     @holds_interrupts
     def bring_home(self, env_ids: Iterable[int]) -> None:

@@ -199,15 +199,14 @@ class _ServedEnvs(EnvSet):
     def play(self, items: Sequence[tuple[int, Turn]]) -> list[TurnResult]:
         """Play turns of environments, given by number."""
         found = self._engine.play(dict(items))
-        shown = {number: self._engine.records[number].observation for number in found}
-        return [
-            failed_turn(found[number].text, shown[number]) if isinstance(found[number], EnvFailed) else found[number]
-            for number, _ in items
-        ]
+        for number, result in found.items():
+            if isinstance(result, EnvFailed):
+                found[number] = failed_turn(result.text, self._engine.observation(number))
+        return [found[number] for number, _ in items]
 
     def remove(self, numbers: Sequence[int]) -> list[None]:
         """Close environments; those that were never opened are ignored."""
-        self._engine.remove([number for number in numbers if number in self._engine.records])
+        self._engine.remove(numbers)
         return [None for _ in numbers]
 
 

@@ -188,7 +188,7 @@ class ParallelEnvWrapper(SubEnvs):
         """Raise the failure of the first environment that has no episode; all have to be reset then."""
         for index in lost:
             self._is_begun = False
-            failed = self.engine.records[index].failed
+            failed = self.engine.failure(index)
             assert failed is not None
             raise EnvError(f"env {index} could not be reset: {failed.text}") from failed.error
 

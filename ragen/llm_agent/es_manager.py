@@ -47,7 +47,7 @@ class EnvStateManager(RolloutManager):
 
     def example_action(self, env_id: int, rng: Random) -> str:
         """An action that an environment's ``example_action`` proposes now; "" if it has none, or has failed."""
-        if not gives_examples(self._engine.records[env_id].spec.env_class):
+        if not gives_examples(self._engine.spec(env_id).env_class):
             return ""
         answer = self._engine.read([env_id], "example_action", rng)[env_id]
         return answer if isinstance(answer, str) else ""

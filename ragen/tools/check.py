@@ -288,7 +288,7 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
 
 def _returned(engine: Engine, env_id: int, result: Any, moment: Moment) -> Any:
     """The result of a call; raises a :class:`Difference` if the environment failed."""
-    why = engine.records[env_id].bound_to_main  # if it, or what it returns, cannot be sent to a worker or back
+    why = engine.bound_to_main(env_id)  # if it, or what it returns, cannot be sent to a worker or back
     error = DivergenceError(why) if why else getattr(result, "error", result)
     if isinstance(error, Exception):
         raise Difference(moment, "result", "one", why or getattr(result, "text", error), error)

@@ -39,7 +39,7 @@ def engine_of(*specs, folder, in_lane=False, **settings):
 def play(engine, turns=3, seed=11):
     """Play an episode of every environment until turns are over or one has failed; what the last turn gave."""
     with engine:
-        env_ids = [each.env_id for each in engine.specs()]
+        env_ids = engine.env_ids
         results = engine.reset(dict.fromkeys(env_ids, seed), {"mode": "val"})
         for _ in range(turns):
             results = engine.play({env_id: Turn(("Right",), 10) for env_id in env_ids})

@@ -235,7 +235,7 @@ def test_a_fork_may_be_reset_and_removed_like_any_other(make: Make) -> None:
     assert engine.reset({1: SEED + 1})[1] == other[0][-1]
     assert on(engine, [1], [TURN])[1] == other[1:]
     engine.remove([1, 2])
-    assert [spec.env_id for spec in engine.specs()] == [0]
+    assert engine.env_ids == [0]
     engine.fork(0, [1])
     after = on(engine, [0, 1], [TURN])
     assert after[0] == after[1] == straight(OTHERS["walk"], SEED, [TURN] * 5)[5:]

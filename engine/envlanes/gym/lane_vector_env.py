@@ -390,7 +390,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _begin(self, kind: str, work: Callable[[], Any]) -> None:
         self._refuse_pending(f"{kind}_async")
         engine = self._envs.engine
-        is_apart = engine.use_lanes is True and "main" not in map(engine.home, engine.records)
+        is_apart = engine.use_lanes is True and "main" not in map(engine.home, engine.env_ids)
         self._pending = Pending(kind, work, in_thread=is_apart)
 
     @holds_interrupts
@@ -458,7 +458,7 @@ def spec_of(build: EnvFn, index: int, old_api: bool = False) -> EnvSpec:
 
 def descriptions(engine: Engine, count: int | None) -> list[Description]:
     """Spaces and metadata of the first ``count`` sub-environments, or of all."""
-    ids = list(engine.records)[:count]
+    ids = engine.env_ids[:count]
     return list(_values(engine.read(ids, DESCRIBE)))
 
 
@@ -469,7 +469,7 @@ def metadata(description: Description) -> dict[str, Any]:
 
 def fits(engine: Engine, is_same: bool, shared: bytes) -> list[tuple[bool, bool]]:
     """Whether each sub-environment has these spaces; see :meth:`envlanes.games.gym_game.GymGame.check`."""
-    return list(_values(engine.read(engine.records, CHECK, is_same, shared)))
+    return list(_values(engine.read(engine.env_ids, CHECK, is_same, shared)))
 
 
 def call_all(
@@ -477,7 +477,7 @@ def call_all(
 ) -> tuple[Any, ...]:
     """Call a method of all or some sub-environments; the call is journaled."""
     refuse(name)
-    return _values(engine.call(engine.records if ids is None else ids, name, *copied(args), **copied(dict(kwargs))))
+    return _values(engine.call(engine.env_ids if ids is None else ids, name, *copied(args), **copied(dict(kwargs))))
 
 
 def read_all(engine: Engine, name: str, calls: bool = False, ids: Sequence[int] | None = None) -> tuple[Any, ...]:
@@ -490,7 +490,7 @@ def read_all(engine: Engine, name: str, calls: bool = False, ids: Sequence[int] 
         ids: Indices of the sub-environments; None for all.
     """
     refuse(name)
-    ids = list(engine.records if ids is None else ids)
+    ids = list(engine.env_ids if ids is None else ids)
     if calls:
         return _values(engine.read(ids, name))
     found = _values(engine.read(ids, READ, name))

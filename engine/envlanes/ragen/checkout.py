@@ -53,7 +53,7 @@ class EnvStateManager(RolloutManager):
         """What each environment renders: text, an array of shape ``(H, W, 3)``, or a list of these."""
         self._caches()
         found = self._read(self._entries, "render")
-        return [found[i] if i in found else self._engine.records[i].observation for i in self._entries]
+        return [found[i] if i in found else self._engine.observation(i) for i in self._entries]
 
 
 def read_settings(config: Any, mode: str) -> ManagerSettings:

@@ -30,7 +30,7 @@ class EnvHandle:
         """Read an attribute, or return a method that runs in the environment's process."""
         if name.startswith("__"):
             raise AttributeError(name)
-        env_class = self._engine.records[self._env_id].spec.env_class
+        env_class = self._engine.spec(self._env_id).env_class
         if callable(getattr(env_class, name, None)):
             return partial(self._call, name)
         try:
@@ -54,7 +54,7 @@ class EnvHandle:
         return answer
 
     def __repr__(self) -> str:
-        return f"<{self._engine.records[self._env_id].spec.describe()}>"
+        return f"<{self._engine.spec(self._env_id).describe()}>"
 
 
 def public_entry(entry: EnvEntry, engine: Engine) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class RolloutManager(EnvSet):
             StateError: There was no reset yet.
             EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
         """
-        if self._engine.may_use_workers:
+        if self._engine.use_lanes is not False:
             return self._step_parallel(all_env_inputs)
         return self._step_sequential(all_env_inputs)
 
@@ -192,7 +192,7 @@ class RolloutManager(EnvSet):
 
     def failed(self) -> set[int]:
         """The environments that have failed in this episode, which is over for them."""
-        return {entry["env_id"] for entry in self.envs if self._engine.records[entry["env_id"]].failed is not None}
+        return {entry["env_id"] for entry in self.envs if self._engine.failure(entry["env_id"]) is not None}
 
     def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
         self._caches()
@@ -206,7 +206,7 @@ class RolloutManager(EnvSet):
             entry, cache = self._entries[env_id], self._cache_of[env_id]
             result = results[env_id]
             if type(result) is EnvFailed:
-                result = failed_turn(result.text, self._engine.records[env_id].observation)
+                result = failed_turn(result.text, self._engine.observation(env_id))
             if not self._log_env_state(entry, cache, env_input, result):
                 going_on.append(cache)
         if self._raises:
@@ -224,7 +224,6 @@ class RolloutManager(EnvSet):
         Raises:
             StateError: There was no reset yet.
         """
-        self._engine.messages.sum_up(is_end=True)
         return self.episode_states([cache["env_id"] for cache in self._caches()])
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
@@ -245,7 +244,7 @@ class RolloutManager(EnvSet):
 
     def render(self) -> list[Any]:
         """The current observation of each environment: text, or a list of ``(H, W, 3)`` uint8 arrays."""
-        return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
+        return [self._engine.observation(cache["env_id"]) for cache in self._caches()]
 
     def lane_stats(self) -> list[LaneStats]:
         """What each process (main first, then workers) hosts and has done since this manager was created."""
@@ -320,18 +319,17 @@ class RolloutManager(EnvSet):
         """Warn of types whose environments show different observations after resets with the same seed."""
         first: dict[tuple[str, int], Any] = {}
         for entry in self.envs:
-            record = self._engine.records[entry["env_id"]]
-            if record.failed is None:
-                digest = record.journal.digest
+            if self._engine.failure(entry["env_id"]) is None:
+                digest = self._engine.reset_digest(entry["env_id"])
                 if first.setdefault((entry["tag"], seeds[entry["env_id"]]), digest) != digest:
                     self._warn_once(entry, _UNSEEDED)
 
-    def _warn_once(self, entry: Mapping[str, Any], message: str) -> None:
+    def _warn_once(self, entry: Mapping[str, Any], message: str, *details: object) -> None:
         """Log a warning about an environment's type, once per type and manager."""
-        kind = self._engine.records[entry["env_id"]].spec.env_type
+        kind = self._engine.spec(entry["env_id"]).env_type
         if (kind, message) not in self._warned:
             self._warned.add((kind, message))
-            log.warning(message, f"type {kind!r} (tag {entry['tag']!r})")
+            log.warning(message, f"type {kind!r} (tag {entry['tag']!r})", *details)
 
     def _caches(self) -> list[dict[str, Any]]:
         if self._finalizer is None or not self._finalizer.alive:
@@ -344,7 +342,7 @@ class RolloutManager(EnvSet):
         entry["status"] = EnvStatus(seed=seed)
         shown = "" if isinstance(observation, EnvFailed) else observation  # its first turn will say why
         history: list[dict[str, Any]] = []
-        digest = self._engine.records[entry["env_id"]].journal.digest
+        digest = self._engine.reset_digest(entry["env_id"])
         self._update_cache_history(history, shown, entry["max_actions_per_traj"], digest)
         named = {"env_id": entry["env_id"], "history": history, "group_id": entry["group_id"], "tag": entry["tag"]}
         return {**named, "penalty": 0}
@@ -352,11 +350,11 @@ class RolloutManager(EnvSet):
     # What is asked of environments at the end
 
     def _class_of(self, env_id: int) -> Any:
-        return self._engine.records[env_id].spec.env_class
+        return self._engine.spec(env_id).env_class
 
     def _ask(self, env_ids: Iterable[int], name: str) -> dict[int, Any]:
         """An attribute, or the result of a method, of those environments that have not failed; errors are values."""
-        asked = [env_id for env_id in env_ids if self._engine.records[env_id].failed is None]
+        asked = [env_id for env_id in env_ids if self._engine.failure(env_id) is None]
         return self._engine.read(asked, name) if asked else {}
 
     def _read(self, env_ids: Iterable[int], name: str) -> dict[int, Any]:
@@ -381,9 +379,7 @@ class RolloutManager(EnvSet):
         for cache in caches:
             info = infos.get(cache["env_id"]) or {}
             if isinstance(info, EnvLanesError):
-                tag = cache["tag"]
-                story = f"env {cache['env_id']} (tag {tag!r}) has no rollout_info: {info}"
-                self._engine.messages.say(story, (tag, "rollout_info"))
+                self._warn_once(cache, "an environment of %s has no rollout_info: %s", info)
                 continue
             cache.update({key: value for key, value in info.items() if key not in cache})
 

@@ -7,7 +7,10 @@ aggregation modes), but their optimizer step is this one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from ragen.extras import needs
 
@@ -59,6 +62,12 @@ def losses(
     ratio = (log_probs - old_log_probs).exp()
     gains = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
     return Losses(-_mean(gains, mask), _mean((values - returns).square(), mask), _mean(entropies, mask))
+
+
+def means(parts: Sequence[Losses]) -> dict[str, float]:
+    """The means of some losses: ``policy_loss``, ``value_loss`` and ``entropy``."""
+    columns = zip(("policy_loss", "value_loss", "entropy"), zip(*parts, strict=True), strict=True)
+    return {name: float(np.mean([each.item() for each in column])) for name, column in columns}
 
 
 def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:

@@ -222,9 +222,13 @@ class ParallelOrderConditionedPPO:
         targets = torch.from_numpy(((returns - self.return_mean) / self.return_std).astype(np.float32))
         inputs, actions = self._inputs(batch["states"][valid]), torch.from_numpy(batch["actions"][valid])
         logs_before = torch.from_numpy(batch["log_probs"][valid])
-        passes = [self._pass(inputs, actions, logs_before, targets) for _ in range(self._epochs)]
+        parts = []
+        for _ in range(self._epochs):
+            parts.append(self.losses_of(inputs, actions, logs_before, targets))
+            parts[-1].total(VALUE_COEF, ENTROPY_COEF).backward()  # type: ignore[no-untyped-call]
+            ppo.optimiser_step(self.optimizer, self.policy, GRAD_CLIP)
         self.buffer.reset()
-        return {name: float(np.mean([each[name] for each in passes])) for name in passes[0]}
+        return ppo.means(parts)
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizer and the critic's scale, to play or to continue training.
@@ -248,12 +252,6 @@ class ParallelOrderConditionedPPO:
         """The parts of the loss for a batch."""
         logs, entropies, values = self.policy.evaluate(inputs, actions)
         return ppo.losses(logs, logs_before, targets - values.detach(), entropies, values, targets, self._clip)
-
-    def _pass(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> dict[str, float]:
-        found = self.losses_of(inputs, actions, logs_before, targets)
-        found.total(VALUE_COEF, ENTROPY_COEF).backward()  # type: ignore[no-untyped-call]
-        ppo.optimiser_step(self.optimizer, self.policy, GRAD_CLIP)
-        return {"policy_loss": found.policy.item(), "value_loss": found.value.item(), "entropy": found.entropy.item()}
 
     def _inputs(self, states: np.ndarray) -> Tensor:
         """Observations followed by the workflow's code."""

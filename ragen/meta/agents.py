@@ -35,25 +35,14 @@ class AGENT_ARCHS(enum.StrEnum):
 class Policy(nn.Module):
     """A distribution over actions: one-hot for discrete ones, a Gaussian for those of a ``Box``."""
 
-    def __init__(self, width: int, action_space: Any) -> None:
-        """Build it.
-
-        Args:
-            width: Number of input features.
-            action_space: A ``Discrete`` space, or a ``Box`` of one axis.
-
-        Raises:
-            ConfigError: The action space is of another kind.
-        """
+    def __init__(self, width: int, size: int, is_discrete: bool) -> None:
+        """Build it, for ``width`` features and actions of ``size`` numbers."""
         super().__init__()
-        self.is_discrete = isinstance(action_space, Discrete)
-        if not self.is_discrete and not (isinstance(action_space, Box) and len(action_space.shape) == 1):
-            raise ConfigError(f"actions of {action_space}: expected a Discrete space, or a Box of one axis.")
-        self.size = int(action_space.n) if self.is_discrete else int(action_space.shape[0])
-        self.mean = nn.Linear(width, self.size)
+        self.size = size
+        self.mean = nn.Linear(width, size)
         nn.init.orthogonal_(self.mean.weight, 0.01)
         nn.init.zeros_(self.mean.bias)
-        self.log_std = None if self.is_discrete else nn.Parameter(torch.zeros(self.size))
+        self.log_std = None if is_discrete else nn.Parameter(torch.zeros(size))
 
     def act(self, features: Tensor, deterministic: bool, noise: Tensor | None) -> Tensor:
         """Actions ``(..., size)``; ``noise`` is uniform over (0, 1) for discrete ones, else standard normal."""
@@ -90,10 +79,17 @@ class _Agent(nn.Module):
     arch: AGENT_ARCHS
 
     def __init__(self, observation_dim: int, action_space: Any) -> None:
+        """Read the spaces.
+
+        Raises:
+            ConfigError: The action space is neither ``Discrete`` nor a ``Box`` of one axis.
+        """
         super().__init__()
         self.observation_dim = observation_dim
         self.is_discrete = isinstance(action_space, Discrete)
-        self.action_dim = int(action_space.n) if self.is_discrete else int(action_space.shape[0])
+        if not self.is_discrete and not (isinstance(action_space, Box) and len(action_space.shape) == 1):
+            raise ConfigError(f"actions of {action_space}: expected a Discrete space, or a Box of one axis.")
+        self.action_dim = int(action_space.n) if self.is_discrete else action_space.shape[0]
 
     @classmethod
     def of(cls, env: Any, **arguments: Any) -> Any:
@@ -102,20 +98,25 @@ class _Agent(nn.Module):
 
 
 class MarkovAgent(_Agent):
-    """Acts on the observation: two perceptrons, actor and critic."""
+    """Acts on the observation: a perceptron."""
 
     arch = AGENT_ARCHS.Markov
 
     def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128) -> None:
         """Build it."""
         super().__init__(observation_dim, action_space)
-        self.actor = _perceptron(observation_dim, hidden)
-        self.critic = nn.Sequential(_perceptron(observation_dim, hidden), nn.Linear(hidden, 1))
-        self.policy = Policy(hidden, action_space)
+        self.actor = nn.Sequential(nn.Linear(observation_dim, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
+        self.policy = Policy(hidden, self.action_dim, self.is_discrete)
 
     def act(self, obs: Tensor, deterministic: bool = False, noise: Tensor | None = None) -> tuple[Tensor]:
         """Actions ``(batch, action)`` for observations ``(batch, d)``, in a tuple of one."""
         return (self.policy.act(self.actor(obs), deterministic, noise),)
+
+
+class MemoryMarkovAgent(MarkovAgent):
+    """Acts on the observation; its episodes are stored whole, for a critic with memory."""
+
+    arch = AGENT_ARCHS.Memory_Markov
 
 
 class MemoryAgent(_Agent):
@@ -139,23 +140,18 @@ class MemoryAgent(_Agent):
             rnn: ``"gru"``, whose state is ``(1, batch, hidden)``, or ``"lstm"``, whose state is a pair of them.
         """
         super().__init__(observation_dim, action_space)
-        self._products = products
+        self._products, self._is_pair = products, rnn == "lstm"
         self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[rnn](
             self.action_dim * (1 + products) + 1 + observation_dim, hidden
         )
-        self.policy = Policy(hidden, action_space)
+        self.policy = Policy(hidden, self.action_dim, self.is_discrete)
         self.value = nn.Linear(hidden, 1)
 
     def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, State]:
         """The initial previous action ``(batch, A)``, reward ``(batch, 1)`` and state: zeros."""
         state = torch.zeros(1, batch, self.rnn.hidden_size)
         pair = (state, state.clone())
-        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), pair if self.is_pair else state
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether the state is an LSTM's pair."""
-        return isinstance(self.rnn, nn.LSTM)
+        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), pair if self._is_pair else state
 
     def act(
         self,
@@ -179,18 +175,16 @@ class MemoryAgent(_Agent):
         Returns:
             The actions and the new state, which is a list if ``prev_internal_state`` was.
         """
-        is_list = isinstance(prev_internal_state, list)
-        state = prev_internal_state
-        if is_list and self.is_pair:
-            state = tuple(torch.cat(parts, 1) for parts in zip(*state, strict=True))
-        elif is_list:
-            state = torch.cat(state, 1)
-        inputs = self._shown(torch.cat((prev_action, reward, obs), -1))
-        features, state = self.rnn(inputs.unsqueeze(0), state)
-        actions = self.policy.act(features.squeeze(0), deterministic, noise)
-        if is_list and self.is_pair:
-            return (actions,), list(zip(*(part.split(1, 1) for part in state), strict=True))
-        return (actions,), list(state.split(1, 1)) if is_list else state
+        state, is_list = prev_internal_state, isinstance(prev_internal_state, list)
+        if is_list:
+            parts = [torch.cat(each, 1) for each in zip(*state, strict=True)] if self._is_pair else torch.cat(state, 1)
+            state = tuple(parts) if self._is_pair else parts
+        features, state = self.rnn(self._shown(torch.cat((prev_action, reward, obs), -1)).unsqueeze(0), state)
+        if is_list:
+            state = list(
+                zip(*(part.split(1, 1) for part in state), strict=True) if self._is_pair else state.split(1, 1)
+            )
+        return (self.policy.act(features.squeeze(0), deterministic, noise),), state
 
     def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, entropies and values ``(steps, batch)`` of whole rollouts.
@@ -207,21 +201,5 @@ class MemoryAgent(_Agent):
         """The network's input: previous action, previous reward, observation, and their product if configured."""
         if not self._products:
             return inputs
-        action, reward = inputs[..., : self.action_dim], inputs[..., self.action_dim : self.action_dim + 1]
-        return torch.cat((inputs, action * reward), -1)
-
-
-class MemoryMarkovAgent(MarkovAgent):
-    """Acts on the observation; only its critic, a recurrent network, has memory."""
-
-    arch = AGENT_ARCHS.Memory_Markov
-
-    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128) -> None:
-        """Build it."""
-        super().__init__(observation_dim, action_space, hidden)
-        self.critic = nn.Linear(hidden, 1)  # type: ignore[assignment]
-        self.critic_rnn = nn.GRU(self.action_dim + 1 + observation_dim, hidden)
-
-
-def _perceptron(width: int, hidden: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
+        size = self.action_dim
+        return torch.cat((inputs, inputs[..., :size] * inputs[..., size : size + 1]), -1)

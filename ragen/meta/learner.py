@@ -8,12 +8,13 @@ number of environments and workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import Wrapper
 from gymnasium.spaces import Discrete
 
 from envlanes.games import GymResult
@@ -129,8 +130,7 @@ class Learner:
         space, steps = self.train_env.action_space, self.max_trajectory_len
         noise: np.ndarray
         if isinstance(space, Discrete):
-            shape = (steps, 1 if random_actions else int(space.n))
-            noise = rng.integers(space.n, size=shape) if random_actions else rng.random(shape, np.float32)
+            noise = rng.integers(space.n, size=(steps, 1)) if random_actions else rng.random((steps, space.n), "f4")
         else:
             shape = (steps, *space.shape)
             noise = rng.uniform(space.low, space.high, shape) if random_actions else rng.standard_normal(shape)
@@ -139,23 +139,31 @@ class Learner:
     def _play(
         self, rollouts: Sequence[Rollout], parallel_env: ParallelEnvManager | None, random_actions: bool = False
     ) -> None:
-        own = {"use_lanes": False, "on_env_failure": "truncate"}
-        lent: Any = partial(_Lent, self.train_env)
-        lent.uses_global_rng = getattr(self.train_env.unwrapped, "uses_global_rng", True)
-        with nullcontext(parallel_env) if parallel_env else ParallelEnvManager([lent], settings=own) as manager:
-            batches: dict[int, _Batch] = {}
-            coming = iter(rollouts)
-            active: dict[int, Rollout] = {}
-            self._begin(range(manager.num_envs), coming, active, manager)
-            while active:
+        with nullcontext(parallel_env) if parallel_env else self._own_manager() as manager:
+            coming, active, batches = iter(rollouts), dict[int, Rollout](), dict[int, _Batch]()
+            free: Iterable[int] = range(manager.num_envs)
+            while True:
+                if new := dict(zip(free, coming, strict=False)):
+                    seeds = {env: rollout.env_seed for env, rollout in new.items()}
+                    shown = manager.reset_some({env: {"task": rollout.task} for env, rollout in new.items()}, seeds)
+                    for env, rollout in new.items():
+                        rollout.see(shown[env])
+                    active |= new
+                if not active:
+                    return
                 playing = list(active.values())
                 chosen = [each.noise[len(each)] for each in playing] if random_actions else self._act(playing, batches)
                 actions = dict(zip(active, chosen, strict=True))
                 steps = manager.step_some({env: self._for_env(action) for env, action in actions.items()})
-                over = [env for env, step in steps.items() if self._add(active[env], actions[env], step)]
-                for env in over:
+                free = [env for env, step in steps.items() if self._add(active[env], actions[env], step)]
+                for env in free:
                     del active[env]
-                self._begin(over, coming, active, manager)
+
+    def _own_manager(self) -> ParallelEnvManager:
+        """One that plays in ``train_env``."""
+        lent: Any = partial(_Lent, self.train_env)
+        lent.uses_global_rng = getattr(self.train_env.unwrapped, "uses_global_rng", True)
+        return ParallelEnvManager([lent], settings={"use_lanes": False, "on_env_failure": "truncate"})
 
     def _act(self, rollouts: Sequence[Rollout], batches: dict[int, _Batch]) -> list[np.ndarray]:
         """The agent's action in each rollout, in the form in which it is stored."""
@@ -168,16 +176,6 @@ class Learner:
             batches[number].see(row, rollout)
         given = {number: batch.forward() for number, batch in batches.items()}
         return [given[number][row] for number, row in places]
-
-    def _begin(
-        self, free: Iterable[int], coming: Iterator[Rollout], active: dict[int, Rollout], manager: ParallelEnvManager
-    ) -> None:
-        if new := dict(zip(free, coming, strict=False)):
-            options = {env: {"task": rollout.task} for env, rollout in new.items()}
-            shown = manager.reset_some(options, {env: rollout.env_seed for env, rollout in new.items()})
-            for env, rollout in new.items():
-                rollout.see(shown[env])
-            active |= new
 
     def _for_env(self, action: np.ndarray) -> Any:
         return int(action[0]) if isinstance(self.train_env.action_space, Discrete) else action
@@ -215,15 +213,8 @@ class Learner:
         return steps
 
 
-class _Lent:
-    """An environment whose ``close`` does nothing."""
-
-    def __init__(self, env: Any) -> None:
-        self._env = env
-        self.reset, self.step = env.reset, env.step
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
+class _Lent(Wrapper):  # type: ignore[type-arg]
+    """An environment that its borrower does not close."""
 
     def close(self) -> None:
         """Leave it open."""

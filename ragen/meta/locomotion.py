@@ -68,7 +68,7 @@ class AntDir(TaskEnv, AntEnv):
     def __init__(self, forward_backward: bool = False, **arguments: Any) -> None:
         """Build it; further arguments are those of gymnasium's environment."""
         super().__init__(**{"include_cfrc_ext_in_observation": False, **arguments})  # 27 numbers
-        self._forward_backward = forward_backward
+        self._arguments = {"forward_backward": forward_backward}
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, forward_backward: bool = False, **_: Any) -> tuple[float, float]:
@@ -84,6 +84,3 @@ class AntDir(TaskEnv, AntEnv):
         along = info["x_velocity"] * self.task[0] + info["y_velocity"] * self.task[1]
         reward = along + info["reward_ctrl"] + info["reward_contact"] + info["reward_survive"]
         return shown, float(reward), terminated, truncated, info
-
-    def _draw(self) -> tuple[float, float]:
-        return self.sample_task(self.np_random, self._forward_backward)

@@ -95,7 +95,7 @@ def make_parallel_env(
         seed: Seed of the tasks and of the copies.
         oracle: Whether observations contain the task.
         start: The observation between two inner episodes.
-        settings: A :class:`~envlanes.Settings`, or a mapping of some of its fields.
+        settings: Some fields of the engine's :class:`~envlanes.Settings`.
         kwargs: Arguments of ``gym.make``.
 
     Raises:

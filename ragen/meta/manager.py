@@ -4,7 +4,7 @@
 ``reset``, ``step``         old interface, for one copy or all: reset returns the observation, step four values
 ``remotes[i]``              ``send((command, data))``, ``recv()``: commands are queued, and played in one exchange
 ``reset_some, step_some``   the learner's interface: any copies at once, gymnasium's five values
-``EnvSet``                  the layer below: processes, time-outs, failures
+``SubEnvs``                 the layer below: episodes, processes, time-outs, failures
 =========================== ====================================================================================
 """
 
@@ -13,19 +13,21 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from envlanes import Change, EnvFailed, EnvSet, EnvSpec, Options, Settings, holds_interrupts
-from envlanes.games import GymGame, GymOldGame, GymResult, GymTurn
-from envlanes.returned import checked_reward
-from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
+from gymnasium.vector import AutoresetMode
 
-PATH, METHOD = "ragen:path", "ragen:method"
-"""Reading an attribute of an attribute; and what is read in place of a method."""
+from envlanes import Change, EnvSpec, Options, Settings, holds_interrupts
+from envlanes.games import READ, GymGame, GymOldGame, GymResult, IsMethod
+from envlanes.gym import SubEnvs
+from envlanes.returned import checked_reward
+from ragen.errors import ConfigError, EnvError, InputError, StateError
+from ragen.validity import env_error
+
 _NEEDED = {"reset": None, "step": "action", "get_attr": "attr", "seed": "seed", "close": None}
+_ANSWERS = {"reset": "obs", "step": "transition", "get_attr": "attr", "seed": "done"}
 
 
 class MetaGame(GymOldGame):
@@ -44,20 +46,11 @@ class MetaGame(GymOldGame):
             info = {**info, "is_goal_state": bool(goal())}
         return observation, checked_reward(env, reward), terminated, truncated, info
 
-    def apply(self, env: Any, change: Change) -> Any:
-        """Call a method, or read an attribute of an attribute."""
-        if change.name != PATH:
-            return super().apply(env, change)
-        first, *rest = change.arguments
-        get = getattr(env, "get_wrapper_attr", partial(getattr, env))
-        value = reduce(getattr, rest, get(first))
-        return METHOD if callable(value) else value
-
 
 META = MetaGame()
 
 
-class ParallelEnvManager(EnvSet):
+class ParallelEnvManager(SubEnvs):
     """Copies of an environment; a context manager that also closes itself when it is garbage collected.
 
     Attributes:
@@ -77,7 +70,7 @@ class ParallelEnvManager(EnvSet):
         env_fns: Sequence[Callable[[], Any]],
         start_method: str | None = None,
         *,
-        settings: Settings | Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Create the copies; each is built in its process, and the first one determines their properties.
 
@@ -92,39 +85,37 @@ class ParallelEnvManager(EnvSet):
         """
         if not env_fns:
             raise ConfigError("env_fns is empty: expected at least one function that builds an environment.")
-        chosen = settings if isinstance(settings, Settings) else Settings.of(**dict(settings or {}))
-        if start_method is not None:
-            chosen = replace(chosen, start_method=start_method)
+        given = {**(settings or {}), **({} if start_method is None else {"start_method": start_method})}
         self.num_envs = len(env_fns)
-        self._hold([EnvSpec.of(each, env_id=i, game=META, tag="env") for i, each in enumerate(env_fns)], chosen)
-        self._shown: dict[int, Any] = {}
-        self._over = set(range(self.num_envs))
-        self._seeds: dict[int, int | None] = dict.fromkeys(range(self.num_envs))
+        specs = [EnvSpec.of(each, env_id=i, game=META, tag="env") for i, each in enumerate(env_fns)]
+        super().__init__(specs, Settings.of(**given), AutoresetMode.DISABLED)
+        self.over.update(range(self.num_envs))  # until their first reset
+        self._first_seeds: dict[int, int | None] = {}
+        self.remotes = [Remote(self, index) for index in range(self.num_envs)]
         self.unwrapped = FirstEnv(self)
-        self.remotes = tuple(Remote(self, index) for index in range(self.num_envs))
         try:
-            self.observation_space = self.get_attr("observation_space")
-            self.action_space = self.get_attr("action_space")
-            self.n_tasks = getattr(self.unwrapped, "n_tasks", None)
-            self.horizon_bamdp = getattr(self.unwrapped, "horizon_bamdp", None)
+            self.observation_space, self.action_space = map(self.get_attr, ("observation_space", "action_space"))
+            self.n_tasks, self.horizon_bamdp = (
+                getattr(self.unwrapped, name, None) for name in ("n_tasks", "horizon_bamdp")
+            )
         except BaseException:
             self.close()
             raise
 
     # One copy
 
-    def reset(self, env_idx: int = 0, *, task: Any = None, **options: Any) -> Any:
+    def reset(self, env_idx: int = 0, **options: Any) -> Any:
         """Begin an episode of one copy.
 
         Args:
             env_idx: Index of the copy.
-            task: The task: its index, its parameters, or None to sample one, here or in the copy.
-            options: Further arguments of its ``reset``.
+            options: Arguments of its ``reset``; of these, ``task`` is the task's index or parameters, and None samples
+                one, here or in the copy.
 
         Returns:
             The observation.
         """
-        return self.reset_some({env_idx: {"task": task, **options}})[env_idx]
+        return self.reset_some({env_idx: options})[env_idx]
 
     def step(self, env_idx: int, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         """Step one copy: observation, reward, done, info."""
@@ -143,16 +134,12 @@ class ParallelEnvManager(EnvSet):
         """
         if name == "unwrapped" and not subattrs and env_idx == 0:
             return self.unwrapped
-        self._check_open()
-        found = self._engine.read([self._known(env_idx)], PATH, name, *(subattrs or ()))
-        (value,) = self._values_of(found)
-        is_method = type(value) is str and value == METHOD
-        return partial(self.call, name, env_idx=env_idx) if is_method and not subattrs else value
+        (value,) = self._values_of(self.engine.read(self._known([env_idx]), READ, name, *(subattrs or ())))
+        return partial(self.call, name, env_idx=env_idx) if isinstance(value, IsMethod) and not subattrs else value
 
     def call(self, name: str, *arguments: Any, env_idx: int = 0, **keywords: Any) -> Any:
         """Call a method of a copy or its wrapped environment; returns its result."""
-        self._check_open()
-        return self._values_of(self._engine.call([self._known(env_idx)], name, *arguments, **keywords))[0]
+        return self._values_of(self.engine.call(self._known([env_idx]), name, *arguments, **keywords))[0]
 
     # All copies
 
@@ -167,13 +154,14 @@ class ParallelEnvManager(EnvSet):
 
     def step_all(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
         """Step every copy; lists of observations, rewards, dones and infos."""
-        steps = map(_four, self.step_some(self._one_each(actions)).values())
-        observations, rewards, dones, infos = zip(*steps, strict=True)
+        observations, rewards, dones, infos = zip(
+            *map(_four, self.step_some(self._one_each(actions)).values()), strict=True
+        )
         return list(observations), list(rewards), list(dones), list(infos)
 
     def seed(self, seeds: Sequence[int | None]) -> list[None]:
         """Seed each copy and the sampling of its tasks; takes effect at its next reset."""
-        self._seeds.update(self._one_each(seeds))
+        self._first_seeds |= self._one_each(seeds)
         return [None] * self.num_envs
 
     # Any copies
@@ -195,7 +183,7 @@ class ParallelEnvManager(EnvSet):
         Raises:
             EnvError: A copy could not be reset, as there is no such task for example; the others were.
         """
-        found = self._reset(options, seeds)
+        found = self._begin(options, seeds)
         self._values_of(found)
         return found
 
@@ -210,100 +198,76 @@ class ParallelEnvManager(EnvSet):
         Raises:
             StateError: The episode of a copy is over, or has not begun; nothing was stepped.
         """
-        return self._step({index: self._turn(index, action) for index, action in actions.items()})
+        self._values_of(self._refused(actions))
+        return dict(zip(actions, self.step_envs(list(actions), list(actions.values())), strict=True))
 
     @property
     def workers(self) -> list[Any]:
-        """Statistics of the main process, then of each worker (:class:`~envlanes.LaneStats`)."""
+        """Statistics of the main process, then of each worker."""
         return self.stats()
 
     @holds_interrupts
-    def exchange(self) -> None:
-        """Play the first queued command of each remote; an exchange that is interrupted has answered nothing."""
-        firsts = {index: remote.waiting[0] for index, remote in enumerate(self.remotes) if remote.waiting}
-        answers: dict[int, Any] = {}
-        turns: dict[int, GymTurn] = {}
-        for index, (command, data) in firsts.items():
-            try:
-                if command == "step":
-                    turns[index] = self._turn(index, data["action"])
-                elif command == "seed":
-                    self._seeds[index] = data["seed"]
-                    answers[index] = "done", None
-                elif command == "get_attr":
-                    answers[index] = "attr", self.get_attr(data["attr"], index, data.get("subattrs"))
-            except RagenError as error:
-                answers[index] = error
-        resets = {index: data for index, (command, data) in firsts.items() if command == "reset"}
-        for index, shown in self._reset(resets).items():
-            answers[index] = shown if isinstance(shown, Exception) else ("obs", shown)
-        answers |= {index: ("transition", _four(step)) for index, step in self._step(turns).items()}
-        for index, answer in answers.items():
+    def exchange(self, command: str) -> None:
+        """Play this command of each remote that has it queued first; if interrupted, it has answered nothing."""
+        queued = {index: remote.waiting[0] for index, remote in enumerate(self.remotes) if remote.waiting}
+        asked = {index: data for index, (first, data) in queued.items() if first == command}
+        found: dict[int, Any]
+        if command == "reset":
+            found = self._begin(asked)
+        elif command == "step":
+            found = dict(self._refused(asked))
+            ready = {index: data["action"] for index, data in asked.items() if index not in found}
+            found |= {index: _four(step) for index, step in self.step_some(ready).items()}
+        elif command == "seed":
+            self._first_seeds |= {index: data["seed"] for index, data in asked.items()}
+            found = dict.fromkeys(asked)
+        else:
+            paths = {i: (data["attr"], *(data.get("subattrs") or ())) for i, data in asked.items()}
+            found = self.engine.change({i: Change(READ, path) for i, path in paths.items()}, is_journalled=False)
+        for index, answer in found.items():
             self.remotes[index].waiting.popleft()
-            self.remotes[index].answers.append(answer)
+            self.remotes[index].answers.append(answer if isinstance(answer, Exception) else (_ANSWERS[command], answer))
 
-    def _reset(
-        self, options: Mapping[int, Mapping[str, Any]], seeds: Mapping[int, int | None] | None = None
-    ) -> dict[int, Any]:
+    def _begin(self, options: Mapping[int, Any], seeds: Mapping[int, int | None] | None = None) -> dict[int, Any]:
         """Observations or errors of copies by index."""
-        self._check_open()
-        chosen = {self._known(index): (self._seeds if seeds is None else seeds)[index] for index in options}
-        own = {i: {name: value for name, value in each.items() if value is not None} for i, each in options.items()}
-        shown = self._engine.reset(chosen, own_options=own) if chosen else {}
-        for index, result in shown.items():
-            self._seeds[index] = None
-            if isinstance(result, EnvFailed):
-                self._over.add(index)
-                shown[index] = EnvError(f"env {index} could not be reset: {result.text}")
-                shown[index].__cause__ = result.error
-            else:
-                self._over.discard(index)
-                shown[index] = self._shown[index] = result.observation
-        return shown
+        ids = self._known(options)
+        own = [{name: value for name, value in each.items() if value is not None} for each in options.values()]
+        given = self._first_seeds if seeds is None else seeds
+        shown = self.reset_envs(ids, [given.get(index) for index in ids], own)
+        for index in ids:
+            self._first_seeds.pop(index, None)
+        text = "env {} could not be reset: {}"
+        return {
+            index: EnvError(text.format(index, error)) if (error := env_error(each.info)) else each.observation
+            for index, each in zip(ids, shown, strict=True)
+        }
 
-    def _turn(self, index: int, action: Any) -> GymTurn:
-        if self._known(index) in self._over:
-            raise StateError(f"env {index} was stepped, and its episode is over or has not begun: reset it first.")
-        return GymTurn(action)
-
-    def _step(self, turns: Mapping[int, GymTurn]) -> dict[int, GymResult]:
-        self._check_open()
-        results = self._engine.play(turns) if turns else {}
-        for index, result in results.items():
-            if isinstance(result, EnvFailed):
-                info = {"env_error": result.text, "done_mdp": True}
-                results[index] = result = GymResult(self._shown[index], 0.0, False, True, info, None)
-            self._shown[index] = result.observation
-            if result.terminated or result.truncated:
-                self._over.add(index)
-        return results
+    def _refused(self, ids: Mapping[int, Any]) -> dict[int, StateError]:
+        """Errors of the copies that cannot be stepped."""
+        text = "env {} was stepped, and its episode is over or has not begun: reset it first."
+        return {index: StateError(text.format(index)) for index in self._known(ids) if index in self.over}
 
     def _one_each(self, values: Sequence[Any]) -> dict[int, Any]:
         if len(values) != self.num_envs:
             raise InputError(f"{len(values)} values for {self.num_envs} environments: expected one for each.")
         return dict(enumerate(values))
 
-    def _known(self, env_idx: int) -> int:
-        if env_idx not in range(self.num_envs):
-            raise InputError(f"env_idx = {env_idx!r}: expected 0 to {self.num_envs - 1}.")
-        return int(env_idx)
+    def _known(self, ids: Iterable[int]) -> list[int]:
+        """These copies, which exist, of a manager that is open."""
+        self._check_open()
+        found = list(ids)
+        for index in found:
+            if index not in range(self.num_envs):
+                raise InputError(f"env_idx = {index!r}: expected 0 to {self.num_envs - 1}.")
+        return found
 
 
-class _OfManager:
-    """Refers to a manager without a cycle: ``del manager`` ends its workers at once."""
-
-    def __init__(self, manager: ParallelEnvManager, env_idx: int = 0) -> None:
-        self._refer, self._env_idx = weakref.ref(manager), env_idx
-
-    @property
-    def _manager(self) -> ParallelEnvManager:
-        if (manager := self._refer()) is None:
-            raise StateError(f"the manager of env {self._env_idx} was deleted.")
-        return manager
-
-
-class FirstEnv(_OfManager):
+class FirstEnv:
     """A proxy for the first copy without its wrappers, which reads attributes from the copy's process."""
+
+    def __init__(self, manager: ParallelEnvManager) -> None:
+        """Refer to a manager without a cycle, so that ``del manager`` ends its workers at once."""
+        self._manager = weakref.proxy(manager)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -316,7 +280,7 @@ class FirstEnv(_OfManager):
             raise
 
 
-class Remote(_OfManager):
+class Remote:
     """One copy, with the interface of a pipe; the first ``recv`` plays the queued commands of all copies.
 
     ========================================== =============================================
@@ -332,7 +296,7 @@ class Remote(_OfManager):
 
     def __init__(self, manager: ParallelEnvManager, env_idx: int) -> None:
         """Connect to a copy."""
-        super().__init__(manager, env_idx)
+        self._manager, self._env_idx = weakref.proxy(manager), env_idx
         self.waiting: deque[tuple[str, Any]] = deque()
         self.answers: deque[Any] = deque()
         self.closed = False
@@ -366,9 +330,8 @@ class Remote(_OfManager):
         while not self.answers:
             if not self.waiting:
                 raise StateError(f"remote {self._env_idx} was asked for an answer, and nothing was sent.")
-            self._manager.exchange()
-        answer = self.answers.popleft()
-        if isinstance(answer, Exception):
+            self._manager.exchange(self.waiting[0][0])
+        if isinstance(answer := self.answers.popleft(), Exception):
             raise answer
         return answer
 

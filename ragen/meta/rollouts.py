@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from envlanes.games import GymResult
-from ragen.errors import InputError
 
 FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")
 
@@ -36,10 +35,8 @@ class StepBuffer:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All steps, the oldest first, by field: ``(size, width)``."""
-        return {
-            name: np.array(column, np.float32)
-            for name, column in zip(FIELDS, zip(*self.steps, strict=True), strict=True)
-        }
+        columns = (np.array(column, np.float32) for column in zip(*self.steps, strict=True))
+        return dict(zip(FIELDS, columns, strict=True))
 
     def clear(self) -> None:
         """Forget all."""
@@ -59,21 +56,14 @@ class EpisodeBuffer:
         self._capacity = capacity
         self.clear()
 
-    def add_episode(
-        self, observations: Any, actions: Any, rewards: Any, terminals: Any, next_observations: Any
-    ) -> None:
-        """Add an episode: arrays ``(L, d)``, ``(L, a)``, ``(L, 1)``, ``(L, 1)``, ``(L, d)``.
+    def add_episode(self, **arrays: Any) -> None:
+        """Add an episode.
 
-        Raises:
-            InputError: It has fewer than two steps, or arrays of different lengths.
+        Args:
+            arrays: By :data:`FIELDS`, ``(L, d)``, ``(L, a)``, ``(L, 1)``, ``(L, 1)``, ``(L, d)``.
         """
-        values = (observations, actions, rewards, terminals, next_observations)
-        episode = {name: np.array(value, np.float32) for name, value in zip(FIELDS, values, strict=True)}
-        lengths = set(map(len, episode.values()))
-        if len(lengths) > 1 or min(lengths) < 2:
-            raise InputError(f"an episode of {sorted(lengths)} steps: expected at least two, the same of each array.")
-        self.episodes.append(episode)
-        self.size += len(rewards)
+        self.episodes.append({name: np.array(arrays[name], np.float32) for name in FIELDS})
+        self.size += len(arrays["rewards"])
         while self.size > self._capacity:
             self.size -= len(self.episodes.pop(0)["rewards"])
 

@@ -15,6 +15,8 @@ import numpy as np
 from gymnasium.envs.registration import register, registry
 from gymnasium.spaces import Box, Discrete
 
+Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
+
 
 class TaskEnv(gym.Env[Any, Any]):
     """An environment whose rules depend on a task.
@@ -27,6 +29,7 @@ class TaskEnv(gym.Env[Any, Any]):
     uses_global_rng = False
     task: Any = None
     task_space: Box
+    _arguments: Mapping[str, Any] = {}  # of sample_task
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, **arguments: Any) -> Any:
@@ -48,14 +51,11 @@ class TaskEnv(gym.Env[Any, Any]):
 
     def reset_task(self, task: Any) -> None:
         """Use this task from the next reset on; None samples one."""
-        self.task = self._draw() if task is None else task
+        self.task = self.sample_task(self.np_random, **self._arguments) if task is None else task
 
     def task_vector(self) -> np.ndarray:
         """The task as numbers, for an oracle's observation."""
         return np.atleast_1d(np.asarray(self.task, np.float32))
-
-    def _draw(self) -> Any:
-        return self.sample_task(self.np_random)
 
     def _begin(self) -> Any:
         """Begin an episode; returns the first observation."""
@@ -70,7 +70,7 @@ class Bandit(TaskEnv):
 
     def __init__(self, arms: int = 10) -> None:
         """Build it, with this number of arms."""
-        self.arms = arms
+        self._arguments = {"arms": arms}
         self.observation_space = Box(0.0, 1.0, (1,), np.float32)
         self.action_space = Discrete(arms)
         self.task_space = Box(0.0, 1.0, (arms,), np.float32)
@@ -80,12 +80,9 @@ class Bandit(TaskEnv):
         """Success probabilities of the arms, each uniform over [0, 1]."""
         return tuple(rng.random(arms).tolist())
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Stepped:
         """Pull an arm."""
         return self._begin(), float(self.np_random.random() < self.task[int(action)]), False, False, {}
-
-    def _draw(self) -> tuple[float, ...]:
-        return self.sample_task(self.np_random, self.arms)
 
     def _begin(self) -> np.ndarray:
         return np.zeros(1, np.float32)
@@ -114,7 +111,7 @@ class PointRobot(TaskEnv):
         angle = rng.uniform(0.0, math.pi)
         return math.cos(angle), math.sin(angle)
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Stepped:
         """Walk at most ``stride`` along each axis; plain numbers are faster here than arrays."""
         self._place = tuple(
             at + min(max(float(by), -self.stride), self.stride) + wind
@@ -131,10 +128,7 @@ class PointRobot(TaskEnv):
         return np.array(self._place, np.float32)
 
     def _distance(self) -> float:
-        return math.dist(self._place, self._goal())
-
-    def _goal(self) -> tuple[float, float]:
-        return self.task
+        return math.dist(self._place, self.task)
 
     def _wind(self) -> tuple[float, float]:
         return 0.0, 0.0
@@ -162,20 +156,17 @@ class Wind(SparsePointRobot):
         along, across = rng.uniform(-cls.strongest, cls.strongest, 2).tolist()
         return along, across
 
-    def _goal(self) -> tuple[float, float]:
-        return 0.0, 1.0
+    def _distance(self) -> float:
+        return math.dist(self._place, (0.0, 1.0))
 
     def _wind(self) -> tuple[float, float]:
         return self.task
 
 
-STEPS = {
-    **{"Bandit": 100, "PointRobot": 60, "SparsePointRobot": 60, "Wind": 75},
-    **{"HalfCheetahVel": 200, "HalfCheetahDir": 200, "AntDir": 200},
-}
-"""Steps per episode of each environment."""
+_STEPS = {"Bandit": 100, "PointRobot": 60, "SparsePointRobot": 60, "Wind": 75}
+_STEPS |= dict.fromkeys(("HalfCheetahVel", "HalfCheetahDir", "AntDir"), 200)
 
-for _name, _steps in STEPS.items():
+for _name, _steps in _STEPS.items():
     if f"ragen/{_name}-v0" not in registry:
         _module = __name__ if _name in globals() else "ragen.meta.locomotion"
         register(f"ragen/{_name}-v0", entry_point=f"{_module}:{_name}", max_episode_steps=_steps)

@@ -60,40 +60,43 @@ def train(
     agent = MemoryAgent.of(own, **asdict(settings.agent))
     learner = Learner(agent, own, seed=settings.seed, forward_batch=settings.forward_batch)
     optimizer = torch.optim.Adam(agent.parameters(), eps=1e-5)
-    engine = asdict(settings.engine)
-    copies, history, errors = engine.pop("num_envs"), list[dict[str, float]](), list[str | None]()
+    engine, history = asdict(settings.engine), list[dict[str, float]]()
+    copies = engine.pop("num_envs")
     folder.mkdir(parents=True, exist_ok=True)
     with (
         torch_threads(1),
         make_parallel_env(env.id, env.episodes_per_task, copies, settings.seed, settings=engine, **made) as envs,
         (folder / "metrics.jsonl").open("w", buffering=1) as file,
     ):
-        for iteration in range(settings.iterations):
+        for iteration in range(1, settings.iterations + 1):
             begun = perf_counter()
             learner.policy_storage.clear()
             steps = learner.collect_rollouts_parallel(settings.rollouts, parallel_env=envs)
-            errors += [each.error for each in learner.last_rollouts]
-            check_share(errors)
-            played = [each for each in learner.last_rollouts if each.error is None]
-            progress = iteration / settings.iterations
+            check_share([each.error for each in learner.last_rollouts])
+            played = _valid(learner.last_rollouts)
+            progress = (iteration - 1) / settings.iterations
             arrays = [each.arrays() for each in played]
-            learned = update(agent, optimizer, arrays, settings.ppo, progress, (settings.seed, iteration))
+            learned = update(agent, optimizer, arrays, settings.ppo, progress, (settings.seed, iteration - 1))
             metrics = {
-                "iteration": iteration + 1,
+                "iteration": iteration,
                 "env_steps": learner._n_env_steps_total,
                 "train": score(env.id, played, env.episodes_per_task),
                 **learned,
-                "failed": len(learner.last_rollouts) - len(played),
+                "failed": settings.rollouts - len(played),
                 "steps_per_s": steps / (perf_counter() - begun),
             }
-            if (iteration + 1) % settings.eval_every == 0 or iteration + 1 == settings.iterations:
-                valid = [each for each in learner.evaluate(eval_tasks, seed, envs) if each.error is None]
+            if iteration % settings.eval_every == 0 or iteration == settings.iterations:
+                valid = _valid(learner.evaluate(eval_tasks, seed, envs))
                 metrics["eval"] = score(env.id, valid, env.episodes_per_task)
                 torch.save(agent.state_dict(), folder / "agent.pt")
             history.append(metrics)
             file.write(json.dumps(metrics) + "\n")
             report(metrics)
     return agent, history
+
+
+def _valid(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    return [each for each in rollouts if each.error is None]
 
 
 def score(env_id: str, rollouts: Sequence[Rollout], episodes: int) -> float:
@@ -153,8 +156,7 @@ def update(
             found.total(VALUE_COEF, settings.entropy_coef * (1.0 - progress)).backward()  # type: ignore[no-untyped-call]
             ppo.optimiser_step(optimizer, agent, GRAD_CLIP)
             parts.append(found)
-    names = ("policy_loss", "value_loss", "entropy")
-    return {name: float(np.mean([each[i].item() for each in parts])) for i, name in enumerate(names)}
+    return ppo.means(parts)
 
 
 def batch_of(episodes: Sequence[dict[str, np.ndarray]], agent: MemoryAgent) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -15,6 +15,10 @@ SMALL = [
     *("iterations=4", "rollouts=6", "forward_batch=4", "eval_every=2", "eval_tasks=8"),
     *("engine.num_envs=3", "agent.hidden=8", "env.arguments.max_episode_steps=6", "seed=3"),
 ]
+CURVES = {  # returns and losses of four iterations, by the first version
+    "bandit": ([2.93201, 2.50396, 2.53233, 2.17257], [0.02225434, -0.00266997, 0.03037929, 0.09477163]),
+    "point_robot": ([0.0] * 4, [-0.01261514, 0.00584572, -0.01034923, 0.03705558]),
+}
 YAML = """
 env:
   env_type: meta
@@ -35,40 +39,6 @@ def trained(folder, *overrides, name="bandit"):
     return weights, [{key: value for key, value in each.items() if key != "steps_per_s"} for each in history]
 
 
-def test_advantages_are_those_of_the_definition():
-    rng = np.random.default_rng(0)
-    rewards, values = (torch.from_numpy(rng.normal(size=(5, 2)).astype(np.float32)) for _ in range(2))
-    mask = torch.ones(5, 2)
-    mask[3:, 1] = 0
-    values = values * mask
-    found = meta.gae(rewards, values, mask, 0.9, 0.8)
-    for column, steps in ((0, 5), (1, 3)):
-        v = [*values[:steps, column].tolist(), 0.0]
-        deltas = [rewards[t, column].item() + 0.9 * v[t + 1] - v[t] for t in range(steps)]
-        for t in range(steps):
-            expected = sum((0.9 * 0.8) ** (j - t) * deltas[j] for j in range(t, steps))
-            assert found[t, column].item() == pytest.approx(expected, abs=1e-5)
-    assert not found[3:, 1].any()
-
-
-@pytest.mark.parametrize("name", ["ragen/Bandit-v0", "ragen/PointRobot-v0"])
-def test_the_update_sees_what_the_agent_saw(name):
-    env = make_env(name, 1, seed=0, max_episode_steps=5)
-    agent = meta.MemoryAgent.of(env, hidden=8)
-    torch.nn.init.normal_(agent.policy.mean.weight)
-    learner = meta.Learner(agent, env, seed=1, forward_batch=2)
-    learner.collect_rollouts(3)
-    inputs, actions, rewards, _ = meta.batch_of(learner.policy_storage.episodes, agent)
-    (action, reward, state), column = agent.get_initial_info(), 1
-    for step in range(5):
-        seen = torch.from_numpy(learner.last_rollouts[column].observations[step])
-        assert torch.allclose(inputs[step, column], torch.cat((action[0].detach(), reward[0], seen)), atol=1e-5)
-        noise = torch.from_numpy(learner.last_rollouts[column].noise[step : step + 1])
-        (action, *_), state = agent.act(state, action, reward, seen[None], noise=noise)
-        assert torch.allclose(action[0], actions[step, column], atol=1e-5)
-        reward = rewards[step, column].reshape(1, 1)
-
-
 def test_an_update_makes_what_paid_likelier():
     env = make_env("ragen/Bandit-v0", 1, seed=0, max_episode_steps=10, arms=2)
     agent = meta.MemoryAgent.of(env, hidden=8)
@@ -87,9 +57,11 @@ def test_an_update_makes_what_paid_likelier():
     assert share(learner.evaluate(tasks, 0)) > before + 0.2
 
 
-@pytest.mark.parametrize("name", ["bandit", "point_robot"])
+@pytest.mark.parametrize("name", CURVES)
 def test_a_seed_reproduces_a_run_whatever_plays(tmp_path, name):
     one = trained(tmp_path / "one", "engine.use_lanes=false", name=name)
+    curve = [[each[column] for each in one[1]] for column in ("train", "policy_loss")]
+    assert np.allclose(curve, CURVES[name], atol=1e-5)
     workers = ("engine.use_lanes=true", "engine.num_envs=5", "engine.max_workers=2")
     assert trained(tmp_path / "other", *workers, name=name) == one
     assert trained(tmp_path / "third", "seed=4", name=name)[0] != one[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import pickle
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from envlanes.episode.game import EpisodeStart, Game, Options
@@ -233,7 +233,8 @@ class GymGame(Game):
                 return False
             return True
         if name == READ:
-            found = _get(env, change.arguments[0])
+            first, *rest = change.arguments
+            found = reduce(getattr, rest, _get(env, first))
             return IsMethod() if callable(found) else found
         if change.is_set:
             _set(env, name, copied(change.arguments[0]))

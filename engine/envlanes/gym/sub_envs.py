@@ -21,7 +21,7 @@ from envlanes.episode.turn import named
 from envlanes.errors import EpisodeOverError
 from envlanes.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
 from envlanes.games.shared_buffer import IN_BUFFER, Place, SharedBuffer
-from envlanes.gym.arguments import Options
+from envlanes.gym.arguments import Options, nothing
 
 UNKNOWN = object()  # the last observation of an environment that has shown none yet
 
@@ -42,8 +42,8 @@ class SubEnvs(EnvSet):
         specs: Sequence[EnvSpec],
         settings: Settings,
         autoreset: AutoresetMode,
-        next_options: Callable[[int, int], Options],
-        next_seed: Callable[[int, int], int | None],
+        next_options: Callable[[int, int], Options] = nothing,
+        next_seed: Callable[[int, int], int | None] = nothing,
     ) -> None:
         """Host these; workers that they need start now.
 

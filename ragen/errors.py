@@ -22,6 +22,7 @@ from envlanes.errors import (  # noqa: F401  (some for the floors above)
     ResourceError,
     ReturnError,
     StateError,
+    StorageError,
     add_note,
     around_difference,
     counted,
@@ -167,10 +168,6 @@ class LimitUnmeasuredError(LimitReachedError):
         """Store the configuration keys that have no effect, such as ``limit.tokens``."""
         super().__init__(message, *keys[:1])
         self.keys = keys
-
-
-class StorageError(RagenError, OSError):
-    """A run's folder cannot be written, such as on a full disk; replies are kept, and the run can be resumed."""
 
 
 class CollectError(RagenError, RuntimeError):

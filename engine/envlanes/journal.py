@@ -26,7 +26,7 @@ from time import monotonic
 from typing import Any
 
 from envlanes.closing import Closing
-from envlanes.errors import ConfigError, EnvLanesError, in_short, shown_path, steady_repr
+from envlanes.errors import ConfigError, StorageError, in_short, shown_path, steady_repr
 
 VERSION = 1
 SYNC_S = 1.0  # a sync takes a disk some milliseconds: once a second, that is less than a hundredth of a run
@@ -34,10 +34,6 @@ _PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700  # turns and replies may hold anything
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 Event = dict[str, Any]
-
-
-class StorageError(EnvLanesError, RuntimeError):
-    """A file of a run cannot be written, as on a full disk; what was written before is kept."""
 
 
 class NotPlain(ValueError):

@@ -22,7 +22,7 @@ from ragen.validity import is_valid
 Row: TypeAlias = Mapping[str, Any]
 
 ROWS, ABOUT, USAGE, RUNS = "rollouts.jsonl", "run.json", "usage.json", "runs.jsonl"
-REPLIES, RESULTS, PAGE = "replies.jsonl", "results.json", "report.html"
+REPLIES, RESULTS, PAGE = "journal.jsonl", "results.json", "report.html"
 RECORDED = (ABOUT, USAGE, RUNS, REPLIES, RESULTS)
 """Files that a run writes beside its rows; a page can be written again."""
 _FEW = 3  # runs that are suggested

@@ -79,7 +79,7 @@ class Player(Closing):
     A context manager; ``close`` may be called twice.
 
     Attributes:
-        backend: Samples replies; ``backend.batches`` and its seed determine the next samples.
+        backend: Samples replies; ``backend.position`` and its seed determine the next samples.
         proxy: Plays the rollouts.
         sign: The sign of rewards, ``trainer.reward_sign``.
     """

@@ -212,7 +212,7 @@ class TinyTrainer(Closing):
             self._load(learner, state)
             self.step = state["step"]
             self.player.seed_counter = state["seed_counter"]
-            self.player.backend.batches = state["batches"]
+            self.player.backend.position = state["batches"]
             self._collapse.averages.update(state.get("collapse", {}))
             if "early_stop" in state:
                 self._early.load_state_dict(state["early_stop"])
@@ -310,7 +310,7 @@ class TinyTrainer(Closing):
             **part.state_dict(),
             "about": self._about,
             "seed_counter": self.player.seed_counter,
-            "batches": self.player.backend.batches,
+            "batches": self.player.backend.position,
             "collapse": self._collapse.averages,
             "early_stop": self._early.state_dict(),
         }

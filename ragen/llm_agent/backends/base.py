@@ -212,9 +212,12 @@ class Backend(Protocol):
 
     Attributes:
         takes_tokens: Whether it takes a prompt's tokens, from the model's own tokenizer, instead of its chat.
+        position: What its next samples depend on beside their prompts, such as the number of batches that it has
+            answered; a journal sets it where it answers in the backend's place. 0 if they depend on nothing else.
     """
 
     takes_tokens: ClassVar[bool] = False
+    position: int = 0
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:

@@ -6,13 +6,13 @@ import base64
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from openai import APIConnectionError, APIStatusError, APITimeoutError
 
 from ragen.llm_agent.backends.base import Reply
 from ragen.llm_agent.backends.http_client import UnreadableAnswerError, read_json
-from ragen.llm_agent.backends.journal import Failure
 from ragen.output import printable, shown_address, valid_text
 from ragen.settings import one_line
 
@@ -160,6 +160,23 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 # What may go wrong
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a request failed.
+
+    Attributes:
+        reason: The reason, for messages.
+        retries: How often it was tried again.
+        is_out_of_context: Whether the prompt does not fit the model's context.
+        cure: The key that settles it, for messages; may be empty.
+    """
+
+    reason: str
+    retries: int = 0
+    is_out_of_context: bool = False
+    cure: str = ""
+
+
 def diagnose(error: Exception, fields: Mapping[str, Any]) -> Failure:
     """Why a request failed.
 
@@ -174,8 +191,8 @@ def diagnose(error: Exception, fields: Mapping[str, Any]) -> Failure:
         if isinstance(error.__cause__, UnreadableAnswerError):
             return Failure(f"the server's answer cannot be read: {one_line(error.__cause__)}", retries)
         if isinstance(error, APITimeoutError):
-            return Failure("the server did not answer in time", retries, is_unconfirmed=True)
-        return Failure(f"the connection failed: {cause_of(error)}", retries, is_unconfirmed=True)
+            return Failure("the server did not answer in time", retries)
+        return Failure(f"the connection failed: {cause_of(error)}", retries)
     status = error.status_code
     if target := redirect_of(error):
         return Failure(f"HTTP {status}: the server redirects to {target}; redirects are not followed", retries)

@@ -53,7 +53,7 @@ class HfBackend(Backend):
     Attributes:
         takes_tokens: True: prompts must be in the model's own tokens.
         model: The model; a trainer may change its weights between two batches.
-        batches: Number of batches answered so far; together with ``seed`` it determines the next sample.
+        position: Number of batches answered so far; together with ``seed`` it determines the next sample.
     """
 
     takes_tokens: ClassVar[bool] = True
@@ -88,7 +88,7 @@ class HfBackend(Backend):
         self.batch_tokens = batch_tokens
         self.seed = seed
         self.share_prompts = share_prompts
-        self.batches = 0
+        self.position = 0
         self._pad = pad_id(tokenizer)
         self._ends = end_ids(tokenizer, getattr(model.generation_config, "eos_token_id", None))
         self._context = getattr(model.config, "max_position_embeddings", None)
@@ -190,13 +190,13 @@ class HfBackend(Backend):
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
-        self.batches += 1
+        self.position += 1
         if self.seed is None:
             yield
             return
         device = self.model.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(self.seed * 1_000_003 + self.batches)
+            torch.manual_seed(self.seed * 1_000_003 + self.position)
             yield
 
     def close(self) -> None:

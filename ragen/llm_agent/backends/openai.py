@@ -2,20 +2,18 @@
 
 ::
 
-    submit(request) --> a task --> in the journal? --> [semaphore] --> openai client --> server
-                                        |                                  ^   |
-                              the reply that is kept                       +---+ its own retries, with its own waits
+    submit(request) --> a task --> [semaphore] --> openai client --> server
+                                                       ^   |
+                                                       +---+ its own retries, with its own waits
 
 Requests are independent: one that still fails after the client's retries gets a reply with ``error``, which ends its
-trajectory and no other. With a journal, requests and replies are recorded immediately, and an answered request is never
-sent again. The key comes from an environment variable, and is removed from every message.
+trajectory and no other. The key comes from an environment variable, and is removed from every message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Self
@@ -24,7 +22,7 @@ from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, Au
 from openai._constants import INITIAL_RETRY_DELAY
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling
+from ragen.llm_agent.backends.base import TOKENS, Activity, Reply, Request, Sampling
 from ragen.llm_agent.backends.chat_completions import (
     api_messages,
     cause_of,
@@ -35,7 +33,6 @@ from ragen.llm_agent.backends.chat_completions import (
 )
 from ragen.llm_agent.backends.event_loop import LoopThread
 from ragen.llm_agent.backends.http_client import HttpClient
-from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
@@ -63,7 +60,6 @@ class OpenAIBackend(StreamingBackend):
     Attributes:
         settings: The configured settings.
         activity: The activity of this run.
-        journal: Records requests and replies; None for no journal. Set it before the first request.
         grace: Maximum seconds that :meth:`settle` waits.
     """
 
@@ -76,7 +72,6 @@ class OpenAIBackend(StreamingBackend):
         """
         self.settings = settings
         self.activity = Activity()
-        self.journal: ReplyJournal | None = None
         self.grace = settings.grace
         self._access = access or Access()
         self._slots = asyncio.Semaphore(settings.max_concurrency)
@@ -161,9 +156,8 @@ class OpenAIBackend(StreamingBackend):
         try:
             return [future.result() for future in futures]
         except BaseException:
-            if self.journal is None:  # otherwise replies under way may still be recorded: see settle
-                for future in futures:
-                    future.cancel()
+            for future in futures:
+                future.cancel()
             raise
 
     def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
@@ -171,13 +165,9 @@ class OpenAIBackend(StreamingBackend):
 
         Returns:
             A future of the reply, which has ``error`` set if the request failed. :meth:`settle` cancels it if the
-            request was not sent, or not answered in time. It raises StorageError if the journal cannot be written.
+            request was not sent, or not answered in time.
         """
         return self._threads.start(self._answer(request, sampling))
-
-    def cost(self, usage: Mapping[str, float]) -> dict[str, float]:
-        """See :meth:`StreamingBackend.cost`."""
-        return self.settings.cost(usage)
 
     def settle(self) -> None:
         """See :meth:`StreamingBackend.settle`; a Ctrl-C ends the wait."""
@@ -235,28 +225,19 @@ class OpenAIBackend(StreamingBackend):
         if self._client is None:
             self._client = self._new_client(self.settings.timeout, self.settings.max_retries)
         messages, body = api_messages(request.messages), self.settings.body(sampling)
-        key = reply_key(request, self.settings.model, self.settings.base_url, body, messages)
-        if self.journal is not None and (kept := self.journal.find(key)) is not None:
-            self.activity.answered(kept.usage, is_kept=True)
-            return kept
         async with self._slots:
             if self._is_settling:
                 raise asyncio.CancelledError
-            if self.journal is not None:
-                self.journal.sent(key, request)
             self._sending.add(task)
             try:
                 with self.activity.asking():
-                    reply = await self._asked(self._client, key, request, messages, body)
+                    reply = await self._asked(self._client, messages, body)
             finally:
                 self._sending.discard(task)
         self.activity.answered(reply.usage, is_reply=reply.is_answer)
         return reply
 
-    async def _asked(
-        self, client: AsyncOpenAI, key: str, request: Request, messages: list[Any], body: dict[str, Any]
-    ) -> Reply:
-        start = time.perf_counter()
+    async def _asked(self, client: AsyncOpenAI, messages: list[Any], body: dict[str, Any]) -> Reply:
         try:
             answer = await client.chat.completions.with_raw_response.create(
                 model=str(self.settings.model), messages=messages, extra_body=body
@@ -265,18 +246,17 @@ class OpenAIBackend(StreamingBackend):
             failure = diagnose(error, body)
             failure = replace(failure, reason=self.shown(failure.reason))
             used = {"requests": 1 + failure.retries, "retries": failure.retries}
-            if self.journal is not None:
-                self.journal.failed(key, request, failure)
             if failure.is_out_of_context:
                 return Reply("", out_of_context=failure.reason, usage=used)
             self.activity.failure = failure.reason
             tries = f" ({1 + failure.retries} tries)" if failure.retries else ""
             return Reply("", error=f"{failure.reason}{failure.cure}{tries}", usage=used | {"failed_requests": 1})
         reply: Reply = answer.http_response.extensions["read"]
-        reply, retries = replace(reply, usage=dict(reply.usage) | self.cost(reply.usage)), answer.retries_taken
-        if self.journal is not None:
-            self.journal.answered(key, request, reply, retries, time.perf_counter() - start)
-        return replace(reply, usage={"requests": 1 + retries, "retries": retries} | dict(reply.usage))
+        retries, counts = answer.retries_taken, dict(reply.usage)
+        if not all(name in counts for name in TOKENS):
+            counts["uncounted_replies"] = 1
+        used = {"requests": 1 + retries, "retries": retries}
+        return replace(reply, usage=used | counts | self.settings.cost(reply.usage))
 
     def shown(self, reason: str) -> str:
         """A reason for display, redacted before it is shortened, since a key cut in half would not be found."""

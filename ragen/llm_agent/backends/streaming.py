@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
 from ragen.llm_agent.backends.base import Activity, Backend, Reply, Request, Sampling
-from ragen.llm_agent.backends.journal import ReplyJournal
 
 
 @runtime_checkable
@@ -17,12 +15,10 @@ class StreamingBackend(Backend, Protocol):
 
     Attributes:
         activity: The activity of this run.
-        journal: Records requests and replies; None for no journal. Set it before the first request.
         grace: Maximum seconds that :meth:`settle` waits.
     """
 
     activity: Activity
-    journal: ReplyJournal | None
     grace: float
 
     @abstractmethod
@@ -36,10 +32,6 @@ class StreamingBackend(Backend, Protocol):
         Returns:
             A future of the reply, which has ``error`` set if the request failed.
         """
-
-    def cost(self, usage: Mapping[str, float]) -> dict[str, float]:
-        """``{"cost": dollars}`` of a reply's usage; empty if prices or token counts are unknown."""
-        return {}
 
     @abstractmethod
     def settle(self) -> None:

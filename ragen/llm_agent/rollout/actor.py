@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -36,6 +36,7 @@ from ragen.llm_agent.backends.base import (
     reply_facts,
 )
 from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
+from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.streaming import StreamingBackend
 
 if TYPE_CHECKING:
@@ -118,10 +119,12 @@ class BackendActor(Actor):
 
     Attributes:
         backend: The backend.
+        journal: The journal of its replies; None for none. Set it before the first prompt.
     """
 
     takes_prompts: ClassVar[bool] = True
     backend: Backend
+    journal: ReplyJournal | None = None
 
     def __init__(self, backend: Backend, config: Any, tokenizer: Any) -> None:
         """Wrap a backend, and read the sampling parameters.
@@ -155,16 +158,65 @@ class BackendActor(Actor):
         """
         if lm_inputs.meta_info.get("skip_generation", False):
             return lm_inputs
-        requests = requests_of(lm_inputs)
-        with nullcontext() if self._streaming is not None else self.activity.asking(len(requests)):
-            replies = self.backend.generate(requests, self.sampling(lm_inputs.meta_info))
+        requests, sampling = requests_of(lm_inputs), self.sampling(lm_inputs.meta_info)
+        if self._streaming is not None:
+            replies = [future.result() for future in [self.submit(request, sampling) for request in requests]]
+        else:
+            replies = self._generated(requests, sampling)
         return outputs_of(lm_inputs, self.noted(requests, replies), self._pad_id)
+
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
+        """Ask a streaming backend, unless the journal has the reply; see :meth:`StreamingBackend.submit`.
+
+        Returns:
+            A future of the reply, which is in the journal by then; it raises StorageError if that is impossible.
+        """
+        assert self._streaming is not None
+        journal = self.journal
+        if journal is None:
+            return self._streaming.submit(request, sampling)
+        key = reply_key(request, sampling)
+        answered: Future[Reply] = Future()
+        if (known := journal.find(key)) is not None:
+            self.activity.answered(known[0].usage, is_kept=True)
+            answered.set_result(known[0])
+            return answered
+
+        def arrives(future: Future[Reply]) -> None:
+            try:
+                reply = future.result()
+                journal.add([(key, reply)])
+                answered.set_result(reply)
+            except CancelledError:
+                answered.cancel()
+            except Exception as error:
+                answered.set_exception(error)
+
+        self._streaming.submit(request, sampling).add_done_callback(arrives)
+        return answered
+
+    def _generated(self, requests: Sequence[Request], sampling: Sampling) -> Sequence[Reply]:
+        """The replies of a batch, from the journal if it has all of them: one may depend on the rest of its batch."""
+        backend, journal = self.backend, self.journal
+        keys = [] if journal is None else [reply_key(request, sampling, backend.position) for request in requests]
+        known = [found for key in keys if journal is not None and (found := journal.find(key)) is not None]
+        if known and len(known) == len(requests):
+            for reply, backend.position in known:
+                self.activity.answered(reply.usage, is_kept=True)
+            return [reply for reply, _ in known]
+        with self.activity.asking(len(requests)):
+            replies = backend.generate(requests, sampling)
+        check_replies(backend, replies, len(requests))
+        if journal is not None:
+            journal.add(zip(keys, replies, strict=True), backend.position)
+        for reply in replies:
+            self.activity.answered(reply.usage, is_reply=reply.is_answer)
+        return replies
 
     @property
     def usage(self) -> dict[str, float]:
         """See :class:`Actor`."""
-        journal = self._streaming.journal if self._streaming is not None else None
-        return dict(self._usage) if journal is None else journal.usage
+        return dict(self._usage) if self.journal is None else self.journal.usage
 
     @property
     def title(self) -> str:
@@ -178,16 +230,9 @@ class BackendActor(Actor):
         return sampling if do_sample is None else replace(sampling, do_sample=bool(do_sample))
 
     def noted(self, requests: Sequence[Request], replies: Sequence[Reply]) -> list[Reply]:
-        """Count replies, and return them with valid tokens; see :func:`in_vocabulary`.
-
-        Raises:
-            BackendError: The backend returned something else than a reply for each request.
-        """
-        check_replies(self.backend, replies, len(requests))
+        """Count replies, and return them with valid tokens; see :func:`in_vocabulary`."""
         for request, reply in zip(requests, replies, strict=True):
             self._usage.update(reply.usage)
-            if self._streaming is None:
-                self.activity.answered(reply.usage, is_reply=reply.is_answer)
             facts = self.replies.setdefault(request.env_id, [])
             if request.turn == 0:
                 facts.clear()

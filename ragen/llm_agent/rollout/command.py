@@ -1,8 +1,8 @@
 """The command ``python -m ragen.llm_agent.agent_proxy [--config-name NAME] [key=value ...]``.
 
 It plays one rollout, shows its progress, prints tables of results, and writes each finished trajectory to
-``rollouts.jsonl`` at once, and the results to ``results.json``. A server's replies are written to ``replies.jsonl`` as
-they arrive. With ``resume: true`` it resumes a stopped or killed run of the same ``output_dir``.
+``rollouts.jsonl`` at once, and the results to ``results.json``. Replies are written to ``journal.jsonl`` as they
+arrive. With ``resume: true`` it resumes a stopped or killed run of the same ``output_dir``.
 
 Hydra only composes the configuration: it creates no folder, and does not change the directory.
 """
@@ -28,7 +28,6 @@ from ragen.errors import (
     shown_path,
 )
 from ragen.llm_agent.backends.batch import check_sampling_overrides, read_sampling
-from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import (
     add_choice_arguments,
     add_config_arguments,
@@ -45,6 +44,7 @@ from ragen.llm_agent.config.loading import (
     unread,
 )
 from ragen.llm_agent.config.report import wants_report
+from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
@@ -208,8 +208,8 @@ def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: 
     file.begin()
     if len(file.kept) < len(proxy.prepare(val=mode == "val")[0].envs):
         file.add_run(describe_run(proxy.config))
-    if isinstance(backend := proxy.actor.backend, StreamingBackend):
-        backend.journal = file.open_journal(backend.cost)
+    if isinstance(proxy.actor, BackendActor):
+        proxy.actor.journal = file.open_journal()
     _report_plan(proxy, mode, file)
     start = time.perf_counter()
     try:
@@ -253,7 +253,7 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
     if isinstance(why, LimitUnmeasuredError):
         raised, further = dict.fromkeys(why.keys, "null"), ", without it"
     elif isinstance(why, LimitReachedError):  # replies that were pending count too
-        used = file.used(usage_of(proxy))
+        used = usage_of(proxy)
         if raised := Limits.read(proxy.config).raised(why.key, used):
             further = ", with as much again"
         reason += f": {told} so far" if (told := ", ".join(spent(used).values())) else ""
@@ -272,7 +272,8 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     es_manager, _ = proxy.prepare(val=mode == "val")
     group_size = setting(proxy.config, f"es_manager.{mode}.group_size", int)
     records = file.finish(group_size)
-    results, usage = evaluate(records), file.count(usage_of(proxy))
+    results, usage = evaluate(records), usage_of(proxy)
+    file.count(usage)
     write_results(results, usage, file.path.with_name(RESULTS))
     console = new_console(is_plain=True)
     print_results(console, results, usage)
@@ -281,7 +282,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
         console.print(printable(f"failed requests: {causes}"), soft_wrap=True)
     is_complete = all(outcome(record) == JUDGED for record in records)
     if file.journal is not None and is_complete and not setting(proxy.config, "raw", bool, True):
-        file.journal.drop_texts()
+        file.journal.forget()
     _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)
@@ -330,16 +331,13 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     if len(file.kept) == len(es_manager.envs):
         return
 
-    def used() -> dict[str, float]:
-        return file.used(usage_of(proxy))
-
     def at_work() -> float:
         return proxy.timeline.open_s("environments")
 
-    check = limits.watch(used)
+    check = limits.watch(lambda: usage_of(proxy))
     known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
     earlier = len(file.kept), len(known), sum(map(bool, known))
-    progress = Progress(proxy.actor.activity, used, len(es_manager.envs), earlier, at_work)
+    progress = Progress(proxy.actor.activity, lambda: usage_of(proxy), len(es_manager.envs), earlier, at_work)
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:

@@ -3,8 +3,8 @@
 A killed run therefore loses only the episodes in progress, and a resumed one (``resume: true``) repeats no request.
 ``run.json`` beside it describes what was played; a run with a different configuration cannot resume it. ``usage.json``
 has the usage of all runs of the file, including unfinished and failed episodes. Episodes that ended because a prompt
-got no reply, or whose environment failed, are played again; if the actor has a journal, ``replies.jsonl``, replies that
-they and unfinished episodes had received are not requested again. A run that starts over moves the files of an earlier
+got no reply, or whose environment failed, are played again; the journal, ``journal.jsonl``, has replies that they and
+unfinished episodes had received, which are not requested again. A run that starts over moves the files of an earlier
 one aside.
 """
 
@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,7 +24,7 @@ import ragen
 from envlanes.closing import Closing
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, why_no_folder, write_whole
-from ragen.llm_agent.backends.journal import ReplyJournal, has_replies, storage_error
+from ragen.llm_agent.backends.journal import ReplyJournal, has_replies
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.loading import changed_settings, decisive_settings
@@ -42,7 +42,6 @@ from ragen.results.rows import (
     outcome,
     read_about,
     read_rows,
-    read_usage,
 )
 from ragen.settings import setting
 
@@ -105,7 +104,6 @@ class RolloutFile(Closing):
         self.journal: ReplyJournal | None = None
         self.set_aside: Path | None = None
         self.kept: dict[int, dict[str, Any]] = {}
-        self._used_before: dict[str, float] = {}
         self.written = 0
         self._check_own()
         self._read_kept()
@@ -121,7 +119,7 @@ class RolloutFile(Closing):
 
     def _read_kept(self) -> None:
         """Read the folder's files; repeated in ``begin``, when no other run can write to it."""
-        self.kept, self._used_before = {}, {}
+        self.kept = {}
         if self._resumes and self.path.exists():
             records = [record for record in read_rows(self.path) if outcome(record) == JUDGED]
             try:
@@ -131,7 +129,6 @@ class RolloutFile(Closing):
                     raise
                 records = []  # nothing was answered with other settings, so nothing is lost
             self.kept = {record["env_id"]: record for record in records}
-            self._used_before = read_usage(self.path.with_name(USAGE))
         self.written = len(self.kept)
 
     def _check_about(self) -> None:
@@ -169,7 +166,6 @@ class RolloutFile(Closing):
             about = json_text(self._about, indent=1) + "\n"
             write_whole(self.path.with_name(ABOUT), about, durable=True)
             write_jsonl(self.kept.values(), self.path)
-            self.count({})
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:
             folder = self.path.parent
@@ -181,17 +177,13 @@ class RolloutFile(Closing):
         with self._storing(), self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
             runs.write(json_text(run) + "\n")
 
-    def open_journal(self, cost: Callable[[Mapping[str, float]], Mapping[str, float]] | None = None) -> ReplyJournal:
-        """Open the journal of replies, after ``begin``; it continues with the counts.
-
-        Args:
-            cost: The cost of replies that were recorded without one; None if unknown.
+    def open_journal(self) -> ReplyJournal:
+        """Open the journal of replies, after ``begin``; it continues with the usage.
 
         Raises:
             ConfigError: It cannot be written.
         """
-        self.journal = ReplyJournal(self.path.with_name(REPLIES)).open(cost)
-        self._used_before = {}
+        self.journal = ReplyJournal(self.path.with_name(REPLIES))
         return self.journal
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
@@ -213,24 +205,10 @@ class RolloutFile(Closing):
         except OSError as error:
             raise storage_error(self.path.parent, error) from error
 
-    def count(self, usage: Mapping[str, float]) -> dict[str, float]:
-        """Write the usage so far.
-
-        Args:
-            usage: The counts of this run; they replace those of the last call.
-
-        Returns:
-            The counts of all runs of the file.
-        """
-        whole = self.used(usage)
+    def count(self, usage: Mapping[str, float]) -> None:
+        """Write the usage of all runs so far."""
         with self._storing():
-            write_whole(self.path.with_name(USAGE), json_text(whole) + "\n")
-        return whole
-
-    def used(self, usage: Mapping[str, float]) -> dict[str, float]:
-        """The usage of all runs of the file, given that of this run."""
-        names = [*self._used_before, *(name for name in usage if name not in self._used_before)]
-        return {name: self._used_before.get(name, 0) + usage.get(name, 0) for name in names}
+            write_whole(self.path.with_name(USAGE), json_text(usage) + "\n")
 
     def finish(self, group_size: int) -> list[dict[str, Any]]:
         """Sort the file by environment id, and add its group's ``pass@k`` to each record.
@@ -262,6 +240,14 @@ class RolloutFile(Closing):
         if file is not None:
             with suppress(OSError):  # errors were raised when the records were added
                 file.close()
+
+
+def storage_error(folder: Path, error: OSError) -> StorageError:
+    """The error for a run's folder that cannot be written to."""
+    return StorageError(
+        f"{shown_path(folder)} cannot be written to: {error.strerror or error}. What was answered is kept; make "
+        "room there, and resume the run."
+    )
 
 
 def with_pass_at_k(rows: Sequence[Row], group_size: int) -> list[dict[str, Any]]:

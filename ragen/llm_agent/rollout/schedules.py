@@ -105,7 +105,7 @@ class _Stream:
         self._step([cache for cache in ready if cache["env_id"] in full], Answers({}, {}, full))
         sampling = self._actor.sampling(meta_info)
         for request in requests:
-            future = self._backend.submit(request, sampling)
+            future = self._actor.submit(request, sampling)
             future.add_done_callback(partial(self._arrives, request))
 
     def _arrives(self, request: Request, future: Future[Reply]) -> None:

@@ -169,7 +169,7 @@ def test_an_invalid_count_is_not_counted():
     counts = [float("nan"), float("inf"), -1, "7", None, True, [], 10**400]
     usages = [*({"prompt_tokens": count, "completion_tokens": 3} for count in counts), [1, 2], "many", 3]
     replies, _ = answered({str(i): told(usage=usage) for i, usage in enumerate(usages)})
-    sent = {"requests": 1, "retries": 0}
+    sent = {"requests": 1, "retries": 0, "uncounted_replies": 1}
     assert [reply.usage for reply in replies.values()] == [sent | {"completion_tokens": 3}] * len(counts) + [sent] * 3
 
 

@@ -1,81 +1,61 @@
-"""The journal of replies: what is in it is found again, what was cut short is passed over, counts add up."""
+"""The journal of replies: what was answered is found again, and usage adds up over all runs."""
+
+from dataclasses import replace
 
 import pytest
+from PIL import Image
 
-from ragen.llm_agent.backends.base import Reply, Request
-from ragen.llm_agent.backends.journal import Failure, ReplyJournal, reply_key
+from ragen.llm_agent.backends.base import Reply, Request, Sampling
+from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 
 REQUEST = Request(3, 1, "T", [{"role": "user", "content": "hello"}])
-REPLY = Reply(
-    "a\n é\N{REPLACEMENT CHARACTER}",
-    [1, 2],
-    [-0.5, -1.0],
-    [7],
-    True,
-    "length",
-    usage={"prompt_tokens": 5, "completion_tokens": 2, "cost": 0.25},
-)
+USAGE = {"requests": 2, "retries": 1, "prompt_tokens": 5, "completion_tokens": 2, "cost": 0.25}
+REPLY = Reply("a\n é\N{REPLACEMENT CHARACTER}", [1, 2], [-0.5, -1.0], [7], True, "length", usage=USAGE)
+FAILED = Reply("", error="HTTP 500: no", usage={"requests": 3, "retries": 2, "failed_requests": 1})
+FULL = Reply("", out_of_context="HTTP 400: too long", usage={"requests": 1, "retries": 0})
+WHOLE = {"requests": 6, "retries": 3, "failed_requests": 1, "prompt_tokens": 5, "completion_tokens": 2, "cost": 0.25}
 
 
-def filled(path):
-    with ReplyJournal(path).open() as journal:
-        for key in "kloum":
-            journal.sent(key, REQUEST)
-        journal.answered("k", REQUEST, REPLY, 1, 0.5)
-        journal.failed("l", REQUEST, Failure("HTTP 500", retries=2))
-        journal.failed("o", REQUEST, Failure("HTTP 400", is_out_of_context=True))
-        journal.failed("u", REQUEST, Failure("it took too long", is_unconfirmed=True))
-    return path
+@pytest.fixture
+def path(tmp_path):
+    with ReplyJournal(tmp_path / "j") as journal:
+        journal.add([("k", REPLY)], position=4)
+        journal.add([("l", FAILED), ("o", FULL)])
+    return tmp_path / "j"
 
 
-def test_a_reply_is_found_again_as_it_was(tmp_path):
-    with ReplyJournal(filled(tmp_path / "j")).open() as journal:
-        assert journal.find("k") == REPLY and journal.replies == 1
-        assert [journal.find(key) for key in "loum"] == [None] * 4
+def test_a_reply_is_found_again_as_it_was(path):
+    with ReplyJournal(path) as journal:
+        assert journal.find("k") == (REPLY, 4) and journal.replies == 1
+        assert [journal.find(key) for key in "lom"] == [None] * 3
+        assert journal.usage == WHOLE and journal.faults == {"HTTP 500": 1}
 
 
-def test_usage_is_counted_over_all_runs(tmp_path):
-    path = filled(tmp_path / "j")
-    with ReplyJournal(path).open() as journal:
-        journal.sent("m", REQUEST)
-        usage = journal.usage
-    counts = {"requests": 9, "retries": 4, "failed_requests": 2, "unconfirmed": 3}
-    assert usage == counts | {"prompt_tokens": 5, "completion_tokens": 2, "cost": 0.25}
-    with ReplyJournal(path).open() as journal:
-        assert journal.usage == usage
+def test_usage_is_kept_when_the_replies_were_taken_up(path):
+    with ReplyJournal(path) as journal:
+        journal.forget()
+        journal.add([("n", FULL)])
+    with ReplyJournal(path) as journal:
+        assert journal.find("k") is None and journal.usage == WHOLE | {"requests": 7}
 
 
-@pytest.mark.parametrize("cut", range(1, 300, 37))
-def test_a_line_that_was_cut_short_is_passed_over_and_not_built_upon(cut, tmp_path):
-    path = filled(tmp_path / "j")
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
-    lines = whole[:-cut].count(b"\n")
-    with ReplyJournal(path).open() as journal:
-        journal.answered("n", REQUEST, REPLY, 0, 0.5)
-    with ReplyJournal(path).open() as journal:
-        assert journal.find("n") == REPLY
-        assert (journal.find("k") == REPLY) == (lines >= 6)
+def test_a_key_is_of_who_asks_and_of_all_that_decides_the_reply():
+    def picture(shade):
+        content = [{"type": "image", "image": Image.new("RGB", (2, 3), shade)}]
+        return replace(REQUEST, messages=[{"role": "user", "content": content}])
 
-
-@pytest.mark.parametrize(
-    "line", ["[1]", "{}", '{"sent": 1}', '{"answered": "k"}', "null", "\x00\x00", '{"answered": []}']
-)
-def test_lines_of_something_else_are_passed_over(line, tmp_path):
-    path = filled(tmp_path / "j")
-    path.write_text(line + "\n" + path.read_text())
-    with ReplyJournal(path).open() as journal:
-        assert journal.find("k") == REPLY
-
-
-def test_a_key_is_of_who_asks_and_of_all_that_is_sent():
-    one = reply_key(REQUEST, "m", "http://a", {"temperature": 0}, [1])
-    others = [
-        reply_key(Request(4, 1, "T", []), "m", "http://a", {"temperature": 0}, [1]),
-        reply_key(Request(3, 2, "T", []), "m", "http://a", {"temperature": 0}, [1]),
-        reply_key(REQUEST, "n", "http://a", {"temperature": 0}, [1]),
-        reply_key(REQUEST, "m", "http://b", {"temperature": 0}, [1]),
-        reply_key(REQUEST, "m", "http://a", {"temperature": 1}, [1]),
-        reply_key(REQUEST, "m", "http://a", {"temperature": 0}, [2]),
+    asked = [
+        (REQUEST, Sampling()),
+        (replace(REQUEST, env_id=4), Sampling()),
+        (replace(REQUEST, turn=2), Sampling()),
+        (replace(REQUEST, messages=[]), Sampling()),
+        (replace(REQUEST, prompt_ids=[1, 2]), Sampling()),
+        (replace(REQUEST, prompt_ids=[1], images=[Image.new("RGB", (2, 3))]), Sampling()),
+        (replace(REQUEST, prompt_ids=[1]), Sampling()),
+        (REQUEST, Sampling(temperature=0.5)),
+        (REQUEST, Sampling(), 1),
+        (picture("red"), Sampling()),
+        (picture("blue"), Sampling()),
     ]
-    assert len({one, *others}) == 7 and one == reply_key(REQUEST, "m", "http://a", {"temperature": 0}, [1])
+    assert len({reply_key(*each) for each in asked}) == len(asked)
+    assert [reply_key(*each) for each in asked] == [reply_key(*each) for each in asked]

@@ -12,7 +12,9 @@ from envlanes.closing import Closing
 from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend
+from ragen.llm_agent.backends.journal import ReplyJournal
 from ragen.llm_agent.config import ContextSettings
+from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.settings import refused, setting
 from ragen.statistics import mean
 from ragen.training.collapse import PlayedThoughts
@@ -100,6 +102,11 @@ class Player(Closing):
         self.sign = setting(config, "trainer.reward_sign", int, 1)
         self._turn_scores = ContextSettings.read(config).use_turn_scores
         self._rollouts = 0
+
+    def record(self, journal: ReplyJournal) -> None:
+        """Take replies from a journal where it has them, and write the others to it."""
+        assert isinstance(self.proxy.actor, BackendActor)
+        self.proxy.actor.journal = journal
 
     def prepare(self) -> None:
         """Create the environments for training and for validation.

@@ -2,7 +2,8 @@
 
 A step depends only on the configuration, the weights and optimizers, the step's number, the counter of environment
 seeds, and the counter of answered batches, from which the sampling seeds are derived. A checkpoint has all of these, so
-a resumed run has the same weights and metrics, bit for bit, as an uninterrupted one.
+a resumed run has the same weights and metrics, bit for bit, as an uninterrupted one. The replies since the checkpoint
+are in a journal, so that it goes on at the turn where it stood.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from ragen.errors import CheckpointError, ConfigError, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
 from ragen.llm_agent.backends import create_tokenizer
+from ragen.llm_agent.backends.journal import ReplyJournal
 from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.filtering import EarlyStop
+from ragen.results.rows import REPLIES
 from ragen.settings import one_line
 from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads
@@ -124,14 +127,16 @@ class TinyTrainer(Closing):
         self._early = EarlyStop.read(config)
         self._collapse = CollapseDetector(settings.collapse, settings.seed)
         self._metrics: MetricsFile | None = None
+        self._journal: ReplyJournal | None = None
         self._errors: list[str | None] = []  # of each trajectory of this process
         self._in_vain: list[str | None] = []  # of those since something was last learned
 
     def close(self) -> None:
         """Close environments and files; may be called twice."""
         self.player.close()
-        if self._metrics is not None:
-            self._metrics.close()
+        for file in (self._metrics, self._journal):
+            if file is not None:
+                file.close()
 
     def run(self) -> Outcome:
         """Resume from the newest checkpoint, or start; see :func:`train`."""
@@ -144,8 +149,12 @@ class TinyTrainer(Closing):
             raise ConfigError(f"configuration key 'output_dir' is {where!r}: {why}.") from error
         seed_everything(settings.seed)
         self.player.prepare()
+        journal = settings.folder / REPLIES
         if settings.resume != AUTO:
             self._checkpoints.set_aside()
+            journal.unlink(missing_ok=True)
+        self._journal = ReplyJournal(journal, self._about)
+        self.player.record(self._journal)
         state, place = self._found, None
         if state is not None:
             place = PHASES.index(state["phase"]), state["step"]
@@ -315,6 +324,8 @@ class TinyTrainer(Closing):
             "early_stop": self._early.state_dict(),
         }
         self._checkpoints.save(phase, step, state)
+        if self._journal is not None:
+            self._journal.forget()  # the checkpoint has what came of its replies
 
     def _load(self, part: WarmUp | Learner, state: Mapping[str, Any]) -> None:
         try:

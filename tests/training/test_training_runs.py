@@ -64,6 +64,34 @@ def test_two_steps_and_two_more_after_resuming_equal_four_in_one_go(tmp_path):
     assert not torch.equal(moved, weights(whole, "train_000002.pt")["model"]["model.embed_tokens.weight"])
 
 
+@pytest.mark.parametrize("after", [0, 3, 4, 99])
+def test_a_run_that_was_killed_goes_on_at_the_turn_where_it_stood(tmp_path, monkeypatch, after):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    rare = ["trainer.save_freq=2", "trainer.test_freq=0"]
+    from ragen.llm_agent.backends.hf import HfBackend
+
+    asked, generate = [], HfBackend.generate
+
+    def counted(backend, requests, sampling):
+        if len(asked) == limit:
+            raise SystemExit("killed")
+        asked.append(len(requests))
+        return generate(backend, requests, sampling)
+
+    monkeypatch.setattr(HfBackend, "generate", counted)
+    limit = None
+    training.train(small_config(whole, *rare, steps=3), quiet=True)
+    batches, limit = asked.copy(), min(after, len(asked) - 1)
+    asked.clear()
+    with pytest.raises(SystemExit):
+        training.train(small_config(parts, *rare, steps=3), quiet=True)
+    limit = None
+    assert training.train(small_config(parts, *rare, steps=3), quiet=True).finished
+    assert asked == batches, "each batch was asked once"
+    assert_same(weights(whole, "train_000003.pt"), weights(parts, "train_000003.pt"))
+    assert metrics_of(whole) == metrics_of(parts)
+
+
 def stop_when(monkeypatch, owner, method, times):
     """Send this process SIGINT when a method is called for the given time."""
     calls, original = [], getattr(owner, method)

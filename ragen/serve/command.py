@@ -31,10 +31,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="Serve environments over OpenEnv's WebSocket and HTTP. Sessions are played in worker processes; "
-        "one under /s/TOKEN survives a lost connection, and with --journal-dir a restart of the server.",
+        "one under /s/TOKEN survives a lost connection and a restart of the server.",
         examples=(
             f"{prog} --env frozen_lake --port 8000",
-            f"{prog} --config-name _2_sokoban --journal-dir journals es_manager.max_workers=4",
+            f"{prog} --config-name _2_sokoban es_manager.max_workers=4",
         ),
     )
     what = top.add_argument_group("what is served")
@@ -73,8 +73,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     limits.add_argument(
         "--journal-dir",
         type=Path,
+        default=Path("journals"),
         metavar="FOLDER",
-        help="folder for journals of open episodes, which the next server continues",
+        help="folder for journals of open episodes, which the next server continues (default: %(default)s)",
+    )
+    limits.add_argument(
+        "--no-journal", dest="journal_dir", action="store_const", const=None, help="keep open episodes in memory alone"
     )
     return top
 

@@ -5,7 +5,7 @@
     WebSocket or HTTP            Sessions                       EnvService (ragen.agent_loop.service)
       attach(token) ---------->  ServedSession ---------------> lanes: worker processes
       reset, step, state         |  agent_loop's Session: replays where an environment was lost
-                                 |  Journal: the same turns on disk, if there is a folder for them
+                                 |  JournalFile: the same turns on disk, if there is a folder for them
 
 A client resumes a session by its token; a session without a token ends with its connection. The calls of a session
 run one after another. They must not be cancelled: a call that has begun is finished even if its client is gone. A call
@@ -24,10 +24,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from envlanes.episode.turn import Observation, Turn
+from envlanes.journal import JournalFile
 from envlanes.ragen.seeds import SEED_LIMIT, checked_seed
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.session import Session
@@ -37,13 +39,13 @@ from ragen.errors import (
     InputError,
     RagenError,
     ServiceFullError,
+    SessionLostError,
     StateError,
     in_short,
 )
 from ragen.files import json_text
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.prompts.replies import sent_actions
-from ragen.serve.journal import PRIVATE_FOLDER, Journal
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +124,7 @@ class Sessions:
         self.service = EnvService(sections)
         if settings.journal_dir is not None:
             try:
-                settings.journal_dir.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+                settings.journal_dir.mkdir(0o700, parents=True, exist_ok=True)  # turns may hold anything
             except OSError as error:
                 raise ConfigError(f"--journal-dir {settings.journal_dir}: {error.strerror}.") from error
         self._open: dict[str, ServedSession] = {}
@@ -153,9 +155,11 @@ class Sessions:
         session.holders += 1
         return session
 
-    def _journal(self, token: str | None) -> Journal | None:
+    def _journal(self, token: str | None) -> Path | None:
+        """The journal of a session, named after the hash of its token; the token itself is not stored."""
         folder = self.settings.journal_dir
-        return None if token is None or folder is None else Journal(folder, token)
+        named = None if token is None else sha256(token.encode()).hexdigest()[:40]
+        return None if named is None or folder is None else folder / f"{named}.jsonl"
 
     async def leave(self, session: ServedSession) -> None:
         """Let go of an attached session; it ends if it has no token, or no episode and nothing else that holds it."""
@@ -166,8 +170,8 @@ class Sessions:
 
     async def knows(self, token: str | None) -> bool:
         """Whether a token has a session, open or in a journal."""
-        journal = self._journal(token)
-        return token in self._open or (journal is not None and await asyncio.to_thread(journal.path.exists))
+        path = self._journal(token)
+        return token in self._open or (path is not None and await asyncio.to_thread(path.exists))
 
     def drop(self, session: ServedSession) -> None:
         """Forget a session that has ended or could not be loaded."""
@@ -199,14 +203,15 @@ class ServedSession:
         on_end: Closes the connection that holds the session; None if there is none.
     """
 
-    def __init__(self, sessions: Sessions, key: str, journal: Journal | None) -> None:
+    def __init__(self, sessions: Sessions, key: str, journal: Path | None) -> None:
         """Begin without an episode; the first call reads the journal, if any."""
         self.key = key
         self.used = time.monotonic()
         self.holders = 0
         self.on_end: Callable[[int], Awaitable[None]] | None = None
         self._sessions = sessions
-        self._journal = journal
+        self._path = journal
+        self._journal: JournalFile | None = None
         self._is_loaded = journal is None
         self._episode: _Episode | None = None
         self._lock = asyncio.Lock()
@@ -260,9 +265,9 @@ class ServedSession:
             if not keeps_journal:
                 with suppress(RagenError):
                     await self._load()  # which locks the journal
-                    await self._disk(Journal.remove)
+            is_kept = keeps_journal and self._episode is not None
+            await self._disk(JournalFile.close if is_kept else JournalFile.remove)
             episode, self._episode = self._episode, None
-            await self._disk(Journal.close)
             if episode is not None:
                 await episode.session.close()
             self._sessions.drop(self)
@@ -297,14 +302,19 @@ class ServedSession:
         if self._is_loaded:
             return
         try:
-            lines = await self._disk(Journal.load)
-        except BaseException:
+            self._journal = await asyncio.to_thread(JournalFile, self._path)
+            head, *turns = self._journal.events or [{}]
+            if head and ["head" in head, *(each["turn"] for each in turns)] != [True, *range(len(turns))]:
+                raise ConfigError("the lines of its journal do not follow one another; remove it to begin anew.")
+        except BaseException as error:
             self._has_ended = True
+            await self._disk(JournalFile.close)
             self._sessions.drop(self)
+            if isinstance(error, ConfigError | LookupError | TypeError):
+                raise SessionLostError(f"the session cannot go on: {error}") from error
             raise
         self._is_loaded = True
-        if lines:
-            head, *turns = lines
+        if head:
             played = [(Turn(tuple(each["actions"]), each["actions_left"]), each["recorded"]) for each in turns]
             episode = self._begin(self._session(head["head"], head["first"], played), head)
             for each in turns:
@@ -326,7 +336,7 @@ class ServedSession:
             about = {"turn": 0, **{name: head[name] for name in ("env", "seed", "episode_id")}}
             answer = await _answer(opened.observation, None, False, about)
             line = {"head": head, "first": session.first, "request_id": request_id, "answer": answer}
-            await self._disk(Journal.begin, line)
+            await self._disk(JournalFile.replace, [line])
         except BaseException:
             await session.close()
             raise
@@ -362,7 +372,7 @@ class ServedSession:
                 "request_id": request_id,
                 "answer": answer,
             }
-            await self._disk(Journal.append, line)
+            await self._disk(JournalFile.write, [line], True)
         except BaseException:  # the turn has not happened
             await episode.session.rewind(episode.turns)
             raise

@@ -11,9 +11,9 @@ import threading
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
+from envlanes import journal
 from ragen.env import resolve_env
 from ragen.errors import ConfigError
-from ragen.serve import journal
 from ragen.serve.sessions import ServeSettings, Sessions
 
 MOVES = ["Right", "Down || Left", "<think>so</think><answer>Right</answer>", "nonsense", "Down"]
@@ -130,9 +130,9 @@ def test_close_ends_a_session_for_good(serve, tmp_path):
 
 
 def other_seed(data):
-    head, *rest = map(json.loads, data.splitlines())
+    first, head, *rest = map(json.loads, data.splitlines())
     head["head"]["seed"] = 6
-    return "".join(json.dumps(line) + "\n" for line in (head, *rest)).encode()
+    return "".join(json.dumps(line) + "\n" for line in (first, head, *rest)).encode()
 
 
 def test_a_line_that_was_cut_short_was_never_answered(serve, whole, tmp_path):
@@ -145,7 +145,7 @@ def test_a_line_that_was_cut_short_was_never_answered(serve, whole, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [other_seed, lambda data: b"{}\n", lambda data: data.replace(b'"turn": 1, "actions"', b'"turn": 2, "actions"')],
+    [other_seed, lambda data: b"{}\n", lambda data: data.replace(b'"turn":1,"actions"', b'"turn":2,"actions"')],
 )
 def test_a_journal_that_does_not_replay_is_refused_and_never_another_episode(serve, tmp_path, change):
     with serve(journal_dir=tmp_path).websocket_connect("/s/mine/ws") as socket:

@@ -1,11 +1,14 @@
-"""Containers of text environments: many environments, stepped by one action each.
+"""Text environments in groups, stepped by one action each, and rollouts with one row per turn.
 
-    container     maps lists of actions to lists of observations, rewards, dones and infos
-    game          the effect of one call on one environment
+    collector     the loop over turns, and the batch of all rows
+      managers    prompts with histories (prompts), texts back to actions
+        container lists of actions to lists of observations, rewards, dones and infos
+          game    the effect of one action on one environment
+    factory       managers for training and validation from a configuration
+    rollouts      the same for ``LLMAgentProxy``, as RAGEN's training batches
 
-Built on the public :class:`~envlanes.engine.Engine`, with its guarantees (equal results for any number of
-workers, killed or not). Imports neither torch nor verl. ``ragen.env`` exports these names too. Managers, which write
-prompts for a container and parse replies, are in :mod:`ragen.turns`.
+Environments live in workers of :class:`~envlanes.engine.Engine`: results are equal for any number of workers, killed
+or not. ``ragen.env`` exports the names too.
 """
 
 from __future__ import annotations

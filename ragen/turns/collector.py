@@ -7,27 +7,101 @@
 The batch is verl-agent's: the rows of a trajectory in the order of its turns, each with the whole trajectory's reward.
 Only environments whose episode goes on are prompted. A trajectory that :mod:`ragen.validity` excludes has no rows in
 it, since a trainer makes its own masks and means of what the batch has.
+
+Prompts are chats of one message. A row keeps the prompt's tokens and the reply's, as the actor returns them; tensors
+are made once, of all rows.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass, field, replace
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ragen.errors import BackendError, CollectError, ConfigError, InputError
-from ragen.llm_agent.batches.dataproto import data_proto, object_array
-from ragen.turns.batches import Answers, CollectorSettings, PromptEncoder, ask, read_answers, stacked
-from ragen.validity import ENV_ERROR, check_share, env_error, is_valid, with_signal
+from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
+from ragen.llm_agent.batches.dataproto import (
+    data_proto,
+    image_objects,
+    object_array,
+    pad_id,
+    right_padded,
+    token_tensors,
+)
+from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
+from ragen.llm_agent.batches.sampled_tokens import Exchange
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.prompts.chat_template import ChatTemplate
+from ragen.llm_agent.prompts.replies import ControlTokens, reply_texts
+from ragen.settings import count, key, read
+from ragen.turns.prompts import step_message
+from ragen.validity import ENV_ERROR, MASK, POLICIES, POLICY_KEY, check_share, env_error, with_signal
 
 if TYPE_CHECKING:
     from verl import DataProto
 
+TRUNCATIONS = ("error", "left", "right", "middle")
+ON_EXHAUSTED = ("keep", "raise")
+MAX_PROMPT = "data.max_prompt_length"
+FILTER = "algorithm.filter_groups"
+_KEPT = ("anchor_obs", "index", "data_source", "env_ids", "multi_modal_inputs")
 Rows = list[list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class CollectorSettings:
+    """The settings of collectors.
+
+    Attributes:
+        max_steps: Maximum number of turns: ``env.max_steps``, else ``agent_proxy.max_turn``; None if neither is set,
+            which suffices for making environments.
+        group_n: Trajectories per group in training: ``env.rollout.n``, else ``es_manager.train.group_size``.
+        train_groups: Groups per training batch: ``data.train_batch_size``, else ``es_manager.train.env_groups``.
+        prompt_width: Tokens of every prompt including padding: ``data.max_prompt_length``; None for the longest prompt.
+        prompt_limit: Maximum number of tokens of a prompt: the width, else the model's context without a reply.
+        truncation: The treatment of longer prompts, ``data.truncation``: ``error``, or truncation on the ``left``,
+            ``right`` or in the ``middle``.
+        filters_groups: Whether training uses only groups whose rewards differ: ``algorithm.filter_groups.enable``.
+        max_num_gen_batches: Maximum number of tries, ``algorithm.filter_groups.max_num_gen_batches``; 0 for no limit.
+        on_exhausted: After the last try, ``algorithm.filter_groups.on_exhausted``: keep it whole (``keep``), or raise
+            an error (``raise``).
+        failed_trajectories: What is not learned from if an environment failed; see :mod:`ragen.validity`.
+    """
+
+    max_steps: int | None = None
+    group_n: int | None = None
+    train_groups: int | None = None
+    prompt_width: int | None = key(None, MAX_PROMPT, low=1)
+    prompt_limit: int | None = None
+    truncation: str = key(TRUNCATIONS[0], "data.truncation", allowed=TRUNCATIONS)
+    filters_groups: bool = key(False, f"{FILTER}.enable")
+    max_num_gen_batches: int = key(10, f"{FILTER}.max_num_gen_batches", low=0)
+    on_exhausted: str = key(ON_EXHAUSTED[0], f"{FILTER}.on_exhausted", allowed=ON_EXHAUSTED)
+    failed_trajectories: str = key(MASK, POLICY_KEY, allowed=POLICIES)
+
+    @classmethod
+    def read(cls, config: Any) -> CollectorSettings:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: A key has an invalid value.
+        """
+
+        def first(*keys: str) -> int | None:
+            return next((found for each in keys if (found := count(config, each, None, low=1))), None)
+
+        return read(
+            cls,
+            config,
+            max_steps=first("env.max_steps", "agent_proxy.max_turn"),
+            group_n=first("env.rollout.n", "es_manager.train.group_size"),
+            train_groups=first("data.train_batch_size", "es_manager.train.env_groups"),
+            prompt_limit=first(MAX_PROMPT) or ContextSettings.read(config).prompt_limit,
+        )
 
 
 class Collected(NamedTuple):
@@ -49,36 +123,61 @@ class Collected(NamedTuple):
     traj_uid: np.ndarray
     tool_callings: np.ndarray
 
-    def some(self, rows: Sequence[int]) -> Collected:
-        """A selection of the trajectories."""
-        index = np.array(rows, dtype=int)
-        success = {name: values[index] for name, values in self.success.items()}
-        arrays = (self.episode_rewards, self.episode_lengths, self.traj_uid, self.tool_callings)
-        rewards, lengths, names, tools = (each[index] for each in arrays)
-        return Collected([self.batch_list[row] for row in rows], rewards, lengths, success, names, tools)
 
-    def __add__(self, other: Collected) -> Collected:  # type: ignore[override]  # trajectories, not fields
-        """These trajectories and others."""
-        return Collected(
-            self.batch_list + other.batch_list,
-            np.concatenate([self.episode_rewards, other.episode_rewards]),
-            np.concatenate([self.episode_lengths, other.episode_lengths]),
-            {name: np.concatenate([values, other.success[name]]) for name, values in self.success.items()},
-            np.concatenate([self.traj_uid, other.traj_uid]),
-            np.concatenate([self.tool_callings, other.tool_callings]),
-        )
+@dataclass
+class Trajectory:
+    """One environment's episode.
+
+    Attributes:
+        env_id: The index of its environment.
+        tag: The environment's tag.
+        uid: The unique name of its group.
+        traj_uid: Its own.
+        rows: A mapping for each turn: ``chat`` (the prompt's tokens), ``exchange``, and columns of the batch.
+        infos: The info of each turn.
+        done: Whether it is over.
+        error: Why it got no reply or its environment failed.
+        env_error: Why its environment failed.
+        has_signal: Whether it is learned from.
+        success: The kinds of success; NaN if it has an error.
+    """
+
+    env_id: int
+    tag: str
+    uid: str
+    traj_uid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    infos: list[Any] = field(default_factory=list)
+    done: bool = False
+    error: str | None = None
+    env_error: str | None = None
+    has_signal: bool = True
+    success: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def reward(self) -> float:
+        """The sum of its rewards."""
+        return float(np.sum([row["rewards"] for row in self.rows], dtype=np.float32))
+
+    def see(self, info: Any) -> None:
+        """End the episode if the environment has failed."""
+        if isinstance(info, Mapping) and (error := env_error(info)) is not None:
+            self.done, self.error, self.env_error = True, error, error
+
+    @property
+    def judged(self) -> dict[str, Any]:
+        """The trajectory as metrics see it."""
+        metrics = {"num_actions": float(len(self.rows)), "reward": self.reward}
+        if self.error is None and "success_rate" in self.success:
+            metrics["success"] = self.success["success_rate"]
+        metrics = {f"{self.tag}/{name}": value for name, value in metrics.items()}
+        return {"tag": self.tag, ENV_ERROR: self.env_error, "metrics": metrics}
 
 
 def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
     """The rows of a batch, each with its tensors and objects by name."""
-    tensors = dict(batch.batch.items()) if batch.batch is not None else {}
-    columns = {**tensors, **batch.non_tensor_batch}
+    columns = {**(dict(batch.batch.items()) if batch.batch is not None else {}), **batch.non_tensor_batch}
     return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]
-
-
-def rewards_differ(rewards: np.ndarray) -> bool:
-    """Whether the rewards of a group differ by more than rounding."""
-    return not np.allclose(rewards, rewards[0])
 
 
 def filter_group_data(
@@ -113,33 +212,20 @@ def filter_group_data(
     if last_try:
         return given
     size = group_n or CollectorSettings.read(config or {}).group_n
-    if size is None or len(batch_list) % size:
-        raise InputError(f"{len(batch_list)} trajectories are no whole groups of {size} (group_n, or env.rollout.n).")
-    groups = [range(start, start + size) for start in range(0, len(batch_list), size)]
-    learned = [[place for place in group if _has_signal(batch_list[place])] for group in groups]
-    kept = [
-        group for group, some in zip(groups, learned, strict=True) if some and rewards_differ(episode_rewards[some])
-    ]
-    return given.some([place for group in kept for place in group])
+    signal = [bool(rows) and all(row.get("has_signal", True) for row in rows) for rows in batch_list]
+    kept = _differing(episode_rewards, signal, size)
+    rows, *arrays = given._replace(success=traj_uid)
+    found = Collected([rows[place] for place in kept], *(array[kept] for array in arrays))
+    return found._replace(success={name: values[kept] for name, values in success.items()})
 
 
-def _has_signal(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a trajectory is learned from; one that failed at its reset has no rows."""
-    return bool(rows) and all(row.get("has_signal", True) for row in rows)
-
-
-def _judged(found: Collected, place: int, tag: str, error: str | None) -> dict[str, Any]:
-    """A trajectory as metrics see it."""
-    metrics = {"num_actions": float(found.episode_lengths[place]), "reward": float(found.episode_rewards[place])}
-    success = found.success.get("success_rate")
-    if success is not None and not np.isnan(success[place]):
-        metrics["success"] = float(success[place])
-    return {"tag": tag, ENV_ERROR: error, "metrics": {f"{tag}/{name}": value for name, value in metrics.items()}}
-
-
-TENSORS = ("prompts", "responses", "input_ids", "attention_mask", "position_ids")
-OPTIONAL_TENSORS = ("rollout_log_probs", "old_log_probs", "ref_log_prob")
-COLUMNS = ("uid", "traj_uid", "anchor_obs", "index", "data_source", "is_action_valid", "rewards", "active_masks")
+def _differing(rewards: Sequence[float], signal: Sequence[bool], size: int | None) -> list[int]:
+    """The members of the groups in which rewards differ by more than rounding among those with a signal."""
+    if size is None or len(rewards) % size:
+        raise InputError(f"{len(rewards)} trajectories are no whole groups of {size} (group_n, or env.rollout.n).")
+    groups = [range(start, start + size) for start in range(0, len(rewards), size)]
+    counted = [[rewards[place] for place in group if signal[place]] for group in groups]
+    return [i for group, some in zip(groups, counted, strict=True) if not np.allclose(some, some[:1]) for i in group]
 
 
 class TrajectoryCollector:
@@ -158,7 +244,7 @@ class TrajectoryCollector:
         """Read the configuration and test the chat template.
 
         Args:
-            config: See :class:`~ragen.turns.batches.CollectorSettings`.
+            config: See :class:`CollectorSettings`.
             tokenizer: A fast tokenizer with a chat template.
             processor: Processes images; None leaves placeholders in their places.
 
@@ -171,7 +257,12 @@ class TrajectoryCollector:
             raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
         self.failures: dict[int, str] = {}
         self.played: list[dict[str, Any]] = []
-        self._encoder = PromptEncoder(self.settings, tokenizer, processor)
+        self._pad, self._control = pad_id(tokenizer), ControlTokens.of(tokenizer)
+        template = ChatTemplate(tokenizer, processor)
+        marker = ReplyMarker(template, self._control, tokenizer.eos_token)
+        self._encoder = ChatEncoder(tokenizer, template, marker, processor)
+
+    # Prompts
 
     def preprocess_batch(
         self, gen_batch: DataProto, obs: Mapping[str, Any], rows: Sequence[int] | None = None
@@ -180,16 +271,55 @@ class TrajectoryCollector:
 
         Args:
             gen_batch: Its columns ``index`` and ``data_source`` are copied if it has a row for each environment.
-            obs: The manager's observations.
+            obs: The manager's observations: ``text``, ``image``, ``anchor``.
             rows: Indices of the environments to prompt; all by default.
+
+        Returns:
+            ``input_ids``, ``attention_mask``, ``position_ids``; and ``raw_prompt_ids`` (without padding),
+            ``raw_prompt`` and ``messages_list`` (the chat), ``anchor_obs``, ``index``, ``data_source``, ``env_ids``.
+
+        Raises:
+            InputError: A prompt is too long, and ``data.truncation`` is ``error``.
         """
-        size = len(obs["text"])
-        columns = {
-            name: gen_batch.non_tensor_batch[name]
-            for name in ("index", "data_source")
-            if len(gen_batch.non_tensor_batch.get(name, ())) == size
-        }
-        return self._encoder.batch(obs, range(size) if rows is None else rows, columns)
+        return self._prompts(gen_batch, obs, range(len(obs["text"])) if rows is None else rows)[0]
+
+    def _prompts(self, gen_batch: DataProto, obs: Any, rows: Sequence[int]) -> tuple[DataProto, list[EncodedChat]]:
+        size, has_items = len(obs["text"]), self.processor is not None
+        images, anchors = ([None] * size if obs.get(name) is None else obs[name] for name in ("image", "anchor"))
+        chats = [[step_message(obs["text"][row], images[row], self._control, has_items)] for row in rows]
+        encoded = [self._fitted(*each) for each in zip(self._encoder.prompts(chats, ""), rows, strict=True)]
+        columns: dict[str, Any] = {"index": range(size), "data_source": ["default"] * size}
+        given = {name: gen_batch.non_tensor_batch.get(name, ()) for name in columns}
+        columns |= {name: each for name, each in given.items() if len(each) == size}
+        columns |= {"anchor_obs": anchors, "env_ids": range(size)}
+        objects = {name: object_array(each[row] for row in rows) for name, each in columns.items()}
+        objects |= {name: object_array(chats) for name in ("raw_prompt", "messages_list")}
+        objects["raw_prompt_ids"] = object_array(list(chat.ids) for chat in encoded)
+        objects |= image_objects(encoded) if has_items else {}
+        return data_proto(self._prompt_tensors(encoded), objects, {}), encoded
+
+    def _fitted(self, chat: EncodedChat, row: int) -> EncodedChat:
+        limit, length, truncation = self.settings.prompt_limit, len(chat.ids), self.settings.truncation
+        if limit is None or length <= limit:
+            return chat
+        if truncation == "error" or chat.images:
+            raise InputError(
+                f"the prompt of env {row} has {length} tokens, and there is room for {limit} ({MAX_PROMPT}, or what "
+                "the model's context leaves); raise it, show less history, or set data.truncation to left, right or "
+                "middle."
+            )
+        begin = {"left": 0, "right": limit, "middle": limit // 2}[truncation]
+        return replace(chat, ids=chat.ids[:begin] + chat.ids[length - (limit - begin) :])
+
+    def _prompt_tensors(self, encoded: Sequence[EncodedChat]) -> dict[str, Any]:
+        from torch.nn.functional import pad
+
+        tensors = token_tensors(encoded, self._pad, self.processor)
+        missing = max(0, (self.settings.prompt_width or 0) - tensors["input_ids"].shape[-1])
+        fill = {"input_ids": self._pad, "attention_mask": 0, "position_ids": 0}
+        return {name: pad(tensors[name], (missing, 0), value=value) for name, value in fill.items()}
+
+    # Rollouts
 
     def multi_turn_loop(
         self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any, is_train: bool = True
@@ -205,151 +335,175 @@ class TrajectoryCollector:
             is_train: Whether ``gen_batch`` is repeated for each member of a group.
 
         Returns:
-            A row for each turn, as :meth:`gather_rollout_data` makes them.
+            One row per turn, trajectory after trajectory, of those that are learned from. Tensors: ``prompts``,
+            ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and ``rollout_log_probs`` where the
+            actor has them. Objects: ``uid`` (of the group), ``traj_uid``, ``anchor_obs``, ``index``, ``data_source``,
+            ``is_action_valid``, ``rewards`` (of the turn), ``active_masks`` (all True), ``episode_rewards``,
+            ``episode_lengths``, ``tool_callings``, ``env_ids``, ``episode_success`` (of the row's own trajectory, NaN
+            without a reply); and on every row the mean of each kind of success, and mean, min and max of
+            ``episode_rewards`` and ``episode_lengths``, over the trajectories whose environment did not fail.
 
         Raises:
             InputError: The number of rows in ``gen_batch`` does not match the environments.
             BackendError: The actor answered too few prompts.
             CollectError: There is no row, or too few groups had differing rewards.
         """
+        found = self.collect(gen_batch, actor_rollout_wg, envs, is_train)
+        rows = [row for each in found if each.has_signal for row in each.rows]
+        return data_proto(self._tensors(rows), self.columns(found), dict(gen_batch.meta_info))
+
+    def collect(self, gen_batch: DataProto, actor: Any, envs: Any, is_train: bool = True) -> list[Trajectory]:
+        """The trajectories of :meth:`multi_turn_loop`; at least one of them is learned from."""
         gen_batch, self.played = self._repeated(gen_batch, envs, is_train), []
+        actor = VerlBackend(actor, self.tokenizer) if is_worker_group(actor) else actor
         dynamic = is_train and self.settings.filters_groups
-        loop = self.dynamic_multi_turn_loop if dynamic else self.vanilla_multi_turn_loop
-        found = loop(gen_batch, actor_rollout_wg, envs)
-        if not is_train:  # a group without a signal can still be judged
-            for row in (row for rows in found.batch_list for row in rows):
-                row["has_signal"] = is_valid(row)
-        return self.gather_rollout_data(*found, meta_info=gen_batch.meta_info)
-
-    def vanilla_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> Collected:
-        """Play one episode in every environment.
-
-        Args:
-            gen_batch: See :meth:`multi_turn_loop`.
-            actor_rollout_wg: See :meth:`multi_turn_loop`.
-            envs: See :meth:`multi_turn_loop`.
-        """
-        obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
-        play = _Play.begun(infos, self._group_n(envs))
-        self.failures = {row: play.errors[row] for row in play.errors}
-        for turn in range(self.settings.max_steps or 0):
-            active = play.active()
-            if not active:
-                break
-            asked = active if getattr(envs, "skips_none", False) else list(range(len(play.done)))
-            answers, batch = self._answered(gen_batch, actor_rollout_wg, envs, obs, asked, turn)
-            texts, rows = self._texts(play, asked, answers)
-            obs, rewards, dones, infos = envs.step(texts)
-            play.take(rows, to_list_of_dict(batch), rewards, dones, infos)
-        self.failures.update(play.errors)
-        found = play.collected(envs, self.settings.failed_trajectories)
-        tags = list(getattr(envs, "tags", ["default"] * len(found.batch_list)))
-        self.played += [_judged(found, place, tag, play.env_errors.get(place)) for place, tag in enumerate(tags)]
+        found = (self.dynamic_multi_turn_loop if dynamic else self.vanilla_multi_turn_loop)(gen_batch, actor, envs)
+        for each in found:  # a group without a signal can still be judged
+            each.has_signal = bool(each.rows) and (each.has_signal if is_train else each.env_error is None)
+        if not any(each.has_signal for each in found):
+            why = next(iter(self.failures.values()), "no environment was played")
+            raise CollectError(f"there is no row to train on: {why}.")
         return found
 
-    def dynamic_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> Collected:
+    def vanilla_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Trajectory]:
+        """Play one episode in every environment; see :meth:`multi_turn_loop`."""
+        obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
+        size, group_n = len(infos), self._group_n(envs)
+        tags, groups = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
+        found = [Trajectory(row, tags[row], groups[row // group_n]) for row in range(size)]
+        for turn in range(self.settings.max_steps or 0):
+            for each, info in zip(found, infos, strict=True):
+                each.see(info)
+            active = [each for each in found if not each.done]
+            if not active:
+                break
+            prompts, encoded = self._prompts(gen_batch, obs, [each.env_id for each in active])
+            prompts.meta_info |= gen_batch.meta_info
+            prompts.non_tensor_batch["tags"] = object_array(each.tag for each in active)
+            prompts.non_tensor_batch["turns"] = object_array(turn for _ in active)
+            prompts.non_tensor_batch["group_ids"] = object_array(each.env_id // group_n for each in active)
+            replies = self._replies(active, encoded, actor_rollout_wg.generate_sequences(prompts))
+            obs, rewards, dones, infos = envs.step([replies.get(row, (None,))[0] for row in range(size)])
+            for place, each in enumerate(active):
+                if each.env_id in replies:
+                    info = infos[each.env_id]
+                    kept = {name: prompts.non_tensor_batch.get(name, [None] * size)[place] for name in _KEPT}
+                    kept |= {"chat": encoded[place], "exchange": replies[each.env_id][1]}
+                    kept["rewards"] = float(rewards[each.env_id])
+                    kept["is_action_valid"] = bool(np.asarray(info.get("is_action_valid", True)))
+                    each.rows.append(kept | {"active_masks": True})
+                    each.infos.append(info)
+                    each.done = bool(dones[each.env_id])
+        for each, info in zip(found, infos, strict=True):
+            each.see(info)
+        self._judge(found, envs)
+        return found
+
+    def _replies(
+        self, active: Sequence[Trajectory], encoded: Sequence[EncodedChat], output: DataProto
+    ) -> dict[int, tuple[str, Exchange]]:
+        """Each reply and its tokens, those of its text if the actor knows none; episodes without a reply are over."""
+        texts, given = reply_texts(output, self.tokenizer), output.non_tensor_batch
+        if len(texts) != len(active):
+            raise BackendError(f"the actor answered {len(texts)} of {len(active)} prompts.")
+        nothing, end = [None] * len(texts), [self.tokenizer.eos_token_id]
+        columns = (given.get(name, nothing) for name in ("errors", "out_of_context", "exchanges"))
+        replies = {}
+        for each, chat, text, error, full, exchange in zip(active, encoded, texts, *columns, strict=True):
+            if error is None and full is None:
+                if exchange is None or not exchange.has_tokens:
+                    ids = self.tokenizer([text], add_special_tokens=False)["input_ids"][0]
+                    exchange = Exchange((), chat.ids, ids + end)
+                replies[each.env_id] = text, exchange
+            else:
+                each.done, each.error = True, error if full is None else None
+        return replies
+
+    def _judge(self, found: Sequence[Trajectory], envs: Any) -> None:
+        """Set each trajectory's success, and whether it has a signal."""
+        success = envs.success_evaluator(
+            total_infos=[each.infos for each in found],
+            total_batch_list=[each.rows for each in found],
+            episode_rewards=np.array([each.reward for each in found], np.float32),
+            episode_lengths=np.array([len(each.rows) for each in found], np.float32),
+        )
+        errors = [each.env_error for each in found]
+        signal = with_signal([each.uid for each in found], errors, self.settings.failed_trajectories)
+        for place, each in enumerate(found):
+            each.success = {
+                name: float(values[place]) if each.error is None else np.nan for name, values in success.items()
+            }
+            each.has_signal = bool(each.rows) and bool(signal[place])
+        self.failures = {each.env_id: each.error for each in found if each.error is not None}
+        self.played += [each.judged for each in found]
+
+    def dynamic_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Trajectory]:
         """Repeat rollouts until enough groups have differing rewards; see :class:`CollectorSettings`.
 
         Raises:
             CollectError: There were too few after the last try, and ``on_exhausted`` is ``raise``.
             EnvsFailedError: A rollout gave no signal at all, and more than half of all trajectories had failed.
         """
-        settings, size = self.settings, self._group_n(envs)
-        wanted = (settings.train_groups or len(envs) // size) * size
-        found: Collected | None = None
-        tries = range(1, settings.max_num_gen_batches + 1) if settings.max_num_gen_batches else count(1)
-        for number in tries:
-            last = number == settings.max_num_gen_batches and settings.on_exhausted == "keep"
+        most, size, found = self.settings.max_num_gen_batches, self._group_n(envs), list[Trajectory]()
+        wanted = (self.settings.train_groups or len(envs) // size) * size
+        for number in range(1, most + 1) if most else count_from(1):
             played = self.vanilla_multi_turn_loop(gen_batch, actor_rollout_wg, envs)
-            if not any(map(_has_signal, played.batch_list)):  # with a service that is down, this would never end
-                check_share([env_error(each) for each in self.played])
-            kept = filter_group_data(*played, last_try=last, group_n=size)
-            found = kept if found is None else found + kept
-            if len(found.batch_list) >= wanted or last:
+            signal = [each.has_signal for each in played]
+            if not any(signal):  # with a service that is down, this would never end
+                check_share([each[ENV_ERROR] for each in self.played])
+            last = number == most and self.settings.on_exhausted == "keep"
+            kept = range(len(played)) if last else _differing([each.reward for each in played], signal, size)
+            found += [played[place] for place in kept]
+            if len(found) >= wanted or last:
                 return found
         raise CollectError(
-            f"{settings.max_num_gen_batches} rollouts gave {len(found.batch_list) if found else 0} of {wanted} "
-            "trajectories in groups with differing rewards; raise algorithm.filter_groups.max_num_gen_batches, make "
-            "the environments easier or harder, or set algorithm.filter_groups.on_exhausted to 'keep'."
+            f"{most} rollouts gave {len(found)} of {wanted} trajectories in groups with differing rewards; raise "
+            f"{FILTER}.max_num_gen_batches, make the environments easier or harder, or set {FILTER}.on_exhausted to "
+            "'keep'."
         )
 
-    def gather_rollout_data(
-        self,
-        total_batch_list: Sequence[Sequence[Mapping[str, Any]]],
-        episode_rewards: np.ndarray,
-        episode_lengths: np.ndarray,
-        success: Mapping[str, np.ndarray],
-        traj_uid: np.ndarray,
-        tool_callings: np.ndarray,
-        meta_info: Mapping[str, Any] | None = None,
-    ) -> DataProto:
-        """One row per turn, trajectory after trajectory, of those that are learned from.
+    # Batches
 
-        Returns:
-            Tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and
-            log-probabilities where the actor has them. Objects: ``uid`` (of the group), ``traj_uid``, ``anchor_obs``,
-            ``index``, ``data_source``, ``is_action_valid``, ``rewards`` (of the turn), ``active_masks`` (all True),
-            ``episode_rewards``, ``episode_lengths``, ``tool_callings``, ``env_ids``, ``episode_success`` (of the row's
-            own trajectory, NaN without a reply); and on every row the mean of each kind of success, and mean, min and
-            max of ``episode_rewards`` and ``episode_lengths``, over the trajectories whose environment did not fail.
-
-        Raises:
-            CollectError: There is no row at all.
-        """
-        learned = [(place, each) for place, each in enumerate(total_batch_list) if _has_signal(each)]
-        rows = [(place, row) for place, each in learned for row in each if row["active_masks"]]
-        if not rows:
-            why = next(iter(self.failures.values()), "no environment was played")
-            raise CollectError(f"there is no row to train on: {why}.")
-        names = [name for name in (*TENSORS, *OPTIONAL_TENSORS) if all(name in row for _, row in rows)]
-        tensors = stacked([{name: row[name] for name in names} for _, row in rows], self._encoder.pad_id)
-        extra = [name for name in ("env_ids", "multi_modal_inputs") if name in rows[0][1]]
-        objects = {name: object_array(row[name] for _, row in rows) for name in (*COLUMNS, *extra)}
-        whole = {"episode_rewards": episode_rewards, "episode_lengths": episode_lengths, "tool_callings": tool_callings}
-        objects |= {name: np.array([values[place] for place, _ in rows]) for name, values in whole.items()}
-        objects["traj_uid"] = object_array(traj_uid[place] for place, _ in rows)
-        if "success_rate" in success:
-            objects["episode_success"] = np.array([success["success_rate"][place] for place, _ in rows])
-        known = {name: values[~np.isnan(values)] for name, values in success.items()}
-        means = {name: values.mean() if len(values) else 0.0 for name, values in known.items()}
-        for name, values in (("episode_rewards", episode_rewards), ("episode_lengths", episode_lengths)):
-            values = values[[place for place, each in enumerate(total_batch_list) if each and is_valid(each[0])]]
-            means |= {f"{name}_mean": values.mean(), f"{name}_min": values.min(), f"{name}_max": values.max()}
-        objects |= {name: np.full(len(rows), value) for name, value in means.items()}
-        return data_proto(tensors, objects, dict(meta_info or {}))
-
-    # One turn
-
-    def _answered(
-        self, gen_batch: DataProto, actor: Any, envs: Any, obs: Any, rows: Sequence[int], turn: int
-    ) -> tuple[Answers, DataProto]:
-        prompts = self.preprocess_batch(gen_batch, obs, rows)
-        tags, size = list(getattr(envs, "tags", ["default"] * len(obs["text"]))), self._group_n(envs)
-        prompts.non_tensor_batch |= {
-            "tags": object_array(tags[row] for row in rows),
-            "turns": object_array(turn for _ in rows),
-            "group_ids": object_array(row // size for row in rows),
+    def columns(self, found: Sequence[Trajectory]) -> dict[str, np.ndarray]:
+        """The objects of :meth:`multi_turn_loop`."""
+        rows = [(each, row) for each in found if each.has_signal for row in each.rows]
+        names = [name for name in rows[0][1] if name not in ("chat", "exchange")]
+        objects = {name: object_array(row[name] for _, row in rows) for name in names}
+        objects["uid"], objects["traj_uid"] = (
+            object_array(getattr(each, name) for each, _ in rows) for name in ("uid", "traj_uid")
+        )
+        sums = {
+            "episode_rewards": lambda each: each.reward,
+            "episode_lengths": lambda each: len(each.rows),
+            "tool_callings": lambda each: sum(float(info.get("tool_calling", 0)) for info in each.infos),
         }
-        prompts.meta_info |= gen_batch.meta_info
-        answers = read_answers(prompts, ask(actor, prompts), self.tokenizer, self._encoder.pad_id)
-        if len(answers.texts) != len(rows):
-            raise BackendError(f"the actor answered {len(answers.texts)} of {len(rows)} prompts.")
-        return answers, data_proto(answers.tensors, dict(prompts.non_tensor_batch), {})
+        objects |= {name: np.array([value(each) for each, _ in rows], np.float32) for name, value in sums.items()}
+        objects["episode_success"] = np.array([each.success.get("success_rate", np.nan) for each, _ in rows])
+        means = {name: [each.success[name] for each in found if each.error is None] for name in found[0].success}
+        means = {name: np.mean(values) if values else 0.0 for name, values in means.items()}
+        for name in ("episode_rewards", "episode_lengths"):
+            values = np.array([sums[name](each) for each in found if each.rows and each.env_error is None], np.float32)
+            means |= {f"{name}_mean": values.mean(), f"{name}_min": values.min(), f"{name}_max": values.max()}
+        return objects | {name: np.full(len(rows), value) for name, value in means.items()}
 
-    def _texts(self, play: _Play, asked: Sequence[int], answers: Answers) -> tuple[list[str | None], list[int]]:
-        """Each environment's text, and each row's environment, -1 if it has no reply or is over."""
-        texts: list[str | None] = [None] * len(play.done)
-        rows: list[int] = []
-        told = zip(asked, answers.texts, answers.errors, answers.out_of_context, strict=True)
-        for row, text, error, full in told:
-            if full is not None:
-                play.done[row] = True
-            elif error is None:
-                texts[row] = text
-            elif not play.done[row]:
-                play.fail(row, error)
-            rows.append(-1 if play.done[row] else row)
-        return texts, rows
+    def _tensors(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Prompts padded on the left, replies on the right, and both together."""
+        import torch
+
+        prompts = self._prompt_tensors([row["chat"] for row in rows])
+        replies = [list(row["exchange"].reply_ids) for row in rows]
+        responses, mask = right_padded(replies, self._pad), right_padded([[1] * len(each) for each in replies], 0)
+        positions = prompts["position_ids"]
+        following = positions[..., -1:] + torch.arange(1, mask.shape[-1] + 1)
+        log_probs = [row["exchange"].log_probs for row in rows]
+        known = {} if None in log_probs else {"rollout_log_probs": right_padded(list(map(list, log_probs)), 0.0)}
+        return known | {
+            "prompts": prompts["input_ids"],
+            "responses": responses,
+            "input_ids": torch.cat([prompts["input_ids"], responses], -1),
+            "attention_mask": torch.cat([prompts["attention_mask"], mask], -1),
+            "position_ids": torch.cat([positions, following], -1),
+        }
 
     # Sizes
 
@@ -369,85 +523,3 @@ class TrajectoryCollector:
                 "environments; expected one for each group in training, or one for each environment."
             )
         return repeated
-
-
-@dataclass
-class _Play:
-    """A rollout in progress; every list has one value for each environment."""
-
-    done: list[bool]
-    uid: list[str]
-    traj_uid: np.ndarray
-    rewards: np.ndarray
-    lengths: np.ndarray
-    tools: np.ndarray
-    rows: list[list[dict[str, Any]]]
-    infos: list[list[Any]]
-    errors: dict[int, str] = field(default_factory=dict)
-    env_errors: dict[int, str] = field(default_factory=dict)
-
-    @classmethod
-    def begun(cls, infos: Sequence[Any], group_n: int) -> _Play:
-        """The beginning of a rollout; environments that failed at their reset are over."""
-        size = len(infos)
-        groups = [str(uuid.uuid4()) for _ in range(-(-size // group_n))]
-        names = object_array(str(uuid.uuid4()) for _ in range(size))
-        rewards, lengths, tools = (np.zeros(size, np.float32) for _ in range(3))
-        uids = [groups[row // group_n] for row in range(size)]
-        sums = rewards, lengths, tools
-        play = cls([False] * size, uids, names, *sums, [[] for _ in infos], [[] for _ in infos])
-        play._note_failures(infos)
-        return play
-
-    def active(self) -> list[int]:
-        return [row for row, over in enumerate(self.done) if not over]
-
-    def fail(self, row: int, why: str) -> None:
-        self.done[row], self.errors[row] = True, why
-
-    def take(
-        self, rows: Sequence[int], batch: Sequence[dict[str, Any]], rewards: Any, dones: Any, infos: Sequence[Any]
-    ) -> None:
-        """Record a turn; rewards count only for environments that were active before."""
-        for row, columns in zip(rows, batch, strict=True):
-            if row < 0:
-                continue
-            info, reward = infos[row], float(rewards[row])
-            columns |= {"uid": self.uid[row], "traj_uid": self.traj_uid[row], "rewards": reward, "active_masks": True}
-            columns["is_action_valid"] = bool(np.asarray(info.get("is_action_valid", True)))
-            self.rows[row].append(columns)
-            self.infos[row].append(info)
-            self.rewards[row] += reward
-            self.lengths[row] += 1
-            self.tools[row] += float(info.get("tool_calling", 0))
-            self.done[row] = bool(dones[row])
-        self._note_failures(infos)
-
-    def _note_failures(self, infos: Sequence[Any]) -> None:
-        for row, info in enumerate(infos):
-            error = env_error(info) if isinstance(info, Mapping) else None
-            if error is not None:
-                self.fail(row, error)
-                self.env_errors[row] = error
-
-    def collected(self, envs: Any, policy: str) -> Collected:
-        """The collected trajectories; the success of an environment that failed is unknown: NaN.
-
-        Args:
-            envs: The manager.
-            policy: See :func:`ragen.validity.with_signal`.
-        """
-        errors = [self.env_errors.get(place) for place in range(len(self.done))]
-        for rows, error, learned in zip(self.rows, errors, with_signal(self.uid, errors, policy), strict=True):
-            for row in rows:
-                row |= {ENV_ERROR: error, "has_signal": bool(learned)}
-        success = envs.success_evaluator(
-            total_infos=self.infos,
-            total_batch_list=self.rows,
-            episode_rewards=self.rewards,
-            episode_lengths=self.lengths,
-        )
-        success = {name: np.array(values, float) for name, values in success.items()}
-        for values in success.values():
-            values[list(self.errors)] = np.nan
-        return Collected(self.rows, self.rewards, self.lengths, success, self.traj_uid, self.tools)

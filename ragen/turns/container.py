@@ -74,21 +74,9 @@ def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str
     ]
 
 
-Answer = tuple[Any, float, bool, dict[str, Any]]
-
-
 @dataclass(slots=True)
-class EnvState:
-    """The main process's view of one environment between two actions.
-
-    Attributes:
-        raw: Its last observation.
-        info: The info of that observation.
-        actions: The available actions.
-        names: The name of each key.
-        done: Whether its episode is over.
-        played: Number of actions in this episode.
-    """
+class _State:
+    """What main knows of one environment between two actions."""
 
     raw: Any = ""
     info: dict[str, Any] = field(default_factory=dict)
@@ -97,23 +85,13 @@ class EnvState:
     done: bool = False
     played: int = 0
 
-    def see(self, shown: Shown) -> None:
-        """Store what the environment shows."""
+    def take(self, shown: Shown | EnvFailed) -> None:
+        if isinstance(shown, EnvFailed):
+            self.info, self.done = {"env_error": shown.text, "error": shown.text}, True
+            return
         self.raw, self.info = shown.raw, shown.info
-        if shown.actions is not None:
-            self.actions = shown.actions
-        if shown.names is not None:
-            self.names = shown.names
-
-    def fail(self, failed: EnvFailed) -> None:
-        """End the episode, since the environment has failed for good."""
-        self.info, self.done = {"env_error": failed.text, "error": failed.text}, True
-
-    def unasked(self, was_over: bool) -> Answer:
-        """The result for an environment that was not stepped."""
-        if was_over:
-            return copied(self.raw), 0.0, True, {**self.info, "finished": True}
-        return copied(self.raw), 0.0, False, {}
+        self.actions = self.actions if shown.actions is None else shown.actions
+        self.names = self.names if shown.names is None else shown.names
 
 
 class EnvironmentContainer(EnvSet):
@@ -168,7 +146,7 @@ class EnvironmentContainer(EnvSet):
         self._specs = [dataclasses.replace(spec, game=ACTIONS) for spec in specs]
         self._limits = limits
         self._hold(self._specs, settings, on_failure=on_failure)
-        self._states: list[EnvState] = []
+        self._states: list[_State] = []
         self.seed_counter = 0
 
     # Episodes
@@ -204,16 +182,12 @@ class EnvironmentContainer(EnvSet):
         own = {i: {**mode, **{key: given[key] for key in given if key != "seed"}} for i, given in enumerate(each)}
         shown = self._engine.reset(dict(enumerate(chosen)), own_options=own)
         self._raise_failures(shown, at_build=True)
-        states = [EnvState() for _ in self._specs]
-        for i, state in enumerate(states):
-            if isinstance(value := shown[i], EnvFailed):
-                state.fail(value)
-            else:
-                state.see(value)
-        self._states = states
+        self._states = [_State() for _ in self._specs]
+        for i, state in enumerate(self._states):
+            state.take(shown[i])
         if seeds is None and self.is_train:
             self.seed_counter += self.env_num
-        return [copied(state.raw) for state in states], [dict(state.info) for state in states]
+        return [copied(state.raw) for state in self._states], [dict(state.info) for state in self._states]
 
     @holds_interrupts
     def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
@@ -234,26 +208,28 @@ class EnvironmentContainer(EnvSet):
             StateError: There was no reset yet.
             EnvError, LaneError: An environment failed with ``on_env_failure="raise"``; all others were stepped.
         """
-        asked = self._asked(actions)
-        was_over = [state.done for state in self._states]
+        self._check_reset()
+        self._check_count("actions", actions)
+        keys = {i: self._key(i, action) for i, action in enumerate(actions) if not self._states[i].done}
+        asked = {i: key for i, key in keys.items() if key is not None}
         results = self._engine.play(asked) if asked else {}
-        answers = []
-        for i, state in enumerate(self._states):
-            answers.append(self._took(i, state, results[i]) if i in results else state.unasked(was_over[i]))
+        answers = [self._answer(i, results.get(i)) for i in range(self.num_processes)]
         self._raise_failures(results)
         observations, rewards, dones, infos = map(list, zip(*answers, strict=True))
         return observations, rewards, dones, infos
 
-    def _took(self, i: int, state: EnvState, result: ActionResult | EnvFailed) -> Answer:
+    def _answer(self, i: int, result: ActionResult | EnvFailed | None) -> tuple[Any, float, bool, dict[str, Any]]:
+        state, reward = self._states[i], 0.0
+        if result is None:  # it was not stepped
+            return copied(state.raw), reward, state.done, {**state.info, "finished": True} if state.done else {}
         if isinstance(result, EnvFailed):
-            state.fail(result)
-            return copied(state.raw), 0.0, True, dict(state.info)
-        state.see(result.observation)
-        state.played += 1
-        state.done = result.done
-        if not state.done and self._limits is not None and state.played >= self._limits[i]:
-            state.done, state.info = True, {**state.info, "truncated": True}
-        return copied(state.raw), result.reward, state.done, dict(state.info)
+            state.take(result)
+        else:
+            state.take(result.observation)
+            state.played, state.done, reward = state.played + 1, result.done, result.reward
+            if not state.done and self._limits is not None and state.played >= self._limits[i]:
+                state.done, state.info = True, {**state.info, "truncated": True}
+        return copied(state.raw), reward, state.done, dict(state.info)
 
     # Queries
 
@@ -312,19 +288,8 @@ class EnvironmentContainer(EnvSet):
         if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != self.num_processes:
             raise InputError(f"{what} = {values!r}: expected one for each of {self.num_processes} environments.")
 
-    def _asked(self, actions: Sequence[Any]) -> dict[int, Any]:
-        """The actions to execute, each as its environment's key or text."""
-        self._check_reset()
-        self._check_count("actions", actions)
-        asked = {}
-        for i, action in enumerate(actions):
-            if not self._states[i].done and (key := self._key(i, action)) is not None:
-                asked[i] = key
-        return asked
-
     def _key(self, i: int, action: Any) -> Any:
-        if isinstance(action, np.generic):
-            action = action.item()
+        action = action.item() if isinstance(action, np.generic) else action
         spec, names = self._specs[i], self._states[i].names
         if action is None:
             return None
@@ -332,11 +297,10 @@ class EnvironmentContainer(EnvSet):
             is_number = isinstance(action, int) and not isinstance(action, bool)
             if isinstance(action, Hashable) and not isinstance(action, bool) and action in names:
                 return action
-            if not is_number or action != NO_MOVE:
-                raise InputError(f"{spec.describe()} has no action {action!r}; it has {names}. Nothing was stepped.")
-            return None
-        speaks = isinstance(spec.env_class, type) and issubclass(spec.env_class, BaseLanguageBasedEnv)
-        if speaks and not isinstance(action, str):
+            if is_number and action == NO_MOVE:
+                return None
+            raise InputError(f"{spec.describe()} has no action {action!r}; it has {names}. Nothing was stepped.")
+        if not isinstance(action, str) and issubclass(spec.env_class, BaseLanguageBasedEnv):
             raise InputError(f"{spec.describe()} was given action {action!r}; expected text. Nothing was stepped.")
         return action
 

@@ -13,21 +13,17 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.prompts.replies import STYLES, create_projection_function, mixed_projection
-from ragen.settings import choice, setting
-from ragen.turns.batches import CollectorSettings
+from ragen.settings import choice, plain, setting
+from ragen.turns.collector import CollectorSettings
 from ragen.turns.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.turns.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
-STYLE, HISTORY = "env.style", "env.history_length"
-
 _PACKAGES = {"webshop": ("spacy",), "metamathqa": ("datasets",), "countdown": ("datasets",)}
 """Optional packages of environment types; none is needed for the data included in this package."""
 
@@ -62,33 +58,29 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
     Raises:
         ConfigError: A key is missing or has an invalid value.
     """
-    read = _read(config, mode)
-    style = _style(config)
-    seed = DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed
+    read, style, history = _read(config, mode)
     envs = EnvironmentContainer(
         [entry.spec for entry in read.entries],
         read.group_size,
-        seed,
+        DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed,
         is_train=mode == "train",
         limits=[entry.max_actions_per_traj for entry in read.entries],
         settings=read.engine,
         on_failure=read.keep_failure(),
     )
-    types = set(envs.env_types)
-    single = types.pop() if len(types) == 1 else ""
+    single = envs.env_types[0] if len(set(envs.env_types)) == 1 else ""
     project = create_projection_function(single, style) if single else mixed_projection(envs.env_types, style)
-    manager = MANAGERS.get(single, EnvironmentManagerBase)
-    return manager(envs, project, single or "mixed", history_length=_history_length(config))
+    return MANAGERS.get(single, EnvironmentManagerBase)(envs, project, single or "mixed", history_length=history)
 
 
-def _read(config: Any, mode: str) -> ManagerConfig:
-    """The environments of a mode, checked."""
-    plain: Any = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
-    read = read_config(plain, mode)
+def _read(config: Any, mode: str) -> tuple[ManagerConfig, Any, int]:
+    """The environments of a mode, the style of replies, and the length of histories."""
+    read = read_config(plain(config), mode)
     if read.group_numbers != tuple(range(read.env_groups)):
         key = f"es_manager.{mode}.env_configs.first_groups"
         raise ConfigError(f"configuration key {key!r} is given, and containers number their groups themselves.")
-    return read
+    style, history = choice(config, "env.style", STYLES[0], STYLES), setting(config, "env.history_length", int, None)
+    return read, style, HISTORY_LENGTH if history is None else history
 
 
 def validate_environment_config(config: Any) -> bool:
@@ -104,8 +96,6 @@ def validate_environment_config(config: Any) -> bool:
     for mode in ("train", "val"):
         _read(config, mode)
     CollectorSettings.read(config)
-    _style(config)
-    _history_length(config)
     return True
 
 
@@ -129,7 +119,7 @@ def create_single_environment_for_testing(
 
 def get_supported_environment_types() -> list[str]:
     """All registered types: first those with their own manager class, then those that use the base class."""
-    return [*MANAGERS, *sorted(name for name in REGISTERED_ENVS if name not in MANAGERS)]
+    return [*MANAGERS, *sorted({*REGISTERED_ENVS} - {*MANAGERS})]
 
 
 def get_environment_requirements(env_type: str) -> dict[str, Any]:
@@ -144,28 +134,21 @@ def get_environment_requirements(env_type: str) -> dict[str, Any]:
         UnknownEnvError: There is no such type.
     """
     env_class, config_class = resolve_env(env_type)
-    fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
-    defaults = {each.name: _default(each) for each in fields if each.init}
-    packages = {name: importlib.util.find_spec(name) is not None for name in _PACKAGES.get(env_type, ())}
+    missing = dataclasses.MISSING
+    defaults = {
+        each.name: each.default_factory()
+        if each.default_factory is not missing
+        else None
+        if each.default is missing
+        else each.default
+        for each in (dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ())
+        if each.init
+    }
     return {
         "env_type": env_type,
         "actions": "text" if issubclass(env_class, BaseLanguageBasedEnv) else "discrete",
         "action_lookup": defaults.get("action_lookup"),
         "env_kwargs": defaults,
-        "packages": packages,
+        "packages": {name: importlib.util.find_spec(name) is not None for name in _PACKAGES.get(env_type, ())},
         "has_manager": env_type in MANAGERS,
     }
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
-
-
-def _style(config: Any) -> Any:
-    return choice(config, STYLE, STYLES[0], STYLES)
-
-
-def _history_length(config: Any) -> int:
-    return setting(config, HISTORY, int, HISTORY_LENGTH)

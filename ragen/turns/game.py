@@ -10,7 +10,6 @@ from envlanes.episode.values import copied, options_taken
 from envlanes.games.values import digest_of
 from envlanes.lanes.codec import trust
 from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
-from ragen.errors import ReturnError
 
 trust("ragen.turns.")
 
@@ -53,8 +52,9 @@ class ActionGame(Game):
     def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
         """Reset with the seed, and with those options that ``reset`` takes."""
         taken = options_taken(type(env).reset)
-        given = {key: value for key, value in (options or {}).items() if taken is None or key in taken}
-        raw, info = _observation_and_info(env.reset(seed=seed, **given))
+        returned = env.reset(seed=seed, **{k: v for k, v in (options or {}).items() if taken is None or k in taken})
+        is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
+        raw, info = returned if is_pair else (returned, {})
         return Shown(copied(raw), _detached(info), available_actions(env), dict(action_lookup(env) or {}))
 
     def play(self, env: Any, action: Any) -> ActionResult:
@@ -64,23 +64,20 @@ class ActionGame(Game):
             ReturnError: The values are not four or five, the reward is not finite, or success is no truth value.
         """
         returned = env.step(copied(action))
+        expected = FIVE if isinstance(returned, tuple | list) and len(returned) == 5 else FOUR
         try:
             raw, reward, *ends, info = returned
             done, info = any(map(bool, ends)), _detached(info)
         except Exception as error:
-            raise self._wrong(env, returned) from error
+            raise wrong_step(env, returned, expected) from error
         if len(ends) not in (1, 2):
-            raise self._wrong(env, returned)
+            raise wrong_step(env, returned, expected)
         reward = checked_reward(env, reward)
         for key in SUCCESS_KEYS:
             check_success(env, info, key)
         changing = available_actions(env) if hasattr(env, "get_available_actions") else None
         shown = Shown(copied(raw), info, changing, None)
         return ActionResult(reward, done, self.digest(shown), shown)
-
-    def _wrong(self, env: Any, returned: Any) -> ReturnError:
-        of_gymnasium = isinstance(returned, tuple | list) and len(returned) == 5
-        return wrong_step(env, returned, FIVE if of_gymnasium else FOUR)
 
     def digest(self, observation: Shown) -> Any:
         """A text itself; the digest of anything else."""
@@ -91,18 +88,11 @@ ACTIONS = ActionGame()
 
 
 def available_actions(env: Any) -> list[Any]:
-    """What an environment says can be done now: texts of the page, or its keys; nothing where any text will do."""
+    """The texts of the page or the keys that an environment offers now; empty where any text will do."""
     for name in ("get_available_actions", "get_all_actions"):
-        method = getattr(env, name, None)
-        if method is not None:
+        if (method := getattr(env, name, None)) is not None:
             return list(method())
     return list(action_lookup(env) or ())
-
-
-def _observation_and_info(returned: Any) -> tuple[Any, dict[str, Any]]:
-    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict):
-        return returned
-    return returned, {}
 
 
 def _detached(info: Any) -> dict[str, Any]:

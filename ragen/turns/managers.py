@@ -4,7 +4,7 @@
     observations, infos = manager.reset()          # {"text": prompts, "image": None, "anchor": what environments show}
     observations, rewards, dones, infos = manager.step(["<action>up</action>", None])   # None: no action
 
-Prompts are written by :class:`~ragen.turns.step_prompts.StepPrompts`, texts are parsed by projections of
+Prompts are written by :class:`~ragen.turns.prompts.StepPrompts`, texts are parsed by projections of
 :mod:`~ragen.llm_agent.prompts.replies`. A manager is independent of processes. It works with any container that has
 the interface of :class:`~ragen.turns.container.EnvironmentContainer`, and with any projection, including
 verl-agent's; in place of the environments' name it accepts verl-agent's configuration.
@@ -12,9 +12,7 @@ verl-agent's; in place of the environments' name it accepts verl-agent's configu
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,13 +20,14 @@ import numpy as np
 from envlanes.closing import Closing
 from envlanes.returned import SUCCESS_KEYS, check_success
 from ragen.errors import ConfigError, InputError, StateError
+from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.prompts.replies import Projection
+from ragen.llm_agent.prompts.templates import filled
 from ragen.turns.container import to_numpy
-from ragen.turns.step_prompts import Facts, StepPrompts, StepTemplates, history_lines, step_templates
+from ragen.turns.prompts import StepPrompts, history_lines, step_templates
 from ragen.validity import is_valid
 
 HISTORY_LENGTH = 2
-
 Observations = dict[str, Any]
 
 
@@ -83,7 +82,6 @@ class EnvironmentManagerBase(Closing):
     """Writes prompts, and parses the replies into actions; a context manager that closes its container.
 
     Class attributes: env_type: The type of all environments; None uses the container's type of each environment.
-        skips_none: Whether ``step`` accepts None for environments that were not prompted.
 
     Attributes:
         envs: The container.
@@ -94,7 +92,6 @@ class EnvironmentManagerBase(Closing):
     """
 
     env_type: ClassVar[str | None] = None
-    skips_none: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -103,32 +100,41 @@ class EnvironmentManagerBase(Closing):
         env_name: Any = None,
         *,
         history_length: int | None = None,
-        templates: Mapping[str, Any] | StepTemplates | None = None,
+        templates: Mapping[str, str] | None = None,
     ) -> None:
         """Store the parts; nothing is reset.
 
         Args:
             envs: A container.
-            projection_f: ``(texts, action_spaces) -> (actions, valids)``, or without ``action_spaces``.
+            projection_f: ``(texts, action_spaces) -> (actions, valids)``; one that is not of this package gets the
+                texts alone.
             env_name: Name of the environments; or verl-agent's configuration, from which ``env.env_name`` and
                 ``env.history_length`` are read.
             history_length: Maximum number of past steps in a prompt; 2 unless the configuration says otherwise.
-            templates: Custom templates ``first`` and ``later``; for several types, those of each by name.
+            templates: Custom templates ``first`` and ``later``.
 
         Raises:
             ConfigError: A template cannot be filled in, or a length is not an integer.
         """
-        given = _given_by(env_name)
+        if env_name is not None and not isinstance(env_name, str):
+            section = _get(env_name, "env")
+            history_length = _get(section, "history_length") if history_length is None else history_length
+            env_name = _get(section, "env_name")
         self.envs, self.projection_f = envs, projection_f
-        self.env_name = given.get("env_name") or self.env_type or "environments"
-        self.history_length = _checked_length(given.get("history_length"), history_length)
+        self.env_name = env_name or self.env_type or "environments"
+        self.history_length = HISTORY_LENGTH if history_length is None else history_length
+        if isinstance(self.history_length, bool) or not isinstance(self.history_length, int):
+            raise ConfigError(f"history_length = {history_length!r}: expected an integer; 0 shows no history.")
         self.memory = SimpleMemory()
-        count = len(envs) if hasattr(envs, "__len__") else envs.num_processes
-        types = getattr(envs, "env_types", None)
-        self._types = [self.env_type or (types[row] if types else self.env_name) for row in range(count)]
+        types = getattr(envs, "env_types", [self.env_name] * envs.num_processes)
+        self._types = [self.env_type or env_type for env_type in types]
+        configs = getattr(envs, "configs", [None] * len(types))
+        self._is_ours = hasattr(projection_f, "style")
         think = getattr(projection_f, "style", "ragen") != "ragen"
-        self._writers = self._prompt_writers(think, templates)
-        self._takes_spaces = _parameters(projection_f) >= 2
+        self._writers = [
+            StepPrompts(filled(step_templates(each, think, _symbols(config)), templates or {}, "templates"), each)
+            for each, config in zip(self._types, configs, strict=True)
+        ]
         self._tasks: list[str] = []
         self._names: list[Mapping[Any, str]] = []
         self._shown: list[Any] = []
@@ -147,8 +153,8 @@ class EnvironmentManagerBase(Closing):
             observations), and infos.
         """
         shown, infos = self.envs.reset() if kwargs is None else self.envs.reset(options=list(kwargs))
-        self._shown, self._done = list(shown), [_is_lost(info) for info in infos]
-        self._names = list(self.envs.action_names()) if hasattr(self.envs, "action_names") else [{}] * len(self._types)
+        self._shown, self._done = list(shown), [not is_valid(info) for info in infos]
+        self._names = list(self.envs.action_names())
         self._tasks = [writer.task(first) for writer, first in zip(self._writers, self._shown, strict=True)]
         self.memory.reset(len(self._types))
         return self._observations(), list(infos)
@@ -174,53 +180,33 @@ class EnvironmentManagerBase(Closing):
             raise InputError(f"{len(text_actions)} texts were given for {len(self._types)} environments.")
         actions, valids = self._project(text_actions)
         shown, rewards, dones, infos = self.envs.step(actions)
-        self._remember(text_actions, actions)
+        rows = zip(self._writers, self._shown, self._names, self._done, text_actions, actions, strict=True)
+        steps = [
+            (None, None) if done or text is None else (writer.state(seen), writer.action(action, names))
+            for writer, seen, names, done, text, action in rows
+        ]
+        self.memory.store({"text_obs": [state for state, _ in steps], "action": [action for _, action in steps]})
         self._shown, self._done = list(shown), list(map(bool, dones))
         detailed = [
-            {**_with_shop_keys(env_type, info), "is_action_valid": to_numpy(valid)}
+            {**info, **(_shop_keys(info) if env_type == "webshop" else {}), "is_action_valid": to_numpy(valid)}
             for env_type, info, valid in zip(self._types, infos, valids, strict=True)
         ]
         return self._observations(), np.array(rewards, float), np.array(self._done, bool), detailed
 
     def _project(self, texts: Sequence[str | None]) -> tuple[list[Any], list[Any]]:
-        """Actions and validity of all rows; only rows with a text are passed to the projection."""
-        asked = [row for row, text in enumerate(texts) if text is not None]
-        if hasattr(self.projection_f, "style"):
-            return self.projection_f(list(texts), self._spaces())
-        given: list[Any] = [[texts[row] for row in asked]]
-        if self._takes_spaces:
-            spaces = self._spaces()
-            given.append([spaces[row] for row in asked])
-        found_actions, found_valids = self.projection_f(*given) if asked else ([], [])
-        actions: list[Any] = [None] * len(texts)
-        valids: list[Any] = [True] * len(texts)
-        for row, action, valid in zip(asked, found_actions, found_valids, strict=True):
-            actions[row], valids[row] = action, valid
-        return actions, valids
-
-    def _spaces(self) -> list[Any]:
-        pairs = zip(self._names, self._actions(), strict=True)
-        return [dict(names) if names else actions for names, actions in pairs]
-
-    def _actions(self) -> list[list[Any]]:
-        if hasattr(self.envs, "get_available_actions"):
-            return self.envs.get_available_actions()
-        return [[] for _ in self._types]
-
-    def _remember(self, texts: Sequence[str | None], actions: Sequence[Any]) -> None:
-        """Store the observation and action of the rows that were stepped."""
-        steps = [
-            (writer.state(shown), writer.action(action, names)) if text is not None and not done else (None, None)
-            for writer, shown, names, done, text, action in zip(
-                *(self._writers, self._shown, self._names, self._done, texts, actions), strict=True
-            )
-        ]
-        self.memory.store({"text_obs": [state for state, _ in steps], "action": [action for _, action in steps]})
+        """Actions and validity of all rows; a foreign projection gets the texts of rows that have one."""
+        if self._is_ours:
+            pairs = zip(self._names, self.envs.get_available_actions(), strict=True)
+            return self.projection_f(list(texts), [dict(names) if names else actions for names, actions in pairs])
+        asked = [text for text in texts if text is not None]
+        found = zip(*(self.projection_f(asked) if asked else ([], [])), strict=True)
+        rows = [(None, True) if text is None else next(found) for text in texts]
+        return [action for action, _ in rows], [valid for _, valid in rows]
 
     def _observations(self) -> Observations:
-        facts = zip(self._tasks, self._shown, self._actions(), self._names, strict=True)
+        facts = zip(self._tasks, self._shown, self.envs.get_available_actions(), self._names, strict=True)
         texts = [
-            writer.write(Facts(*fact, self.memory[row], self.history_length))
+            writer.write(*fact, self.memory[row], self.history_length)
             for row, (writer, fact) in enumerate(zip(self._writers, facts, strict=True))
         ]
         return {"text": texts, "image": _images(self._shown), "anchor": list(self._shown)}
@@ -249,7 +235,8 @@ class EnvironmentManagerBase(Closing):
         Raises:
             ReturnError: An info's success is neither true nor false.
         """
-        last = [_last_info(*pair) for pair in zip(total_infos, total_batch_list, strict=True)]
+        pairs = (zip(*pair, strict=True) for pair in zip(total_infos, total_batch_list, strict=True))
+        last = [([{}] + [info for info, row in pair if row["active_masks"]])[-1] for pair in pairs]
         found = {"success_rate": np.array([self._success(info) for info in last], float)}
         if set(self._types) == {"webshop"}:
             scores = [float(info.get("task_score", 0.0)) for info in last]
@@ -279,20 +266,6 @@ class EnvironmentManagerBase(Closing):
 
     def __len__(self) -> int:
         return len(self._types)
-
-    def _prompt_writers(self, think: bool, templates: Any) -> list[StepPrompts]:
-        """A writer for each row; rows of a type with the same grid symbols share one."""
-        configs = getattr(self.envs, "configs", [None] * len(self._types))
-        writers: dict[Any, StepPrompts] = {}
-        rows = []
-        for env_type, config in zip(self._types, configs, strict=True):
-            symbols = getattr(config, "grid_vocab", None) or {}
-            key = (env_type, *symbols.items())
-            if key not in writers:
-                words = step_templates(env_type, think, symbols).replaced(_chosen(templates, env_type))
-                writers[key] = StepPrompts(words, env_type)
-            rows.append(writers[key])
-        return rows
 
 
 class SokobanEnvironmentManager(EnvironmentManagerBase):
@@ -337,60 +310,25 @@ MANAGERS: dict[str, type[EnvironmentManagerBase]] = {
 """The manager of each type; other types, and mixed types, use the base class."""
 
 
-def _given_by(given: Any) -> dict[str, Any]:
-    """The name and history length of the third argument: a name or a configuration."""
-    if given is None or isinstance(given, str):
-        return {"env_name": given}
-    section = given.get("env", {}) if hasattr(given, "get") else getattr(given, "env", {})
-    read = section.get if hasattr(section, "get") else lambda name: getattr(section, name, None)
-    return {name: read(name) for name in ("env_name", "history_length")}
+def _get(section: Any, name: str) -> Any:
+    return section.get(name) if hasattr(section, "get") else getattr(section, name, None)
 
 
-def _checked_length(configured: Any, given: Any) -> int:
-    length = given if given is not None else configured if configured is not None else HISTORY_LENGTH
-    if isinstance(length, bool) or not isinstance(length, int):
-        raise ConfigError(f"history_length = {length!r}: expected an integer; 0 shows no history.")
-    return length
+def _symbols(config: Any) -> Any:
+    return getattr(config, "grid_vocab", None)
 
 
-def _chosen(templates: Any, env_type: str) -> Mapping[str, str]:
-    """The given templates for a type."""
-    if isinstance(templates, Mapping) and all(isinstance(each, Mapping | StepTemplates) for each in templates.values()):
-        templates = templates.get(env_type)
-    return asdict(templates) if isinstance(templates, StepTemplates) else templates or {}
-
-
-def _parameters(function: Any) -> int:
-    try:
-        return len(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # some built-in callables have no signature
-        return 1
-
-
-def _with_shop_keys(env_type: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info with the keys that verl-agent adds for WebShop."""
-    info = dict(info)
-    if env_type == "webshop" and "success" in info:
-        info.setdefault("task_score", float(info.get("raw_reward", info.get("reward", 0.0))))
-        info.setdefault("won", bool(info["success"]))
-    return info
-
-
-def _last_info(infos: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    active = [info for info, row in zip(infos, rows, strict=True) if row["active_masks"]]
-    return active[-1] if active else {}
-
-
-def _is_lost(info: Any) -> bool:
-    return isinstance(info, Mapping) and not is_valid(info)
+def _shop_keys(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that verl-agent adds to a WebShop's info."""
+    if "success" not in info:
+        return {}
+    score = float(info.get("raw_reward", info.get("reward", 0.0)))
+    return {"task_score": info.get("task_score", score), "won": info.get("won", bool(info["success"]))}
 
 
 def _images(shown: Sequence[Any]) -> np.ndarray | None:
     """The images of rows, as one array if all have the same size, else as an array of objects."""
-    if not any(isinstance(each, np.ndarray) for each in shown):
+    shapes = {each.shape if isinstance(each, np.ndarray) else None for each in shown}
+    if shapes == {None}:
         return None
-    if len({each.shape if isinstance(each, np.ndarray) else None for each in shown}) == 1:
-        return np.stack(shown)
-    images = np.empty(len(shown), dtype=object)
-    images[:] = shown
-    return images
+    return np.stack(shown) if len(shapes) == 1 else object_array(shown)

@@ -101,7 +101,7 @@ def test_worker_groups_are_given_multiples_of_their_size():
     with managed() as envs:
         batch = collector_of(config()).multi_turn_loop(prompts(), actor, envs)
     assert len(batch) == 12 and len(actor.asked) == 3
-    assert batch.batch["responses"].shape == (12, 48) and "rollout_log_probs" in batch.batch.keys()  # noqa: SIM118
+    assert batch.batch["responses"].shape[0] == 12 and "rollout_log_probs" in batch.batch.keys()  # noqa: SIM118
 
 
 def test_prompts_of_a_data_set_are_repeated_for_groups_and_name_their_source():

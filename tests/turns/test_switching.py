@@ -74,7 +74,9 @@ def loop_like_verl_agents(config: Any, collector: Any, gen_batch: Any, workers: 
     success = envs.success_evaluator(
         total_infos=all_infos, total_batch_list=rows, episode_rewards=rewards_sum, episode_lengths=lengths
     )
-    return collector.gather_rollout_data(rows, rewards_sum, lengths, success, names, np.zeros(count, np.float32))
+    active = [row for each in rows for row in each if row["active_masks"]]
+    sums = {"episode_rewards": rewards_sum, "episode_lengths": lengths, "episode_success": success["success_rate"]}
+    return [row | {name: values[row["env_ids"]] for name, values in sums.items()} for row in active]
 
 
 def test_verl_agents_loop_gives_our_batch_with_our_environments_under_it():
@@ -82,23 +84,25 @@ def test_verl_agents_loop_gives_our_batch_with_our_environments_under_it():
 
     config = {"env": {"env_name": "Sokoban", "max_steps": 4, "rollout": {"n": 2}, "history_length": 2}}
     config["data"] = {"max_prompt_length": 700}
-    collector, batches = TrajectoryCollector(config, shipped()), []
-    for collect in ("theirs", "ours"):
+    collector, found = TrajectoryCollector(config, shipped()), []
+    for collect in (loop_like_verl_agents, lambda _, collector, *more: collector.multi_turn_loop(*more)):
         container = MultiProcessEnvironmentContainer("sokoban", 2, 2, 42, SOKOBAN, settings={"use_lanes": False})
         projection = create_projection_function("sokoban", "verl-agent")
         with SokobanEnvironmentManager(container, projection, config) as envs:
-            workers = StandInWorkers(shipped())
-            if collect == "theirs":
-                batches.append(loop_like_verl_agents(config, collector, DataProto(), workers, envs))
-            else:
-                batches.append(collector.multi_turn_loop(DataProto(), workers, envs))
-    theirs, ours = batches
-    assert set(theirs.batch.keys()) == set(ours.batch.keys())
-    assert set(theirs.non_tensor_batch) == set(ours.non_tensor_batch)
-    for name in theirs.batch.keys():  # noqa: SIM118  # a TensorDict is no dict
-        assert theirs.batch[name].equal(ours.batch[name]), name
-    for name in set(theirs.non_tensor_batch) - {"uid", "traj_uid"}:
-        assert list(theirs.non_tensor_batch[name]) == list(ours.non_tensor_batch[name]), name
+            found.append(collect(config, collector, DataProto(), StandInWorkers(shipped()), envs))
+    theirs, ours = found[0], ragen.env.to_list_of_dict(found[1])
+    assert len(theirs) == len(ours)
+    for one, other in zip(theirs, ours, strict=True):
+        assert set(other) >= set(one) - {"raw_prompt_ids", "raw_prompt", "messages_list"}
+        assert one["prompts"].equal(other["prompts"])
+        for name in ("input_ids", "position_ids", "rollout_log_probs"):
+            width = other[name].shape[-1]  # theirs are as wide as the worker group made them
+            assert one[name][:width].equal(other[name]), name
+        for name in ("anchor_obs", "index", "data_source", "is_action_valid", "rewards", "active_masks", "env_ids"):
+            assert one[name] == other[name], name
+        assert [one[f"episode_{name}"] for name in ("rewards", "lengths", "success")] == [
+            other[f"episode_{name}"] for name in ("rewards", "lengths", "success")
+        ]
 
 
 # A configuration's environments

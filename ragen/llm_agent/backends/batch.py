@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Reply, Request, Sampling
-from ragen.llm_agent.batches.dataproto import PromptBatch, object_array
+from ragen.llm_agent.batches.dataproto import PromptBatch, object_array, right_padded
 from ragen.llm_agent.batches.sampled_tokens import Exchange
 from ragen.results.rows import LEFT_OUT
 from ragen.settings import count, number, override_key, setting
@@ -105,18 +105,10 @@ def _token_rows(replies: Sequence[Reply], pad_id: int) -> dict[str, Tensor] | No
     if not answered or any(reply.token_ids is None for reply in answered):
         return None
     ids = [list(reply.token_ids or ()) for reply in replies]
-    rows = {"responses": _padded(ids, pad_id), "response_mask": _padded([[1] * len(row) for row in ids], 0)}
+    rows = {"responses": right_padded(ids, pad_id), "response_mask": right_padded([[1] * len(row) for row in ids], 0)}
     if all(reply.log_probs is not None for reply in answered):
-        rows["rollout_log_probs"] = _padded([list(reply.log_probs or ()) for reply in replies], 0.0)
+        rows["rollout_log_probs"] = right_padded([list(reply.log_probs or ()) for reply in replies], 0.0)
     return rows
-
-
-def _padded(rows: Sequence[Sequence[Any]], filler: float) -> Tensor:
-    import torch
-
-    width = max(map(len, rows))
-    kind = torch.float32 if isinstance(filler, float) else torch.long
-    return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=kind)
 
 
 def read_sampling(config: Any, validate: bool) -> Sampling:

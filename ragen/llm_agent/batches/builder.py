@@ -128,7 +128,7 @@ class BatchBuilder:
             unknown += [row] if sampled is None else []
         learnt += self._written_rows(unknown) if unknown else []
         rows = sorted(learnt, key=lambda each: (each.row.episode, each.row.stop))
-        batch = self._learning_batch(rows, rollouts)
+        batch = self.learning_batch(rows, rollouts)
         episodes = [row.row.episode for row in rows]
         columns = {} if collapse is None else collapse.of(rollouts)
         if with_histories:
@@ -174,7 +174,8 @@ class BatchBuilder:
         """
         return self.conversations.messages(Row(0, asked(rollout, place), 0, place + 1, is_prompt=True))
 
-    def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
+    def learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
+        """The training batch of these rows of some rollouts."""
         encoded = [each.encoded for each in rows]
         signal = signal_of(rollouts, self.settings)
         tensors = self._tokens(encoded) | masks_of(rows, self.settings, signal)

@@ -185,3 +185,12 @@ def left_padded(rows: Sequence[Sequence[int]], filler: int) -> dict[str, torch.T
         ids[place, width - len(row) :] = torch.tensor(row, dtype=torch.int64)
         mask[place, width - len(row) :] = 1
     return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+
+
+def right_padded(rows: Sequence[Sequence[Any]], filler: float) -> torch.Tensor:
+    """Rows as ``(rows, longest)``, float32 if the filler is a float, else int64."""
+    import torch
+
+    width = max(map(len, rows))
+    kind = torch.float32 if isinstance(filler, float) else torch.long
+    return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=kind)

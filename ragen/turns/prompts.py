@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.replies import NO_MOVE, ControlTokens
-from ragen.llm_agent.prompts.templates import escaped, fill, filled, text_field
+from ragen.llm_agent.prompts.templates import escaped, fill, text_field
 
 STEP_IMAGE_MARK = "<image>"
 LONGEST_SHOP_PROMPT = 13_000
 """Step prompts of a shop with more characters than this are written without their history."""
-
-# Texts
-
-_STEP_SLOTS = (
+_SLOTS = (
     *("task", "step_count", "history_length", "action_history", "current_step"),
     *("current_observation", "available_actions"),
 )
@@ -32,16 +29,8 @@ class StepTemplates:
         later: A prompt with one.
     """
 
-    first: str = text_field("", *_STEP_SLOTS)
-    later: str = text_field("", *_STEP_SLOTS)
-
-    def replaced(self, given: Mapping[str, str]) -> Self:
-        """These templates with some texts replaced.
-
-        Raises:
-            ConfigError: There is no such text, or one has an unknown slot.
-        """
-        return filled(self, given, "templates")
+    first: str = text_field("", *_SLOTS)
+    later: str = text_field("", *_SLOTS)
 
 
 _TASKS = {
@@ -100,29 +89,6 @@ def step_templates(env_type: str, think: bool = False, symbols: Mapping[str, str
     return StepTemplates(head + state + demand, head + again + _PAST + state + demand)
 
 
-# Prompts
-
-
-class Facts(NamedTuple):
-    """The facts about an environment of a container that its prompt shows.
-
-    Attributes:
-        task: The task, according to the first observation.
-        observation: The current observation.
-        actions: The available actions.
-        names: The name of each action key.
-        past: The past steps, each with ``text_obs`` and ``action``.
-        limit: Maximum number of past steps to show.
-    """
-
-    task: str
-    observation: Any
-    actions: Sequence[Any]
-    names: Mapping[Any, str]
-    past: Sequence[Mapping[str, Any]]
-    limit: int
-
-
 @dataclass(frozen=True)
 class StepPrompts:
     """Writes the prompts of a type of environment with one message per step.
@@ -136,23 +102,33 @@ class StepPrompts:
     templates: StepTemplates
     env_type: str = ""
 
-    def write(self, facts: Facts) -> str:
-        """The prompt of an environment; without a history in the first turn, or if the limit is 0."""
-        lines = history_lines(facts.past, facts.limit)
-        prompt = fill(
-            self.templates.later if lines else self.templates.first,
-            {
-                "task": facts.task,
-                "step_count": len(facts.past),
-                "history_length": len(lines),
-                "action_history": "\n".join(lines),
-                "current_step": len(facts.past) + 1,
-                "current_observation": self.state(facts.observation),
-                "available_actions": self._choice(facts.actions, facts.names),
-            },
-        )
-        if lines and self.env_type == "webshop" and len(prompt) > LONGEST_SHOP_PROMPT:
-            return self.write(facts._replace(limit=0))
+    def write(
+        self, task: str, seen: Any, actions: Sequence[Any], names: Mapping[Any, str], past: Sequence[Any], limit: int
+    ) -> str:
+        """The prompt of an environment; without a history in the first turn, or if the limit is 0.
+
+        Args:
+            task: The task, according to the first observation.
+            seen: The current observation.
+            actions: The available actions.
+            names: The name of each action key.
+            past: The past steps, each with ``text_obs`` and ``action``.
+            limit: Maximum number of past steps to show.
+        """
+        lines, shop = history_lines(past, limit), self.env_type == "webshop"
+        choice = "\n".join(map(str, actions)) if shop else ", ".join(self._name(action, names) for action in actions)
+        slots = {
+            "task": task,
+            "step_count": len(past),
+            "history_length": len(lines),
+            "action_history": "\n".join(lines),
+            "current_step": len(past) + 1,
+            "current_observation": self.state(seen),
+            "available_actions": choice,
+        }
+        prompt = fill(self.templates.later if lines else self.templates.first, slots)
+        if lines and shop and len(prompt) > LONGEST_SHOP_PROMPT:
+            return self.write(task, seen, actions, names, past, 0)
         return prompt
 
     def task(self, first: Any) -> str:
@@ -172,12 +148,6 @@ class StepPrompts:
         if action is None or (names and action == NO_MOVE and action not in names):
             return "none"
         return self._name(action, names) if names else str(action)
-
-    def _choice(self, actions: Sequence[Any], names: Mapping[Any, str]) -> str:
-        """The names of the available actions; for a page, one per line."""
-        if self.env_type == "webshop":
-            return "\n".join(map(str, actions))
-        return ", ".join(self._name(action, names) for action in actions)
 
     def _name(self, action: Any, names: Mapping[Any, str]) -> str:
         name = str(names.get(action, action))
@@ -208,13 +178,13 @@ def step_message(text: str, image: Any, control: ControlTokens, as_items: bool) 
     if not as_items:
         return {"role": "user", "content": control.defuse(text)}
     before, mark, after = text.rpartition(STEP_IMAGE_MARK)
-    if not mark or image is None:
-        return {"role": "user", "content": [{"type": "text", "text": control.defuse(text)}]}
-    from PIL import Image
+    texts = [text] if not mark or image is None else [before, after]
+    items: list[Message] = [{"type": "text", "text": control.defuse(each)} for each in texts]
+    if len(items) == 2:
+        from PIL import Image
 
-    seen: Message = {"type": "image", "image": Image.fromarray(image)}
-    around = [{"type": "text", "text": control.defuse(each)} for each in (before, after)]
-    return {"role": "user", "content": [around[0], seen, around[1]]}
+        items.insert(1, {"type": "image", "image": Image.fromarray(image)})
+    return {"role": "user", "content": items}
 
 
 _PAGE_SEPARATOR = " [SEP] "
@@ -232,13 +202,13 @@ def _shop_task(page: str) -> str:
 
 def _shop_page(page: str) -> str:
     """A shop's page without the task; for the first page, ``Search``, its search box."""
-    pieces = page.split(_PAGE_SEPARATOR)
+    pieces = [piece.strip() for piece in page.split(_PAGE_SEPARATOR)]
     if len(pieces) == 1:
         return "Search" if _HINTS_BEGIN in page else page
-    rest: list[str] = []
-    is_task = False
-    for piece in pieces:
-        if not is_task and piece.strip() != _INSTRUCTION:
-            rest.append(f"'{piece.strip()}'")
-        is_task = not is_task and piece.strip() == _INSTRUCTION
-    return _PAGE_SEPARATOR.join(rest)
+    shown, rest = [], iter(pieces)
+    for piece in rest:
+        if piece == _INSTRUCTION:
+            next(rest, None)
+        else:
+            shown.append(f"'{piece}'")
+    return _PAGE_SEPARATOR.join(shown)

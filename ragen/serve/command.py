@@ -73,7 +73,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     limits.add_argument(
         "--journal-dir",
         type=Path,
-        default=Path("journals"),
+        default=Path("outputs/journals"),
         metavar="FOLDER",
         help="folder for journals of open episodes, which the next server continues (default: %(default)s)",
     )

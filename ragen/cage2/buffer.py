@@ -75,12 +75,10 @@ class ParallelTrajectoryBuffer:
         if isinstance(actions, ChosenActions) and actions.agent is not None:
             agent, states, log_probs, values = actions.agent, actions.states, actions.log_probs, actions.values
         none = np.zeros(self.n_envs)
-        given = {"states": states, "actions": np.asarray(actions), "rewards": rewards}
-        given["dones"] = none.astype(bool) if dones is None else np.asarray(dones, bool)
-        given |= {} if log_probs is None else {"log_probs": log_probs}
-        given |= {} if values is None else {"values": values}
-        given |= {"cut_values": none if cut_values is None else cut_values, "valid": none == 0}
-        step = {name: np.array(array) for name, array in given.items()}
+        given = {"states": states, "actions": np.asarray(actions), "rewards": rewards, "valid": none == 0}
+        given |= {"dones": none if dones is None else dones, "cut_values": none if cut_values is None else cut_values}
+        given |= {name: each for name, each in (("log_probs", log_probs), ("values", values)) if each is not None}
+        step = {name: np.array(array, bool if name == "dones" else None) for name, array in given.items()}
         for name, array in step.items():
             if array.ndim != 1 + (name == "states") or len(array) != self.n_envs:
                 raise InputError(f"{name} of shape {array.shape}: expected a row for each of {self.n_envs}.")

@@ -51,7 +51,14 @@ class Cage2Config:
         cage2_path: str | os.PathLike[str] | None = None,
         scenario_path: str | os.PathLike[str] | None = None,
     ) -> Cage2Config:
-        """Check arguments, and find the simulator; see :class:`Cage2Env`.
+        """Check arguments, and find the simulator.
+
+        Args:
+            red_agent: Red's strategy: ``"b_line"``, ``"meander"`` or ``"sleep"``, or CAGE 2's class of it, or its name.
+            max_steps: Number of steps after which an episode is truncated.
+            simulator: ``"embedded"``, ``"cage2"`` (the user's own), or ``"auto"``: the user's own if found.
+            cage2_path: Its path; see :func:`ragen.cage2.real.find`.
+            scenario_path: A scenario file for it, with the hosts and actions of the second.
 
         Raises:
             ConfigError: A value is invalid; the message names it and what was expected.
@@ -99,7 +106,8 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
 
     - ``compromised``: five booleans, whether Red has a session on a host of each of
       :data:`~ragen.cage2.layout.WORKFLOW_TYPES`, not counting its first one on User0;
-    - ``compromised_before``: the same before the action (steps only).
+    - ``compromised_before``: the same before the action (steps only);
+    - ``episode``: return ``r`` and steps ``l`` of the episode (its last step only).
 
     Attributes:
         config: Its arguments.
@@ -110,36 +118,23 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (as gymnasium declares it)
     uses_global_rng = False
 
-    def __init__(
-        self,
-        red_agent: str | type = "meander",
-        max_steps: int = 100,
-        simulator: str = "auto",
-        cage2_path: str | os.PathLike[str] | None = None,
-        scenario_path: str | os.PathLike[str] | None = None,
-        *,
-        config: Cage2Config | None = None,
-    ) -> None:
+    def __init__(self, *given: Any, config: Cage2Config | None = None, **named: Any) -> None:
         """Build it.
 
         Args:
-            red_agent: Red's strategy: ``"b_line"``, ``"meander"`` or ``"sleep"``, or CAGE 2's class of it, or its name.
-            max_steps: Number of steps after which an episode is truncated.
-            simulator: ``"embedded"``, ``"cage2"`` (the user's own), or ``"auto"``: the user's own if found.
-            cage2_path: Its path; see :func:`ragen.cage2.real.find`.
-            scenario_path: A scenario file for it, with the hosts and actions of the second.
+            given: The arguments of :meth:`Cage2Config.of`, as ``named``.
             config: The checked arguments, instead of all others.
+            named: Likewise.
 
         Raises:
             ConfigError: An argument is invalid.
         """
-        self.config = config or Cage2Config.of(red_agent, max_steps, simulator, cage2_path, scenario_path)
+        self.config = config or Cage2Config.of(*given, **named)
         self.simulator = self.config.simulator
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (N_BITS,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(N_ACTIONS)
         package, red = self.config.package, self.config.red_agent
         self.game: Any = real.Cage2Game(package, red, self.config.scenario_path) if package else EmbeddedGame(red)
-        self._compromised: tuple[bool, ...] = ()
         self._steps = -1
 
     def reset(
@@ -153,7 +148,7 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
         """
         super().reset(seed=seed)
         bits = self.game.reset(int(self.np_random.integers(2**31)))
-        self._steps, self._compromised = 0, compromised_types(self.game.held())
+        self._steps, self._return, self._compromised = 0, 0.0, compromised_types(self.game.held())
         return np.array(bits, np.float32), {"compromised": self._compromised}
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -176,11 +171,13 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
             raise InputError(f"action = {action!r}: expected a whole number from 0 to {N_ACTIONS - 1}.")
         before = self._compromised
         bits, reward = self.game.step(int(action))
-        checked_reward(self, reward)
+        self._return += checked_reward(self, reward)
         self._steps += 1
         self._compromised = compromised_types(self.game.held())
-        info = {"compromised_before": before, "compromised": self._compromised}
-        return np.array(bits, np.float32), reward, False, self._steps >= self.config.max_steps, info
+        info: dict[str, Any] = {"compromised_before": before, "compromised": self._compromised}
+        if is_over := self._steps >= self.config.max_steps:
+            info["episode"] = {"r": self._return, "l": self._steps}
+        return np.array(bits, np.float32), reward, False, is_over, info
 
     def access_levels(self) -> dict[str, str]:
         """Red's access to each host: ``"None"``, ``"User"`` or ``"Privileged"`` by host name."""

@@ -148,12 +148,7 @@ class ParallelOrderConditionedPPO:
         actions = np.minimum((below <= drawn).sum(1), below.shape[1] - 1)
         log_probs = logs.numpy()[np.arange(self.n_envs), actions]
         chosen = actions.view(ChosenActions)
-        chosen.agent, chosen.states, chosen.log_probs, chosen.values = (
-            self,
-            states.copy(),
-            log_probs,
-            self.values_of(states),
-        )
+        vars(chosen).update(agent=self, states=states.copy(), log_probs=log_probs, values=self.values_of(states))
         return chosen
 
     def values_of(self, states: np.ndarray) -> np.ndarray:
@@ -224,7 +219,9 @@ class ParallelOrderConditionedPPO:
         logs_before = torch.from_numpy(batch["log_probs"][valid])
         parts = []
         for _ in range(self._epochs):
-            parts.append(self.losses_of(inputs, actions, logs_before, targets))
+            logs, entropies, values = self.policy.evaluate(inputs, actions)
+            gains = targets - values.detach()
+            parts.append(ppo.losses(logs, logs_before, gains, entropies, values, targets, self._clip))
             parts[-1].total(VALUE_COEF, ENTROPY_COEF).backward()  # type: ignore[no-untyped-call]
             ppo.optimiser_step(self.optimizer, self.policy, GRAD_CLIP)
         self.buffer.reset()
@@ -247,11 +244,6 @@ class ParallelOrderConditionedPPO:
         self.policy.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which would keep the tensors it is given
         self.return_mean, self.return_std = state["returns"]
-
-    def losses_of(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> ppo.Losses:
-        """The parts of the loss for a batch."""
-        logs, entropies, values = self.policy.evaluate(inputs, actions)
-        return ppo.losses(logs, logs_before, targets - values.detach(), entropies, values, targets, self._clip)
 
     def _inputs(self, states: np.ndarray) -> Tensor:
         """Observations followed by the workflow's code."""

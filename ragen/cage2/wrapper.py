@@ -12,7 +12,7 @@ whether some are killed or not.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,9 +25,9 @@ from envlanes.games import GYM, GymResult
 from envlanes.gym import SubEnvs
 from envlanes.ragen.seeds import checked_seed
 from ragen.cage2.env import Cage2Config
-from ragen.cage2.layout import N_ACTIONS
+from ragen.cage2.layout import N_ACTIONS, WORKFLOW_TYPES
 from ragen.errors import ConfigError, EnvError, InputError, StateError
-from ragen.validity import is_valid
+from ragen.validity import ENV_ERROR, env_error
 
 Infos = list[dict[str, Any]]
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]
@@ -96,10 +96,8 @@ class ParallelEnvWrapper(SubEnvs):
         specs = [EnvSpec.of(self.config, env_id=i, tag="cage2", game=GYM) for i in range(self.n_envs)]
         self._base = [self.seed, -1]  # what seeds of episodes depend on: the seed, and the resets since it was set
         next_seed = partial(episode_seed, self._base)
-        super().__init__(specs, settings, AutoresetMode.SAME_STEP, lambda index, episode: None, next_seed)
+        super().__init__(specs, settings, AutoresetMode.SAME_STEP, next_seed=next_seed)
         self._is_begun = False
-        self._returns, self._lengths = np.zeros(self.n_envs), np.zeros(self.n_envs, int)
-        self._compromised: list[tuple[bool, ...]] = [()] * self.n_envs
 
     # Episodes
 
@@ -122,10 +120,8 @@ class ParallelEnvWrapper(SubEnvs):
         rounds = self._base[1] + 1 if seed is None else 0
         seeds = [episode_seed((chosen, rounds), i, 1) for i in range(self.n_envs)]
         shown = self.reset_envs(range(self.n_envs), seeds, [None] * self.n_envs)
-        self._refuse_lost([i for i, each in enumerate(shown) if not is_valid(each.info)])
+        self._refuse_lost(each.info for each in shown)
         self.seed, self._base[:] = chosen, (chosen, rounds)
-        self._returns[:], self._lengths[:] = 0, 0
-        self._compromised = [each.info["compromised"] for each in shown]
         self._is_begun = True
         return np.array(self.last, np.float32)
 
@@ -145,7 +141,7 @@ class ParallelEnvWrapper(SubEnvs):
             - a dict for each environment: ``compromised_before`` and ``compromised`` (five booleans each, of the
               episode that was stepped); where it ended also ``final_observation``, ``episode`` (``r`` return, ``l``
               steps), ``truncated``, and ``reset_info`` of the next one. An environment that failed twice is truncated
-              with reward 0 and its last observation, and ``env_error`` says why.
+              with reward 0 and its last observation, and has ``env_error``, the reason, instead of ``episode``.
 
         Raises:
             InputError: The actions are invalid; nothing was stepped.
@@ -159,34 +155,16 @@ class ParallelEnvWrapper(SubEnvs):
         if chosen.shape != (self.n_envs,) or not np.isin(chosen, np.arange(N_ACTIONS)).all():
             raise InputError(f"actions = {actions!r}: expected {self.n_envs} numbers from 0 to {N_ACTIONS - 1}.")
         results = self.step_envs(range(self.n_envs), chosen.tolist())
-        self._refuse_lost([i for i, each in enumerate(results) if each.final is None and not is_valid(each.info)])
+        self._refuse_lost(each.info if each.final is None else {} for each in results)
         rewards = np.array([float(each.reward) for each in results])
         dones = np.array([each.final is not None for each in results])
-        self._returns += rewards
-        self._lengths += 1
-        infos = [self._info(index, each) for index, each in enumerate(results)]
-        self._compromised = [each.info["compromised"] for each in results]
-        self._returns[dones], self._lengths[dones] = 0, 0
-        return np.array(self.last, np.float32), rewards, dones, infos
+        return np.array(self.last, np.float32), rewards, dones, list(map(_info, results))
 
-    def _info(self, index: int, result: GymResult) -> dict[str, Any]:
-        if result.final is None:
-            return result.info
-        info, next_info = result.final.info, dict(result.info)
-        if not is_valid(info):
-            held = self._compromised[index]
-            info = {"compromised_before": held, "compromised": held, "env_error": next_info.pop("env_error")}
-        return {
-            **info,
-            "final_observation": result.final.observation,
-            "episode": {"r": float(self._returns[index]), "l": int(self._lengths[index])},
-            "truncated": True,
-            "reset_info": next_info,
-        }
-
-    def _refuse_lost(self, lost: Sequence[int]) -> None:
+    def _refuse_lost(self, infos: Iterable[Mapping[str, Any]]) -> None:
         """Raise the failure of the first environment that has no episode; all have to be reset then."""
-        for index in lost:
+        for index, error in enumerate(map(env_error, infos)):
+            if error is None:
+                continue
             self._is_begun = False
             failed = self.engine.failure(index)
             assert failed is not None
@@ -199,6 +177,18 @@ class ParallelEnvWrapper(SubEnvs):
         self._check_open()
         found = self._engine.read(range(self.n_envs), "access_levels")
         return list(self._values_of(found))
+
+
+def _info(result: GymResult) -> dict[str, Any]:
+    """The info of a step, and of the episode that it ended."""
+    if result.final is None:
+        return result.info
+    info, next_info = result.final.info, dict(result.info)
+    if ENV_ERROR in info:
+        next_info.pop(ENV_ERROR)
+        unknown = (False,) * len(WORKFLOW_TYPES)
+        info = {"compromised_before": unknown, "compromised": unknown, **info}
+    return {**info, "final_observation": result.final.observation, "truncated": True, "reset_info": next_info}
 
 
 def episode_seed(base: Sequence[int], index: int, episode: int) -> int:

@@ -1,16 +1,55 @@
-"""What the embedded simulator knows of the second scenario, fact by fact: the network, Red, and what it costs."""
+"""The embedded simulator: its episodes by seed, its returns beside the original's, and the quirks that are kept."""
 
+import hashlib
+import math
 import random
 
+import numpy as np
 import pytest
 
-from ragen.cage2.layout import HOSTS, INDEX
+from ragen.cage2.layout import DECOYS, HOSTS, INDEX
 from ragen.cage2.simulator import red, tables
 from ragen.cage2.simulator.game import EmbeddedGame
 from ragen.cage2.simulator.network import Blue, Network, Session
-from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, IMPACT, SCAN, SWEEP, Move
-from support.cage2_network import LINUX_WITH_ONLY_SSH, PORTS, REMOVE, RESTORE, bits, network, only
+from ragen.cage2.simulator.red import EXPLOIT, SCAN, Move
 
+EPISODES = {"b_line": "c25f3fb1990f93b9", "meander": "139ce474b27a0103", "sleep": "ba75aa42cca0f23f"}
+
+
+@pytest.mark.parametrize("agent", EPISODES)
+def test_a_seed_and_actions_give_the_same_episodes_in_every_version(agent):
+    game, found = EmbeddedGame(agent), hashlib.sha256()
+    for seed in range(40):
+        draws = random.Random(seed)
+        game.reset(seed)
+        for _ in range(60):
+            action = draws.randrange(145) if draws.random() < 0.3 else 0
+            found.update(repr((game.step(action), game.access_levels())).encode())
+    assert found.hexdigest().startswith(EPISODES[agent])
+
+
+SCORES = [
+    ("Sleep", "sleep", 30, 0.0, 0.1),  # mean returns that were published, or measured with the original
+    ("Sleep", "b_line", 30, -216.7, 4),
+    ("Sleep", "b_line", 100, -1131.0, 12),
+    ("Sleep", "meander", 30, -40.0, 8),
+    ("Sleep", "meander", 100, -980.0, 25),
+    ("random", "b_line", 100, -708.0, 60),
+    ("random", "meander", 100, -525.0, 90),
+]
+
+
+@pytest.mark.parametrize(("policy", "agent", "steps", "score", "off"), SCORES)
+def test_returns_are_those_of_the_original(policy, agent, steps, score, off):
+    game, totals = EmbeddedGame(agent), []
+    for seed in range(80):
+        draws = random.Random(seed)
+        game.reset(seed)
+        totals.append(sum(game.step(draws.randrange(145) if policy == "random" else 0)[1] for _ in range(steps)))
+    assert abs(np.mean(totals) - score) < off + 1.96 * np.std(totals) / math.sqrt(80)
+
+
+LINUX_WITH_ONLY_SSH = ("Defender", "Enterprise0", "Op_Host0", "Op_Host1", "Op_Host2", "Op_Server0")
 SSH, WEB = {"SSHBruteForce": False}, {"HTTPSRFI": False, "HTTPRFI": False}
 GIVES = {  # which exploits give a session, and whether it is privileged at once
     **dict.fromkeys(LINUX_WITH_ONLY_SSH, SSH),
@@ -23,100 +62,66 @@ GIVES = {  # which exploits give a session, and whether it is privileged at once
 }
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_scan_finds_what_listens_and_always_shows(host):
-    game, blue = network(), Blue()
-    assert red.play(game, Move(SCAN, INDEX[host])) == red.Outcome(True, found=True)
-    assert game.scanned[INDEX[host]] == PORTS[host]
-    blue.look(game)
-    assert bits(blue, host) == [1, 0, 0, 0]
+def attacked(monkeypatch, host, exploit):
+    """A network in which Red has just tried an exploit, and what came of it."""
+    monkeypatch.setattr(red, "_chosen", lambda *_: exploit)
+    network = Network(random.Random(0))
+    network.sessions[INDEX[host]] = []
+    network.sessions[INDEX["Enterprise1" if host == "Enterprise0" else "Enterprise0"]] = [Session(False, False)]
+    red.play(network, Move(SCAN, INDEX[host]))
+    return network, red.play(network, Move(EXPLOIT, INDEX[host])).success
 
 
 @pytest.mark.parametrize("exploit", tables.EXPLOITS, ids=lambda each: each.name)
 def test_an_exploit_works_where_its_service_listens_and_gives_that_service_s_rights(monkeypatch, exploit):
-    only(monkeypatch, exploit)
     for host in HOSTS:
-        game = network()
-        game.sessions[INDEX[host]] = []
-        if tables.SUBNET[INDEX[host]] == tables.OPERATIONAL:
-            game.sessions[INDEX["Enterprise0"]] = [Session(False, False)]
-        red.play(game, Move(SCAN, INDEX[host]))
-        outcome = red.play(game, Move(EXPLOIT, INDEX[host]))
+        network, success = attacked(monkeypatch, host, exploit)
+        rights = [each.is_privileged for each in network.sessions[INDEX[host]]]
         given = GIVES[host].get(exploit.name)
-        assert outcome.success == (given is not None), host
-        assert [each.is_privileged for each in game.sessions[INDEX[host]]] == ([] if given is None else [given]), host
+        assert (success, rights) == ((False, []) if given is None else (True, [given])), host
 
 
-def test_operational_hosts_are_out_of_reach_without_an_enterprise_server():
-    game = Network(random.Random(0))
-    server = INDEX["Op_Server0"]
-    assert red.play(game, Move(SWEEP, tables.OPERATIONAL)).success is False
-    assert red.play(game, Move(SCAN, server)) == red.Outcome(True, found=False)  # told to have worked, as in CAGE 2
-    assert game.scanned[server] is None
-    game.sessions[INDEX["Defender"]].append(Session(True, False))  # in the subnet, and no such server
-    assert not game.is_reachable(server)
-    for host in ("Enterprise0", "Enterprise1", "Enterprise2"):
-        game.sessions[INDEX[host]].append(Session(False, False))
-        assert game.is_reachable(server)
-        assert red.play(game, Move(SWEEP, tables.OPERATIONAL)).success
-        game.sessions[INDEX[host]].clear()
+REMOVED = [
+    ("User3", tables.HTTP, True),
+    ("User2", tables.RDP, True),
+    ("User1", tables.FTP, False),
+    ("User2", tables.SMB, False),
+    ("User4", tables.MAIL, False),
+    ("Op_Host0", tables.SSH, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("host", "next_host"),
-    {"User1": "Enterprise1", "User2": "Enterprise1", "User3": "Enterprise0", "User4": "Enterprise0"}.items(),
-)
-def test_an_escalation_tells_where_to_go_next(host, next_host):
-    game = network()
-    game.sessions[INDEX[host]].append(Session(False, False))
-    assert red.play(game, Move(ESCALATE, INDEX[host])).success
-    assert game.access(INDEX[host]) == 2
-    assert game.known_addresses == {INDEX["User0"], INDEX[next_host]}
-    assert game.known_subnets == {tables.USER}
+@pytest.mark.parametrize(("host", "exploit", "goes"), REMOVED, ids=lambda each: getattr(each, "name", None))
+def test_remove_ends_what_was_noticed_and_has_no_privileges(monkeypatch, host, exploit, goes):
+    network, success = attacked(monkeypatch, host, exploit)
+    blue = Blue()
+    blue.look(network)
+    blue.act(network, 15 + INDEX[host])
+    assert success and (not network.sessions[INDEX[host]]) == goes
 
 
-def test_privileged_sessions_cost_by_host_and_user_sessions_nothing():
-    tenths = {name: tables.PENALTY[INDEX[name]] for name in HOSTS}
-    expected = dict.fromkeys(HOSTS, 1) | {"User0": 0, "Op_Server0": 10}
-    expected |= dict.fromkeys(["Enterprise0", "Enterprise1", "Enterprise2"], 10)
-    assert tenths == expected
-    game = EmbeddedGame("sleep")
-    for host in HOSTS:
-        game.network.sessions[INDEX[host]].append(Session(False, False))
-    assert game.step(0)[1] == 0
-    for host in HOSTS:
-        game.network.sessions[INDEX[host]][-1].is_privileged = True
-        game.network.sessions[INDEX[host]].append(Session(True, False))  # a second one costs nothing more
-    assert game.step(0)[1] == -(8 * 0.1 + 4 * 1)
+DECOYS_THAT_FIT = {
+    **{host: {"Apache", "HarakaSMPT", "Tomcat", "Vsftpd"} for host in LINUX_WITH_ONLY_SSH},
+    **{host: {"Femitter"} for host in ("Enterprise1", "Enterprise2")},
+    **{host: {"Apache", "Smss", "Svchost", "Tomcat"} for host in ("User0", "User1")},
+    "User2": {"Apache", "Femitter", "SSHD", "Tomcat"},
+    "User3": {"SSHD", "Vsftpd"},
+    "User4": {"Vsftpd"},
+}
 
 
-def impacted():
-    """A game in which the operational service has been stopped."""
-    game = EmbeddedGame("sleep")
-    server = INDEX["Op_Server0"]
-    assert red.play(game.network, Move(IMPACT, server)).success is False
-    game.network.sessions[server].append(Session(False, False))
-    assert red.play(game.network, Move(IMPACT, server)).success is False  # nothing known of the service yet
-    red.play(game.network, Move(ESCALATE, server))
-    assert red.play(game.network, Move(IMPACT, server)).success
-    return game
+@pytest.mark.parametrize("host", HOSTS)
+def test_decoys_stand_where_the_port_is_free_and_the_system_fits(host):
+    for block, name in enumerate(DECOYS):
+        network = Network(random.Random(0))
+        Blue().act(network, 28 + 13 * block + INDEX[host])
+        stands = len(network.services[INDEX[host]]) > len(tables.SERVICES[INDEX[host]])
+        assert stands == (name in DECOYS_THAT_FIT[host]), name
 
 
-def test_a_stopped_service_costs_ten_until_its_host_is_restored():
-    game, server = impacted(), INDEX["Op_Server0"]
-    assert [game.step(action)[1] for action in (0, 0, REMOVE + server)] == [-11.0] * 3
-    game.network.sessions[server].clear()
-    assert game.step(0)[1] == -10.0
-    assert [game.step(RESTORE + server)[1], game.step(0)[1]] == [-1.0, 0.0]
-
-
-def test_blue_acts_before_red():
-    """The step in which Red escalates: whoever restores the host just then is in time."""
+def test_after_a_restore_of_its_host_the_service_cannot_be_stopped_again():
     game = EmbeddedGame("b_line")
-    for seed in range(20):
-        game.reset(seed)
-        while game.last_red[0].kind != EXPLOIT or not game.last_red[1]:
-            game.step(0)
-        host = game.last_red[0].target
-        game.step(RESTORE + host)
-        assert game.last_red == (Move(ESCALATE, host), False)
+    game.reset(1)
+    costs = [game.step(0)[1] for _ in range(40)]
+    restored, *after = [game.step(132 + INDEX["Op_Server0"])[1], *(game.step(0)[1] for _ in range(60))]
+    assert min(costs) <= -10 < min(restored, *after)

@@ -8,7 +8,7 @@ from ragen.cage2.layout import ACCESS_LEVELS, HOSTS
 from ragen.cage2.simulator import red, tables
 from ragen.cage2.simulator.agents import AGENTS
 from ragen.cage2.simulator.network import Blue, Network
-from ragen.cage2.simulator.red import Move, Outcome
+from ragen.cage2.simulator.red import Outcome
 
 
 class EmbeddedGame:
@@ -17,7 +17,6 @@ class EmbeddedGame:
     Attributes:
         network: The hosts, with Red's sessions and knowledge.
         blue: Blue's view of the hosts.
-        last_red: Red's last action, and whether success was reported to it.
     """
 
     def __init__(self, red_agent: str) -> None:
@@ -35,16 +34,13 @@ class EmbeddedGame:
         self.network, self.blue = Network(rng), Blue()
         self._agent = self._agent_class(rng)
         self._outcome = Outcome(None)
-        self.last_red = Move(red.SLEEP), False
         return self.blue.bits()
 
     def step(self, action: int) -> tuple[list[int], float]:
         """Play a step; returns 52 bits and Blue's reward, at most 0."""
         network = self.network
         cost = self.blue.act(network, action)
-        move = self._agent.act(network, self._outcome)
-        self._outcome = red.play(network, move)
-        self.last_red = move, bool(self._outcome.success)
+        self._outcome = red.play(network, self._agent.act(network, self._outcome))
         cost += self._penalty()
         self.blue.look(network)
         return self.blue.bits(), -cost / 10

@@ -38,8 +38,10 @@ import psutil
 from ragen.errors import RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import record_episode
-from ragen.llm_agent.testing.local_cluster import LocalCluster
 from ragen.llm_agent.testing.random_player import RandomPlayer
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from support.local_cluster import LocalCluster
 
 TURNS = 8
 GROUPS, GROUP_SIZE = 2, 2  # of each tag

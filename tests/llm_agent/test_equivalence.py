@@ -17,10 +17,9 @@ from PIL import Image
 
 from ragen.env import REGISTERED_ENVS
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.testing import suite as checks_and_command
 from ragen.llm_agent.testing.equivalence import Recording, describe, record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
-from ragen.llm_agent.testing.suite import Check, Size, kill_a_worker, main, run
+from ragen.llm_agent.testing.suite import Check, Size, main, run
 
 SUITE = Path(__file__).parents[2] / "test_multiprocessing_es_manager.py"
 
@@ -71,12 +70,11 @@ class Queries:
 
 class Exemplary(Queries):
     def example_action(self, rng):
-        self.shown = "asked: this belongs to no rollout"
         return "query: select 1"
 
 class Flagged(Queries):
     def step(self, action):
-        return "", 0.0, False, {"action_is_valid": action in ("query: 2", "query: 3")}
+        return "", 0.0, False, {"action_is_valid": action == "query: 2"}
 """
 
 
@@ -144,10 +142,6 @@ def test_a_value_is_equal_to_itself(value: Any) -> None:
     assert difference(value, value) == ""
 
 
-def test_objects_without_a_text_of_their_own_are_compared_by_what_they_hold() -> None:
-    assert difference(Plain([1, object()]), Plain([1, object()])) == ""
-
-
 def test_a_value_that_holds_itself_comes_to_an_end() -> None:
     circle: list[Any] = [1]
     circle.append(circle)
@@ -176,14 +170,10 @@ def played(env_type: str, player_seed: int = 0) -> tuple[Recording, EnvStateMana
         return record_episode(manager, RandomPlayer(player_seed), turns=6), manager
 
 
-def test_an_episode_played_twice_is_recorded_equally() -> None:
+def test_equal_players_play_equal_episodes_and_others_others() -> None:
     one, other = played("frozen_lake")[0], played("frozen_lake")[0]
     assert sum(len(note.facts()) for note in one.notes) > 200
-    assert one.first_difference(other) is None
-
-
-def test_another_player_plays_another_episode() -> None:
-    assert played("frozen_lake", 1)[0].first_difference(played("frozen_lake", 2)[0]) is not None
+    assert one.first_difference(other) is None and played("frozen_lake", 2)[0].first_difference(one) is not None
 
 
 def test_the_player_mixes_actions_that_work_with_malformed_ones() -> None:
@@ -195,7 +185,7 @@ def test_the_player_mixes_actions_that_work_with_malformed_ones() -> None:
 
 def suite(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "walking.py").write_text(ENVIRONMENT)
-    command = [sys.executable, str(SUITE), *arguments, "--seeds", "1", "--turns", "3", "--patience", "0.5"]
+    command = [sys.executable, str(SUITE), *arguments, "--seeds", "1", "--turns", "3"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
 
 
@@ -207,7 +197,6 @@ WALK = ("--env-type", "walking:Walk", "--env-config", "step_size=3")
     [
         (("--env-type", "walking:Unready"), 1, ["no level", "7 of 7 are not equal"]),
         (("--env-type", "walking:Stumbles", "--actions", "on", "over"), 0, ["Stumbles: ", "'over'", "All 7 are equal"]),
-        (WALK, 0, ["\nWalk: no valid action", "All 7 are equal"]),
         ((*WALK, "--actions", "on", "over"), 0, ["All 7 are equal"]),
     ],
 )
@@ -217,7 +206,6 @@ def test_the_command_checks_an_environment_of_ones_own(
     ended = suite(tmp_path, *arguments)
     assert (ended.returncode, ended.stderr) == (code, "")
     assert all(text in ended.stdout for text in printed), ended.stdout
-    assert ("valid action" in ended.stdout) == (arguments == WALK)
 
 
 def entry_of(name: str, **more: Any) -> dict[str, dict[str, Any]]:
@@ -230,32 +218,18 @@ def entry_of(name: str, **more: Any) -> dict[str, dict[str, Any]]:
 def test_what_only_valid_actions_show_is_found(walking: None, entry: dict[str, Any]) -> None:
     report = run(Check("it", entry), Size(seeds=1, turns=3))
     assert re.search(r": str 'process \d+' became str 'process \d+'$", report.difference), report
-    assert "asked" not in report.difference and not report.unproved
 
 
-@pytest.mark.parametrize(
-    ("name", "instruction", "is_proved"),
-    [
-        ("Queries", "", False),
-        ("Flagged", "<answer>query: select</answer>", False),
-        ("Flagged", "<answer>query: 7</answer>", True),
-    ],
-)
-def test_equal_rollouts_without_a_valid_action_are_told(
-    walking: None, name: str, instruction: str, is_proved: bool
-) -> None:
-    report = run(Check("it", entry_of(name, env_instruction=instruction)), Size(seeds=1, turns=3))
-    assert report.difference == "" and (not report.unproved) == is_proved
+@pytest.mark.parametrize(("action", "is_proved"), [("query: select", False), ("query: 2", True)])
+def test_equal_rollouts_without_a_valid_action_are_told(walking: None, action: str, is_proved: bool) -> None:
+    report = run(Check("it", entry_of("Flagged", env_instruction=f"<answer>{action}</answer>")), Size(turns=3))
+    assert report.difference == "" and (not report.notes) == is_proved
 
 
-def test_a_configuration_is_checked_with_its_overrides_and_those_that_do_nothing_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_is_checked_with_its_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[Any] = []
     monkeypatch.setattr("ragen.llm_agent.testing.suite._run_all", lambda checks, size: played.extend(checks) or 0)
-    override = "custom_envs.SimpleSokoban.env_config.dim_x=8"
-    assert main((override, "actor.backend=openai", "seed.train=3", "--config-name", "_2_sokoban", "--seeds", "1")) == 0
-    assert capsys.readouterr().err.startswith("ignored: actor.backend, seed.train (the suite gives the replies itself")
+    assert main(("custom_envs.SimpleSokoban.env_config.dim_x=8", "--config-name", "_2_sokoban")) == 0
     assert {check.custom_envs["SimpleSokoban"]["env_config"]["dim_x"] for check in played} == {8}
 
 
@@ -270,7 +244,7 @@ def walking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_command_prints_the_first_difference_and_fails(walking: None, capsys: pytest.CaptureFixture[str]) -> None:
-    few = ("--seeds", "1", "--turns", "3", "--patience", "0.5")
+    few = ("--seeds", "1", "--turns", "3")
     assert main(("--env-type", "walking:Walk", "--env-config", "shows_pid=true", *few)) == 1
     shown = capsys.readouterr().out
     assert re.search(r"^Walk +episode 1, reset\[0\].history\[0\].state: str '0, process ", shown, re.MULTILINE)
@@ -296,19 +270,6 @@ def test_a_mistake_in_a_configuration_is_not_passed_over_and_a_missing_package_i
     monkeypatch.setattr("ragen.extras.missing", lambda extra: ["a package"])
     assert main(("--config-path", str(folder), "--config-name", "mine")) == 2
     assert message in capsys.readouterr().err
-
-
-def test_failures_that_a_check_causes_leave_no_crash_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Any] = []
-
-    def played(check: Check, size: Size, settings: Any, *_: Any) -> Any:
-        given.append(settings)
-        return Recording(), ""
-
-    monkeypatch.setattr(checks_and_command, "_played", played)
-    for check in (Check("undisturbed", {}), Check("waits", {}, waits=True), Check("killed", {}, disturb=kill_a_worker)):
-        run(check, Size())
-    assert ["crash_report_dir" in settings for settings in given] == [False, False, False, True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ import pytest
 
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.testing.local_cluster import LocalCluster
 from support.episodes import Holder, config, freeze, play, sequential
 from support.leftovers import until
+from support.local_cluster import LocalCluster
 
 ray = pytest.importorskip("ray")
 

@@ -1,19 +1,18 @@
 """Plays a manager without a model, with valid, random and malformed actions from a seed.
 
-Inputs are a function of the seed, the environment's id, the turn, the state and the given examples, so equal managers
-get equal inputs.
+Inputs are a function of the seed, the environment's id, the turn and the state, so equal managers get equal inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 from ragen.llm_agent.backends.policies import POLICIES, decide
 from ragen.llm_agent.backends.prompt import Prompt
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.tools.examples import ODD, TEXTS, Examples
+from ragen.tools.examples import ODD, TEXTS, named_in
 
 ODD_ACTIONS = (
     *ODD,
@@ -27,33 +26,15 @@ ODD_ACTIONS = (
     "\u4e0a\u2191 \N{SNOWMAN}",
     "x" * 3000,
 )
+_SPOILT, _GOOD, _MOST = 0.3, 0.5, 5  # fractions of malformed inputs and of good ones; actions of a well-formed one
 
 
 class RandomPlayer:
     """Draws inputs for ``EnvStateManager.step``, in a new order each turn, sometimes for a part of the environments."""
 
-    def __init__(
-        self,
-        seed: int = 0,
-        odd: float = 0.3,
-        thoughtful: float = 0.5,
-        most: int = 5,
-        examples: Mapping[str, Examples] | None = None,
-    ) -> None:
-        """Take the settings.
-
-        Args:
-            seed: The only source of randomness.
-            odd: The fraction of malformed inputs.
-            thoughtful: The fraction of inputs that follow the environment's scripted policy, or examples.
-            most: Maximum number of actions of a well-formed input.
-            examples: By tag, examples for environments without a scripted policy.
-        """
+    def __init__(self, seed: int = 0) -> None:
+        """Take the only source of randomness."""
         self._seed = seed
-        self._odd = odd
-        self._thoughtful = thoughtful
-        self._most = most
-        self._examples = examples or {}
 
     def inputs(self, manager: EnvStateManager, caches: Sequence[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
         """Inputs for the environments of these caches, or some of them.
@@ -74,9 +55,11 @@ class RandomPlayer:
     def _input(self, manager: EnvStateManager, cache: dict[str, Any], turn: int) -> dict[str, Any]:
         env_id = cache["env_id"]
         rng = Random(f"{self._seed} {turn} {env_id}")
-        actions = self._actions(manager, cache, turn, rng)
-        if rng.random() < self._odd:
-            actions = _spoilt(actions, rng)
+        actions = _actions(manager, cache, rng)
+        if rng.random() < _SPOILT:
+            odd = rng.choice(ODD_ACTIONS)
+            swapped, padded = [action.swapcase() for action in actions], [f" {action}" for action in actions]
+            actions = rng.choice([[], [odd], [odd, *actions], [*actions, odd], swapped, padded, actions * 9])
         said = f"<answer>{' || '.join(actions)}</answer>"
         return {
             "env_id": env_id,
@@ -85,46 +68,30 @@ class RandomPlayer:
             "llm_raw_response": f"<think></think>{said}",
         }
 
-    def _actions(self, manager: EnvStateManager, cache: dict[str, Any], turn: int, rng: Random) -> list[str]:
-        env_id = cache["env_id"]
-        entry = manager.envs[env_id]
-        env_type = manager.sys_config["custom_envs"][cache["tag"]]["env_type"]
-        is_thoughtful = rng.random() < self._thoughtful
-        names = _action_names(entry)
-        examples = None if env_type in POLICIES else self._examples.get(cache["tag"])
-        most = self._most
-        if examples is None:
-            choices = names or (*TEXTS, *ODD)
-        else:
-            choices = examples.choices(entry["env"], names, (self._seed, turn, env_id), is_thoughtful)
-            if len(choices) == 1 or (is_thoughtful and not names):
-                most = 1  # a turn's info is that of its last action
-        prompt = Prompt(
-            state=cache["history"][-1]["state"],
-            symbols=getattr(entry["config"], "grid_vocab", None) or {},
-            actions=choices,
-            limit=max(1, min(most, cache["history"][-1]["actions_left"])),
-        )
-        return list(decide(env_type, prompt, rng, thoughtful=is_thoughtful).actions)
+
+def _actions(manager: EnvStateManager, cache: dict[str, Any], rng: Random) -> list[str]:
+    """Actions of the scripted policy or the environment's own example, or chosen among its names, examples or texts."""
+    entry, config = manager.envs[cache["env_id"]], manager.sys_config["custom_envs"][cache["tag"]]
+    is_good, names = rng.random() < _GOOD, _names_of_actions(entry)
+    named = named_in(config.get("env_instruction") or "")
+    if is_good and config["env_type"] not in POLICIES:
+        if example := manager.example_action(cache["env_id"], rng):
+            return [example]
+        if not names and named:
+            return [rng.choice(named)]  # alone, since a turn's info is that of its last action
+    state = cache["history"][-1]
+    prompt = Prompt(
+        state=state["state"],
+        symbols=getattr(entry["config"], "grid_vocab", None) or {},
+        actions=names or (*named, *TEXTS, *ODD),
+        limit=max(1, min(_MOST, state["actions_left"])),
+    )
+    return list(decide(config["env_type"], prompt, rng, thoughtful=is_good).actions)
 
 
-def _action_names(entry: dict[str, Any]) -> tuple[str, ...]:
+def _names_of_actions(entry: dict[str, Any]) -> tuple[str, ...]:
     """The names in the action lookup; empty for environments that take any text."""
     if not hasattr(entry["config"], "action_lookup"):
         return ()
     lookup = entry["config"].action_lookup or entry["env"].config.action_lookup  # some are created by reset
     return tuple(lookup.values())
-
-
-def _spoilt(actions: list[str], rng: Random) -> list[str]:
-    odd = rng.choice(ODD_ACTIONS)
-    kinds: tuple[list[str], ...] = (
-        [],
-        [odd],
-        [odd, *actions],
-        [*actions, odd],
-        [action.swapcase() for action in actions],
-        [f" {action}" for action in actions],
-        actions * 9,
-    )
-    return rng.choice(kinds)

@@ -46,7 +46,7 @@ CURES = {
     "EpisodeOverError": "Step only what `reset` or the last `step` returned as active; reset the others first.",
     "WorkflowError": "Name each of the five types of hosts once, as in `defender > enterprise > op_server > op_host > "
     "user`.",
-    "EnvError": "Read the cause, which is the environment's own exception. `ragen replay FILE --pdb` opens a "
+    "EnvError": "Read the cause, which is the environment's own exception. `ragen play --replay FILE --pdb` opens a "
     "debugger where it was raised.",
     "ReturnError": "Return what the message expects: `step` returns observation, reward, done and info, "
     "`render` text or images. `ragen check TYPE` plays the environment and detects it too.",

@@ -82,33 +82,18 @@ class JournalFile(Closing):
         """The events in the file, which then ends with the last whole one."""
         with open(file, "rb", closefd=False) as opened:
             raw = opened.read()
-        events, end = list[Event](), 0
-        for line in raw.splitlines(keepends=True):
-            try:
-                event = json.loads(line, object_hook=_unpacked)
-            except (ValueError, TypeError, RecursionError):
-                break
-            if not isinstance(event, dict) or not line.endswith(b"\n"):
-                break
-            events.append(event)
-            end += len(line)
+        events, end = _events(raw)
         if events:
             self._check(events[0])
-        elif raw.strip(b"\0\n"):  # so that no file of another kind is emptied
-            first = raw.splitlines()[0]
-            if b"\n" in raw or not first.startswith(b'{"journal"'):
-                raise ConfigError(f"{shown_path(self.path)} is not a journal; name another file.")
+        elif raw.strip(b"\0\n") and (b"\n" in raw or not raw.startswith(b'{"journal"')):  # and not a torn first line
+            raise ConfigError(f"{shown_path(self.path)} is not a journal; name another file.")
         os.ftruncate(file, end)
         if not events:
             self._append(_line(self._header))
         return events[1:]
 
     def _check(self, header: Event) -> None:
-        if header.get("journal") != VERSION or not isinstance(header.get("about"), dict):
-            raise ConfigError(
-                f"{shown_path(self.path)} is not a journal of version {VERSION}; name another file, or remove it."
-            )
-        before, now = header["about"], self._header["about"]
+        before, now = _about(header, self.path), self._header["about"]
         for key in sorted({*before, *now}):
             if before.get(key) != now.get(key):
                 raise ConfigError(
@@ -204,6 +189,41 @@ class JournalFile(Closing):
         """Unlock the file of a holder that was forgotten."""
         if getattr(self, "_file", None) is not None:
             self.close()
+
+
+def read_journal(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Event]]:
+    """What a journal is about, and its events; the file may be anybody's, and stays as it is.
+
+    Raises:
+        ConfigError: It cannot be read, or is no journal of this version.
+    """
+    try:
+        events, _ = _events(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"the journal {shown_path(path)} cannot be read: {error.strerror}.") from error
+    return _about(events[0] if events else {}, path), events[1:]
+
+
+def _events(raw: bytes) -> tuple[list[Event], int]:
+    """The events up to the first line that cannot be read, and the number of bytes that they take."""
+    events, end = list[Event](), 0
+    for line in raw.splitlines(keepends=True):
+        try:
+            event = json.loads(line, object_hook=_unpacked)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            break
+        if not isinstance(event, dict) or not line.endswith(b"\n"):
+            break
+        events.append(event)
+        end += len(line)
+    return events, end
+
+
+def _about(header: Event, path: str | os.PathLike[str]) -> dict[str, Any]:
+    about = header.get("about")
+    if header.get("journal") != VERSION or not isinstance(about, dict):
+        raise ConfigError(f"{shown_path(path)} is not a journal of version {VERSION}; name another file, or remove it.")
+    return about
 
 
 def _locked(path: Path) -> int:

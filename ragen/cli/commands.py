@@ -49,7 +49,6 @@ COMMANDS = {
         Command("train", "train a model on rollouts", "ragen.training.command"),
         Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),
         Command("check", "check that an environment works in worker processes", "ragen.tools.check"),
-        Command("replay", "replay a failure from its crash report", "ragen.tools.replay"),
         Command("play", "play an environment by hand", "ragen.tools.play"),
         Command("new", "create a template environment with its test", "ragen.cli.new"),
         Command("list", "list environments with their cost per turn, configurations, backends", "ragen.cli.listing"),

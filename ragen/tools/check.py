@@ -38,17 +38,17 @@ from envlanes.episode.game import Options, declares_snapshots
 from envlanes.episode.journal import difference
 from envlanes.episode.pickled import Pickled
 from envlanes.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
+from envlanes.journal import NotPlain, packed
 from envlanes.placement import EACH_S
 from envlanes.returned import SUCCESS_KEYS
 from envlanes.stats import duration
 from ragen.commands import CommandParser, check_no_option, positive, refusing
 from ragen.env.fields import check_kinds, field_types, read_settings
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast
+from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast, steady_repr
 from ragen.extras import check_installed, extra_of
 from ragen.output import printable
 from ragen.tools.examples import TEXTS, checked_example, gives_examples
-from ragen.tools.json_codec import plain
 
 NOTHING_TO_FIX, FIX_FIRST = 0, 1
 SEEDS = (1, 2, 3)
@@ -298,14 +298,22 @@ def _returned(engine: Engine, env_id: int, result: Any, moment: Moment) -> Any:
 def _values(result: Any, moment: Moment) -> dict[str, Any]:
     """The values to compare by name; raises a :class:`Difference` for one that cannot be sent."""
     if not isinstance(result, TurnResult):
-        return {"observation": plain(RAGEN.digest(result))}
+        return {"observation": _comparable(RAGEN.digest(result))}
     values = {"observation": result.digest, "reward": result.reward, "done": result.done}
     values |= {f"info[{key!r}]": value for key, value in result.info.items()}
     values |= {"executed": result.executed, "malformed": result.malformed}
     for name, value in values.items():
         if isinstance(value, Unsendable):
             raise Difference(moment, name, "a value that can be pickled", value, value)
-    return {name: plain(value) for name, value in values.items()}
+    return {name: _comparable(value) for name, value in values.items()}
+
+
+def _comparable(value: Any) -> Any:
+    """A value that is equal to another process's if the values are."""
+    try:
+        return packed(value)
+    except NotPlain:
+        return steady_repr(value)
 
 
 # In the worker

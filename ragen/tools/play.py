@@ -1,4 +1,4 @@
-"""The command ``ragen play TYPE [--seed N] [key=value ...]``: play an environment by hand.
+"""The commands ``ragen play TYPE [--seed N] [key=value ...]``, by hand, and ``ragen play --replay FILE``.
 
 Lines may also come from a pipe. A turn is played as in a rollout, by the same function, with global generators seeded
 alike.
@@ -11,6 +11,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 from envlanes.episode.global_rng import EnvRng
@@ -34,12 +35,23 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         description="Play one environment in the terminal, or from a pipe.",
         examples=(f"{prog} sokoban --seed 3 dim_x=8",),
     )
-    top.add_argument("type", help=f"{', '.join(sorted(known_names()))}, or package.module:Class")
+    top.add_argument("type", nargs="?", help=f"{', '.join(sorted(known_names()))}, or package.module:Class")
     top.add_argument(
         "settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8"
     )
     top.add_argument("--seed", type=int, help="the level to play; random by default")
     top.add_argument("--mode", choices=("train", "val", "test"), default="train", help="split of the data")
+    again = top.add_argument_group("a failure", "plays the episode of a crash report to its failure")
+    again.add_argument("--replay", type=Path, metavar="FILE", help="the report, which the failure's log line names")
+    again.add_argument("--pdb", action="store_true", help="play it in this process, with the debugger at the failure")
+    again.add_argument(
+        "--path",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="import modules from this folder too, and let the configuration name files in it",
+    )
+    again.add_argument("--script", metavar="FILE", help="the script that defines the environment, which is run")
     return top
 
 
@@ -53,10 +65,16 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
 
     Returns:
         0; or, after a sentence on standard error, 1 if the environment failed, 2 if the arguments are wrong, 130 after
-        Ctrl-C, except at the prompt, where it ends the episode.
+        Ctrl-C, except at the prompt, where it ends the episode. With ``--replay``, see :mod:`ragen.tools.replay`.
     """
     top = parser(prog)
     options = top.parse_intermixed_args(arguments)  # options may stand anywhere
+    if options.replay is not None:
+        from ragen.tools.replay import replay
+
+        return replay(options.replay, options.path, options.script, options.pdb)
+    if options.type is None:
+        top.error("name a type of environment, or --replay FILE")
     known = field_types(resolve_env(options.type)[1])
     check_no_option(top, options.settings, lambda name, _: name in known)
     try:

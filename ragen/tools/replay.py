@@ -1,279 +1,281 @@
-"""``ragen replay FILE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
+"""``ragen play --replay FILE``: play the episode of a crash report to its failure, in a worker, or with ``--pdb`` here.
 
-A crash report is data: it is shown, with what is about to be imported, before anything is. Environments are imported
-from what is installed and from folders named by ``--path``, and their configurations name
-files only there; a script is run only if ``--script`` names it. An environment may do anything with its configuration
-and actions: inspect a stranger's report with ``--dry-run`` first.
+A report may be anybody's, and is data: reading it runs nothing. Played is an environment that is installed here, or
+whose folder or script the user names; its configuration is of the class that the environment declares, and names files
+only in those folders.
 
-Every turn is shown: the request, the result, and whether it equals the recorded one. The environment lives in a worker
-of its own, so that a hang or a crash of its process is reported like any failure.
-With ``--pdb`` it lives in this process: an exception opens the debugger where it was raised, and a turn that hung or
-crashed begins in the debugger (``c`` continues, and Ctrl-C then shows where it hangs).
-
-Exit codes:
-    0  it did not happen again: everything went as recorded (or --dry-run)
-    1  it happened again
-    2  the report cannot be replayed here (unreadable, of another version, a module is missing), or wrong arguments
-    3  something else happened: another failure, other results than recorded, or the debugger was left
+Exit codes: 0, it did not happen again; 1, it did; 2, the report cannot be replayed here; 3, something else happened:
+another failure, other results than recorded, or the debugger was left.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import pdb
+import runpy
 import shlex
+import site
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from envlanes.episode.host import EnvHost
-from envlanes.episode.journal import Change, JournalTurn, difference
-from envlanes.episode.outcome import LOADING, Outcome, Raised
-from envlanes.episode.spec import EnvSpec
+from envlanes import Engine, EnvFailed, EnvSpec, Settings
+from envlanes.episode.game import Game
+from envlanes.episode.global_rng import EnvRng
+from envlanes.episode.journal import Change, difference
+from envlanes.episode.turn import RAGEN, Turn
 from envlanes.interrupts import let_signals_pass
-from envlanes.lanes.orders import Call, Order, Play, Rebuild
-from ragen.commands import CommandParser, refusing
-from ragen.errors import CrashReportError
+from envlanes.journal import Event, read_journal
+from ragen.env.registry import REGISTERED_ENV_CONFIGS
+from ragen.errors import CrashReportError, in_short
 from ragen.output import printable
-from ragen.tools.crash_report import CrashReport, about_to_run, load_spec, place_of, read_crash_report, shown, versions
-from ragen.tools.sandbox import Mishap, Sandbox
+from ragen.tools.crash_report import kind_of, path_of, versions
 
 AS_RECORDED, AGAIN, DIFFERENT = 0, 1, 3
-RESET = -1  # where a reset stands among the turns
-
-Verdict = tuple[int, str]  # the exit code, and what a replay came to in words
+START_S = 60.0  # for a worker and the environment's first reset, which may import much
 
 
-class Replay:
-    """The replay of a crash report."""
+def replay(path: Path, folders: Sequence[str] = (), script: str | None = None, debug: bool = False) -> int:
+    """Play a report's episode, and print each turn and what became of it.
 
-    def __init__(self, report: CrashReport, spec: EnvSpec, stage: Sandbox | DebuggedStage) -> None:
-        self._report, self._game, self._stage = report, spec.game, stage
-        self._differences = ""
+    Args:
+        path: The report.
+        folders: Folders from which modules may be imported, and in which the configuration may name files.
+        script: The script that defines the environment; its ``if __name__ == "__main__":`` part is not run.
+        debug: Play in this process, and open the debugger at the failure.
 
-    def run(self, last: int | None = None) -> Verdict:
-        """Play the episode up to this turn, -1 for the reset alone, or all of it."""
-        entry, turn = None, RESET
-        try:
-            self._begin()
-            for entry in self._report.entries():
-                turn += isinstance(entry, JournalTurn)
-                if last is not None and turn > last:
-                    break
-                if isinstance(entry, JournalTurn):
-                    self._play(turn, entry)
-                else:
-                    self._change(entry)
-        except Mishap as mishap:
-            return self._judge(entry, mishap)
-        return self._conclude()
+    Returns:
+        The exit code.
 
-    def _begin(self) -> None:
-        report, journal = self._report, self._report.journal
-        is_reset = journal.has_begun or report.failed is None  # else it failed before its first reset
-        beginning = replace(journal, digest=None, entries=[], has_begun=is_reset)
-        found = self._stage.ask(Rebuild([], [(report.env_id, beginning)]), "at the reset")
-        if not is_reset:
-            return
-        is_seeded = journal.before is None
-        given = _described({"seed": journal.seed, **(journal.options or {})})
-        print(f"\nreset  {given if is_seeded else 'without a seed, with the state that the generators had'}")
-        self._show(found.got)  # as it was to find no digest, it has what it found
-        if journal.has_begun:
-            self._compare(RESET, ("digest",), (journal.digest,), (found.got,))
+    Raises:
+        CrashReportError: It cannot be replayed here.
+    """
+    try:
+        about, events = read_journal(path)
+        failed = events[-1]["failed"]
+        recorded = {name: str(failed[name]) for name in ("kind", "what", "phase", "story")}
+        requests = [_request(event) for event in events]
+        timeout, settings, before = max(0.1, float(failed["timeout"])), dict(about["settings"]), dict(about["versions"])
+        spec = _spec(about, [os.path.realpath(each) for each in folders], script)
+    except Exception as error:  # of a damaged report, or of the module that was imported
+        raise CrashReportError(f"{str(path)!r} cannot be replayed: {error}") from error
+    print(printable(f"{spec.env_type} (tag {spec.tag}), {about.get('written')}: {recorded['what']}"))
+    for name, now in versions().items():
+        if (then := before.get(name)) != now:
+            print(printable(f"recorded with {name} {then}, now {now}"))
+    stage: _Worker | _Here = _Here(spec, recorded["kind"]) if debug else _Worker(spec, timeout)
+    with stage:
+        code, text = _played(stage, spec.game, settings, list(zip(events, requests, strict=True)), recorded)
+    print(printable(f"\n{text}"))
+    return code
 
-    def _play(self, turn: int, entry: JournalTurn) -> None:
-        print(f"\nturn {turn + 1}  {_described(entry.action)}")
-        result = self._stage.ask(Play([(self._report.env_id, entry.action)]), f"at turn {turn + 1}")
-        fields = {name: value for name, value in result._asdict().items() if name not in ("observation", "digest")}
-        self._show(self._game.digest(result.observation))
-        print(f"  {_described(fields)}")
-        if entry is self._report.failed:
-            print("  This is the turn that failed; this time it did not.")
+
+def _request(event: Event) -> Any:
+    """What an event asks: ``(seed, options)``, a turn, or a change."""
+    asked, turn = event["call"] if "call" in event else event["asked"], int(event["turn"])
+    if isinstance(asked, dict):
+        raise CrashReportError(f"what was asked at turn {turn} could not be stored: {asked['lost']}.")
+    if "call" in event:
+        name, arguments, keywords, is_set = asked
+        if not isinstance(name, str) or "__" in name:
+            raise CrashReportError(f"it has a call of {in_short(name)}, which no engine records.")
+        return Change(name, tuple(arguments), dict(keywords), bool(is_set))
+    if turn == 0:
+        seed, options = asked
+        if seed is None:
+            raise CrashReportError("its episode went on from the one before, without a seed.")
+        return int(seed), dict(options or {})
+    actions, actions_left = asked
+    return Turn(tuple(map(str, actions)), int(actions_left))
+
+
+class _Mishap(Exception):
+    """The environment failed; ``kind`` and text as in a report."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class _Worker:
+    """The environment in a worker of its own, whose hang or crash is reported like any failure."""
+
+    def __init__(self, spec: EnvSpec, timeout: float) -> None:
+        limits = {"step_timeout": timeout, "reset_timeout": max(timeout, START_S), "on_env_failure": "truncate"}
+        self._engine = Engine([spec], Settings(use_lanes=True, max_workers=1, max_restarts=0, **limits))
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+
+    def ask(self, request: Any, is_last: bool = False) -> Any:
+        """The result of a request.
+
+        Raises:
+            _Mishap: The environment failed.
+        """
+        if isinstance(request, Change):
+            value = self._engine.change({0: request})[0]
+        elif isinstance(request, Turn):
+            value = self._engine.play({0: request})[0]
         else:
-            self._compare(turn, self._game.recorded, entry.recorded, self._game.record(result))
+            value = self._engine.reset({0: request[0]}, request[1])[0]
+        if isinstance(value, EnvFailed):
+            raise _Mishap(kind_of(value.error), value.text)
+        if isinstance(value, Exception):
+            raise _Mishap("exception", str(value))
+        return value
 
-    def _change(self, change: Change) -> None:
-        given = [*map(repr, change.arguments), *(f"{name}={value!r}" for name, value in change.keywords.items())]
-        print(f"\n{'set' if change.is_set else 'call'}  {change.name}({', '.join(given)})")
+
+class _Here:
+    """The environment in this process, with a debugger for its failure."""
+
+    def __init__(self, spec: EnvSpec, kind: str) -> None:
+        self._spec, self._stops = spec, kind in ("timeout", "crash")
+        self._rng = EnvRng(0)
+        self._env: Any = None
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if callable(close := getattr(self._env, "close", None)):
+            close()
+
+    def ask(self, request: Any, is_last: bool = False) -> Any:
+        """See :class:`_Worker`; the request that hung or crashed begins in the debugger."""
+        game = self._spec.game
+        run: Callable[..., Any] = pdb.Pdb().runcall if is_last and self._stops else lambda call, *given: call(*given)
         try:
-            value = self._stage.ask(Call([(self._report.env_id, change)]), f"at the call of {change.name!r}")
-            print(f"  gave {value!r}")
-        except Mishap as mishap:
-            if change is self._report.failed or mishap.kind != "exception":
-                raise
-            print(f"  raised {mishap.text}")  # as it may have done before: that ends no episode
-
-    def _compare(self, turn: int, names: Sequence[str], recorded: Sequence[Any], got: Sequence[Any]) -> None:
-        for name, was, is_now in zip(names, recorded, got, strict=True):
-            if found := difference(turn, (name,), (was,), (shown(is_now),)):
-                self._differences += f"\n  {found.describe()}"
-                print(f"  DIFFERS: {found.describe()}")
-
-    def _show(self, digest: Any) -> None:
-        """An observation as text."""
-        lines = digest.splitlines() if isinstance(digest, str) else [f"digest {digest!r}"]
-        print("\n".join(f"    {line}" for line in lines))
-
-    def _judge(self, entry: JournalTurn | Change | None, mishap: Mishap) -> Verdict:
-        """Compare a failure at this entry (None for the reset) with the recorded one."""
-        report, story = self._report, f"{mishap.where}: {mishap.text}"
-        print(f"\n{mishap.kind} {story}\n{mishap.story}", flush=True)
-        if mishap.kind == "quit":
-            return DIFFERENT, "The debugger was closed."
-        is_there = entry is report.failed or report.phase in ("replay", "build")
-        is_alike = mishap.kind != "exception" or report.what.partition(":")[0] == mishap.text.partition(":")[0]
-        if is_there and is_alike and report.kind == mishap.kind:
-            return AGAIN, f"It happened again, {story}.{self._differences}"
-        recorded = printable(
-            f"{report.kind}: {report.what} (while: {report.phase}, after {report.journal.turns} turns)"
-        )
-        return DIFFERENT, (
-            f"A different failure happened {mishap.where}: {mishap.kind}: {mishap.text}. Recorded was "
-            f"{recorded}.{self._differences}"
-        )
-
-    def _conclude(self) -> Verdict:
-        if self._report.phase == LOADING and not self._differences:
-            return AS_RECORDED, (
-                "Replayed from its seed, everything went as recorded. The failure was in load() of a snapshot, which a "
-                f"crash report does not contain: ragen check {self._report.env_type} compares snapshots."
-            )
-        if self._report.kind == "divergence":
-            if self._differences:
-                return AGAIN, f"It does not replay:{self._differences}"
-            return AS_RECORDED, "This time it replayed as recorded. Try again, or with another PYTHONHASHSEED."
-        if self._differences:
-            return DIFFERENT, f"It did not fail, and the episode was different:{self._differences}"
-        return AS_RECORDED, "It did not happen again: everything went as recorded."
-
-
-def _described(value: Any) -> str:
-    fields = value._asdict() if hasattr(value, "_asdict") else value
-    if not isinstance(fields, Mapping):
-        return repr(value)
-    return ", ".join(f"{name} {item!r}" for name, item in fields.items())
-
-
-# Under the debugger
-
-
-class DebuggedStage:
-    """The environment in this process, with a debugger for failures; an interface like :class:`Sandbox`."""
-
-    def __init__(self, spec: EnvSpec, stop_at: int | None) -> None:
-        """Enter the debugger in this turn (-1: the reset); None: only on exceptions."""
-        self._host = _OpenHost()
-        self._host.load([spec])
-        self._env_class, self._stop_at, self._turn = spec.env_class, stop_at, RESET
-
-    def ask(self, order: Order, where: str) -> Any:
-        """The environment's result; see :meth:`Sandbox.ask`."""
-        self._turn += isinstance(order, Play)
-        carry_out: Callable[..., Any] = partial(order.run, self._host)
-        if self._turn == self._stop_at and not isinstance(order, Call):
-            method = "step" if isinstance(order, Play) else "reset"
-            carry_out = partial(_stopping_in(getattr(self._env_class, method, None)).runcall, carry_out)
-        try:
-            outcomes = carry_out()
+            with self._rng.in_place():
+                self._env = game.build(self._spec) if self._env is None else self._env
+            if not isinstance(request, Change | Turn):
+                self._rng.seed(request[0])
+            with self._rng.in_place():
+                if isinstance(request, Change):
+                    return request.apply(self._env)
+                if isinstance(request, Turn):
+                    return run(game.play, self._env, request)
+                return run(game.reset, self._env, *request)
         except BaseException as error:
             let_signals_pass(error)
             traceback.print_exc()
             pdb.post_mortem(error.__traceback__)
-            raise Mishap.of_raised(Raised.of(error, order.phase), where) from None
-        if outcomes is None:  # which is what runcall gives then
-            raise Mishap("quit", "left by the user", where=where)
-        return outcomes[0].value
+            raise _Mishap("exception", f"{type(error).__name__}: {error}") from None
 
 
-class _OpenHost(EnvHost):
-    """A host that lets exceptions through."""
-
-    def _each(self, items: Sequence[Any], phase: str, work: Callable[[Any, Any], Any], first: int = 0) -> list[Outcome]:
-        return [Outcome(item[0], work(self._replicas[item[0]], item)) for item in items]
-
-
-def _stopping_in(function: Any) -> pdb.Pdb:
-    """A debugger that stops when this function is entered."""
-    debugger = pdb.Pdb()
-    code = getattr(function, "__code__", None)
-    if code is not None:  # else it is no Python function, and the debugger starts before the turn
-        debugger.set_break(code.co_filename, code.co_firstlineno, True, None, code.co_name)
-        debugger.rcLines = ["continue"]
-    return debugger
-
-
-# The command
-
-
-def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParser:
-    """The argument parser."""
-    top = CommandParser(
-        prog=prog,
-        description="Replay a failed environment from its crash report. Exit codes: 0 it did not happen again (or "
-        "--dry-run), 1 it happened again, 2 the report cannot be replayed here, or the arguments are wrong, 3 "
-        "something else happened: another failure, other results than recorded, or the debugger was left.",
-        examples=(f"{prog} outputs/crash_reports/FILE.json --pdb",),
-    )
-    top.add_argument("report", type=Path, help="the file named in the failure's log line")
-    top.add_argument("--pdb", action="store_true", help="replay in this process, and open the debugger at the failure")
-    top.add_argument(
-        "--turn",
-        type=int,
-        metavar="N",
-        help="play no further than turn N, counted from 1 (0: the reset alone); with --pdb, stop before it",
-    )
-    top.add_argument(
-        "--path",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="import modules from this folder too, and let the configuration name files in it",
-    )
-    top.add_argument("--script", metavar="FILE", help="the script that defines the environment, which is run")
-    top.add_argument("--dry-run", action="store_true", help="show the report and what would be imported, then exit")
-    top.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit of a turn (default: as recorded)")
-    return top
+def _played(
+    stage: _Worker | _Here,
+    game: Game,
+    settings: Mapping[str, Any],
+    requests: Sequence[tuple[Event, Any]],
+    was: Mapping[str, str],
+) -> tuple[int, str]:
+    """Play the episode; the exit code, and what it came to in words."""
+    differences, event, where = list[str](), Event(), "as it was built"
+    try:
+        for name, value in settings.items():
+            stage.ask(Change(str(name), (value,), is_set=True))
+        for event, request in requests:
+            where = f"at turn {event['turn']}" if event["turn"] else "at the reset"
+            print(printable(f"\n{where}: {in_short(request, 400)}"))
+            result = stage.ask(request, "failed" in event)
+            if isinstance(request, Change):
+                continue
+            is_turn = isinstance(request, Turn)
+            digest = game.digest(result.observation if is_turn else result)
+            print(printable(f"    {digest}".replace("\n", "\n    ")))
+            names, got = (game.recorded, game.record(result)) if is_turn else (("digest",), (digest,))
+            gave = tuple(event["gave"]) if is_turn else (event["gave"],)
+            if "failed" not in event and (found := difference(event["turn"] - 1, names, gave, got)):
+                differences.append(found.describe())
+                print(printable(f"  DIFFERS: {found.describe()}"))
+    except _Mishap as mishap:
+        told = f"{where}: {mishap}"
+        is_there = "failed" in event or was["phase"] in ("replay", "build")
+        is_alike = mishap.kind != "exception" or was["what"].partition(":")[0] == str(mishap).partition(":")[0]
+        if is_there and is_alike and was["kind"] == mishap.kind:
+            return AGAIN, f"It happened again, {told}."
+        return DIFFERENT, f"Another failure happened {told} ({mishap.kind}). Recorded was {was['kind']}: {was['what']}."
+    if differences:
+        code = AGAIN if was["kind"] == "divergence" else DIFFERENT
+        return code, f"It did not fail, and went otherwise: {'; '.join(differences)}."
+    return AS_RECORDED, "It did not happen again: everything went as recorded."
 
 
-@refusing
-def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.replay") -> int:
-    """Run the command; returns one of the exit codes above."""
-    options = parser(prog).parse_args(arguments)
-    report = read_crash_report(options.report)
-    sys.path += [entry for entry in map(os.path.abspath, options.path) if entry not in sys.path]
-    _introduce(report)
-    print(f"{about_to_run(report, options.script)}; its configuration: {report.config!r}", flush=True)
-    if options.dry_run:
-        return AS_RECORDED
-    _check_paths(report, list(map(os.path.realpath, options.path)))
-    code, text = _replay(report, load_spec(report, options.script), options)
-    print(f"\n{text}")
-    return code
+# What is believed of a report
 
 
-def _check_paths(report: CrashReport, named: Sequence[str]) -> None:
-    """Refuse a module of the current folder, and files that the configuration names, outside of these folders.
+def _spec(about: Mapping[str, Any], folders: Sequence[str], script: str | None) -> EnvSpec:
+    """The environment; imports its module, or runs the script that defines it, if that is allowed.
 
     Raises:
-        CrashReportError: There is such a module or file, which would be run.
+        CrashReportError: It is not.
     """
-    module, here = report.env_class.partition(":")[0], os.path.realpath(".")
-    folder = os.path.dirname(place_of(module))  # "" of a module that is built in, or not found
-    if folder and os.path.realpath(folder) == here and here not in named and module.partition(".")[0] != "ragen":
-        raise CrashReportError(
-            f"its module {module!r} is in the current folder, and would be run. If you trust what is there: --path "
-            f"{shlex.quote(here)}."
-        )
-    for text in _texts((report.config, report.journal.options, report.journal.settings)):
+    path, config = str(about["env_class"]), about["config"]
+    module, _, name = path.partition(":")
+    if isinstance(config, dict) and "lost" in config:
+        raise CrashReportError(f"its configuration could not be stored: {config['lost']}.")
+    _check_files([config, about["settings"]], folders)
+    sys.path += [each for each in folders if each not in sys.path]
+    if module == "__main__":
+        if script is None:
+            raise CrashReportError(f"{name!r} was defined in a program's main script; name it: --script FILE.")
+        found: Any = runpy.run_path(script, run_name="__mp_main__")[name]
+    else:
+        _check_module(module, folders)
+        found = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    if not isinstance(found, type) or not all(callable(getattr(found, each, None)) for each in ("reset", "step")):
+        raise CrashReportError(f"{path!r} is not an environment: it has no reset and step.")
+    if script is None and path_of(found) != path:
+        raise CrashReportError(f"{path!r} is a name of {path_of(found)!r}; a report names a class itself.")
+    config_class = REGISTERED_ENV_CONFIGS.get(str(about["env_type"])) or getattr(found, "config_class", None)
+    if config_class is not None and config is not None:
+        config = config_class(**config)
+    return EnvSpec(0, 0, str(about["tag"]), str(about["env_type"]), found, config, RAGEN)
+
+
+def _check_module(module: str, folders: Sequence[str]) -> None:
+    """Refuse a module that is neither installed nor in a folder that the user has named.
+
+    Raises:
+        CrashReportError: It is somewhere else, or nowhere.
+    """
+    try:
+        found = find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        found = None
+    place = found and (next(iter(found.submodule_search_locations or []), None) or found.origin)
+    if place is None or place in ("built-in", "frozen"):
+        raise CrashReportError(f"there is no module {module!r} of an environment; name its folder: --path FOLDER.")
+    import ragen
+
+    installed = [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.path.dirname(ragen.__file__))]
+    own = Path(os.path.realpath(place))
+    is_own = own == Path(os.path.realpath(os.path.dirname(ragen.__file__)))
+    if not is_own and not any(own.is_relative_to(os.path.realpath(each)) for each in (*installed[:-1], *folders)):
+        folder = shlex.quote(str(own.parent))
+        raise CrashReportError(f"its module {module!r} would be run. If you trust what is there: --path {folder}.")
+
+
+def _check_files(values: Any, folders: Sequence[str]) -> None:
+    """Refuse files that the configuration names, which the environment may run, outside of the folders.
+
+    Raises:
+        CrashReportError: There is such a file.
+    """
+    for text in _texts(values):
         path = os.path.realpath(os.path.expanduser(text.replace("\0", "").removeprefix("file://")))
-        if text and os.path.exists(path) and not any(Path(path).is_relative_to(each) for each in named):
+        if text and os.path.exists(path) and not any(Path(path).is_relative_to(each) for each in folders):
             folder = path if os.path.isdir(path) else os.path.dirname(path)
             raise CrashReportError(
                 f"its configuration names {text!r}, which its environment may run. If you trust what is there: "
@@ -282,46 +284,9 @@ def _check_paths(report: CrashReport, named: Sequence[str]) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str | os.PathLike):
-        yield os.fspath(value)
+    if isinstance(value, str):
+        yield value
     elif isinstance(value, Mapping):
         yield from _texts([*value, *value.values()])
     elif isinstance(value, list | tuple | set | frozenset):
         yield from chain.from_iterable(map(_texts, value))
-
-
-def _introduce(report: CrashReport) -> None:
-    print(
-        f"env {report.env_id} (tag {report.tag!r}, type {report.env_type!r}), written {printable(report.written)}\n"
-        f"{printable(f'{report.kind} while: {report.phase}')}, after {report.journal.turns} turns: "
-        f"{printable(report.what)}"
-    )
-    now = versions()
-    for name, then in report.versions.items():
-        if name != "hash_seed" and then != now.get(name):
-            print(printable(f"recorded with {name} {then}, now {now.get(name)}"))
-
-
-def _replay(report: CrashReport, spec: EnvSpec, options: argparse.Namespace) -> Verdict:
-    last = None if options.turn is None else max(RESET, options.turn - 1)
-    if options.pdb:
-        stop_at = last if last is not None else _failing_turn(report)
-        return Replay(report, spec, DebuggedStage(spec, stop_at)).run()
-    environ = {"PYTHONHASHSEED": report.versions.get("hash_seed", "random")}
-    with Sandbox(options.timeout or report.timeout, environ) as sandbox:
-        try:
-            sandbox.load([spec])
-        except Mishap as mishap:
-            raise CrashReportError(f"it cannot be loaded in a worker: {mishap.text}. Try --pdb.") from mishap
-        return Replay(report, spec, sandbox).run(last)
-
-
-def _failing_turn(report: CrashReport) -> int | None:
-    """The turn at which to enter the debugger; None for exceptions, which open it, and for divergences."""
-    if report.kind in ("exception", "divergence"):
-        return None
-    return report.journal.turns if report.failed is not None else RESET
-
-
-if __name__ == "__main__":
-    sys.exit(main())

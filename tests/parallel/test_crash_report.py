@@ -1,29 +1,26 @@
 """Crash reports: what a failure leaves on disk, whether it happens again, and what a file cannot have a program do."""
 
-import dataclasses
-import json
-import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, Settings
-from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.turn import RAGEN, Turn
+from envlanes.journal import JournalFile, packed, read_journal
 from ragen.commands import REFUSED
-from ragen.errors import ConfigError, CrashReportError
+from ragen.errors import ConfigError
 from ragen.llm_agent.config.environments import DEFAULT_CRASH_REPORT_DIR, read_config
-from ragen.tools import crash_report, replay
-from ragen.tools.crash_report import CrashReportWriter, read_crash_report
-from ragen.tools.json_codec import Lost, plain
+from ragen.tools import crash_report
+from ragen.tools import play as command
+from ragen.tools.crash_report import CrashReportWriter
 from ragen.tools.replay import AGAIN, AS_RECORDED, DIFFERENT
 from support import check_cases as cases
 
 ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
 
 
 def spec(env_class, env_id=0, tag="Tag", **fields):
@@ -55,14 +52,22 @@ def report_of(folder, env_class=cases.Raises, in_lane=False, timeout=5.0, **fiel
     return path
 
 
-def changed(path, **changes):
-    """The report with some of its fields changed."""
-    path.write_text(dataclasses.replace(read_crash_report(path), **changes).to_json())
+def changed(path, failed=None, last=None, drop=0, **about):
+    """The report with parts of it changed: of what it is about, of the failure, of the last event."""
+    before, events = read_journal(path)
+    events = events[: len(events) - drop]
+    events[-1] = {**events[-1], **(last or {})}
+    if failed is not None or drop:
+        events[-1]["failed"] = {**read_journal(path)[1][-1]["failed"], **(failed or {})}
+    path.unlink()
+    with JournalFile(path, {**before, **about}) as file:
+        file.write(packed(event) for event in events)
     return path
 
 
-def run(path, *options):
-    return replay.main([str(path), *map(str, options)])
+def run(path, *options, trusting=True):
+    trusted = ["--path", str(TESTS)] if trusting else []
+    return command.main(["--replay", str(path), *trusted, *map(str, options)])
 
 
 @pytest.mark.parametrize(
@@ -77,9 +82,11 @@ def run(path, *options):
 )
 def test_a_failure_is_written_down_once_and_happens_again(tmp_path, env_class, in_lane, kind, what, turns):
     path = report_of(tmp_path, env_class, in_lane, 0.3 if kind == "timeout" else 5.0)
-    report = read_crash_report(path)
-    assert report.kind == kind and report.what.startswith(what) and report.env_class.endswith(env_class.__name__)
-    assert (report.journal.seed, report.journal.options, report.journal.turns) == (11, {"mode": "val"}, turns)
+    about, events = read_journal(path)
+    failed = events[-1]["failed"]
+    assert failed["kind"] == kind and failed["what"].startswith(what)
+    assert about["env_class"] == f"support.check_cases:{env_class.__name__}"
+    assert events[0]["asked"] == (11, {"mode": "val"}) and len(events) == turns + 1 + (turns > 0)
     assert run(path) == AGAIN
 
 
@@ -91,8 +98,9 @@ def test_what_was_changed_between_turns_is_written_and_done_again(tmp_path):
         engine.set_attr([0], "place", 0)
         engine.play({0: Turn(("Left",), 4)})
     (path,) = tmp_path.iterdir()
-    journal = read_crash_report(path).journal
-    assert journal.settings == {"color": (1, 2)} and journal.entries[1] == Change("place", (0,), is_set=True)
+    about, events = read_journal(path)
+    assert about["settings"] == {"color": {"$tuple": [1, 2]}} or about["settings"] == {"color": (1, 2)}
+    assert events[2] == {"turn": 1, "call": ("place", (0,), {}, True)}
     assert run(path) == AGAIN
 
 
@@ -103,16 +111,19 @@ def test_a_failure_that_has_gone_and_another_one_are_told_from_one_that_stays(tm
     assert run(path, "--path", tmp_path) == AGAIN
     flag.unlink()
     assert run(path) == AS_RECORDED
-    assert run(changed(report_of(tmp_path / "others"), what="KeyError: 3")) == DIFFERENT
-    played = JournalTurn(Turn(("Right",), 10), (4, False, "at 99 of 30"))
-    (path,) = (tmp_path / "others").iterdir()
-    journal = dataclasses.replace(read_crash_report(path).journal, entries=[played])
-    assert run(changed(path, journal=journal, failed=None)) == DIFFERENT
+    assert run(changed(report_of(tmp_path / "others"), failed={"what": "KeyError: 3"})) == DIFFERENT
 
 
 def test_the_debugger_opens_where_the_exception_was_raised(tmp_path):
-    command = [sys.executable, "-m", "ragen.tools.replay", report_of(tmp_path), "--pdb", "--path", f"{ROOT}/tests"]
-    done = subprocess.run(command, input="p self.steps\nq\n", capture_output=True, text=True, timeout=60, cwd=ROOT)
+    words = ["play", "--replay", report_of(tmp_path), "--pdb", "--path", TESTS]
+    done = subprocess.run(
+        [sys.executable, "-m", "ragen", *map(str, words)],
+        input="p self.steps\nq\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
     assert done.returncode == AGAIN and "(Pdb) 2\n" in done.stdout, done.stderr
 
 
@@ -145,50 +156,35 @@ def test_a_folder_that_cannot_be_written_harms_nothing(tmp_path):
     assert isinstance(failed, EnvFailed) and failed.text == "ValueError: the rope is too short"
 
 
-def test_plain_values_and_journals_come_back_and_others_are_named():
-    turn = JournalTurn(Turn(("Left",), 3), (0.5, False, "at 3"))
-    journal = EpisodeJournal(3, {"mode": "val"}, entries=[turn, Change("place", (4,), is_set=True)], has_begun=True)
-    for value in ([{1: "one", (2, 3): "two"}, {"a": None}, {1, 2}, b"\0x", math.inf], (4, 5), journal):
-        back = plain(value)
-        assert back == value and type(back) is type(value)
-    assert np.array_equal(plain(np.eye(2, dtype=np.int8)), np.eye(2))
-    assert isinstance(plain(cases.Unpicklable()), Lost)
-
-
 # A crash report is data: what it cannot have this process do
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"config_class": "support.check_cases:Popen"},
-        {"env_class": "subprocess:Popen"},
-        {"env_class": "os:system"},
-        {"env_class": "support.faulty_envs:subprocess.Popen"},
-        {"env_class": "os;system"},
-        {"env_class": "gone_for_good.envs:Maze"},
-        {"game": "subprocess:Popen"},
-        {"game": "support.check_cases:Walk"},
-    ],
+    "env_class", ["subprocess:Popen", "os:system", "support.faulty_envs:subprocess.Popen", "os;system", "gone:Maze"]
 )
-def test_a_class_that_is_no_environment_or_configuration_of_it_is_not_called(tmp_path, monkeypatch, fields):
-    monkeypatch.setattr(cases, "Popen", subprocess.Popen, raising=False)
+def test_a_class_that_is_no_environment_is_not_called(tmp_path, env_class):
     marker = tmp_path / "marker"
-    evil = {"config_class": "subprocess:Popen", "config": {"args": ["touch", str(marker)]}}
-    assert run(changed(report_of(tmp_path / "reports"), **{**evil, **fields})) == REFUSED and not marker.exists()
+    config = {"args": ["touch", str(marker)]}
+    path = changed(report_of(tmp_path / "reports"), env_class=env_class, config=config)
+    assert run(path) == REFUSED and not marker.exists()
 
 
-@pytest.mark.parametrize("names_folder", [False, True])
-def test_a_module_that_only_the_report_names_is_not_run(tmp_path, monkeypatch, names_folder):
+@pytest.mark.parametrize("in_path", [False, True])
+def test_a_module_that_the_user_has_not_named_is_not_run(tmp_path, monkeypatch, in_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    name = f"lying_{names_folder}"
+    if in_path:
+        monkeypatch.syspath_prepend(tmp_path)
+    name = f"lying_{in_path}"
     (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    fields = {"import_path": (str(tmp_path),)} if names_folder else {}
-    path = changed(report_of(tmp_path / "reports"), env_class=f"{name}:Env", **fields)
+    path = changed(report_of(tmp_path / "reports"), env_class=f"{name}:Env")
     assert run(path) == REFUSED and not (tmp_path / "ran").exists()
     assert run(path, "--path", ".") == REFUSED and (tmp_path / "ran").exists()
+
+
+def test_installed_environments_need_no_trust(tmp_path):
+    path = changed(report_of(tmp_path), env_class="ragen.env.bandit.env:BanditEnv", env_type="bandit", config={})
+    assert run(path, trusting=False) == DIFFERENT
+    assert run(report_of(tmp_path / "others"), trusting=False) == REFUSED
 
 
 @pytest.mark.parametrize("form", ["{}/tasks", "tasks", "./tasks/../tasks", "~/tasks", "file://{}/tasks", "{}/link"])
@@ -200,49 +196,46 @@ def test_files_that_only_a_report_names_are_not_run(tmp_path, monkeypatch, form)
     (task / "files").mkdir(parents=True)
     (task / "instruction.txt").write_text("go")
     (task / "check.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef check(files): return [False]\n")
-    path = changed(
-        report_of(tmp_path / "reports"),
-        env_type="terminal",
-        env_class="ragen.env.terminal.env:TerminalEnv",
-        config_class="ragen.env.terminal.config:TerminalEnvConfig",
-        config={"tasks": form.format(tmp_path)},
-    )
+    config = {"tasks": form.format(tmp_path)}
+    evil = {"env_type": "terminal", "env_class": "ragen.env.terminal.env:TerminalEnv", "config": config}
+    path = changed(report_of(tmp_path / "reports"), **evil)
     assert run(path) == REFUSED and not (tmp_path / "ran").exists()
 
 
 def test_a_report_cannot_write_to_the_terminal_as_it_likes(tmp_path, capsys):
-    fields = dict.fromkeys(("what", "kind", "phase", "written", "tag", "env_type"), "\x1b]0;owned\x07\x9b2J")
-    assert run(changed(report_of(tmp_path), **fields)) == DIFFERENT
+    evil = "\x1b]0;owned\x07\x9b2J"
+    path = changed(report_of(tmp_path), failed=dict.fromkeys(("what", "kind", "phase"), evil), written=evil, tag=evil)
+    assert run(path) == DIFFERENT
     assert not {"\x1b", "\x07", "\x9b"} & set(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
-    "fields",
+    "change",
     [
-        {"timeout": -1},
-        {"timeout": "3"},
-        {"env_id": True},
-        {"what": None},
-        {"journal": {}},
-        {"failed": "x"},
-        {"versions": {"hash_seed": "0; touch x"}},
-        {"journal": EpisodeJournal(1, entries=[JournalTurn(Turn(("Left",), 1), 3)], has_begun=True)},
-        {"journal": EpisodeJournal(1, entries=[Change("__init__", (1,))], has_begun=True)},
+        {"failed": {"timeout": "soon"}},
+        {"last": {"failed": 3}},
+        {"last": {"asked": 3}},
+        {"last": {"asked": {"lost": "a handle"}}},
+        {"last": {"call": ("__init__", (1,), {}, False)}},
+        {"last": {"turn": None}},
+        {"config": {"lost": "a handle"}},
+        {"config": {"no_such_field": 1}},
+        {"settings": 3},
+        {"versions": None},
+        {"env_class": None},
     ],
+    ids=repr,
 )
-def test_a_field_of_another_kind_is_refused(tmp_path, fields):
-    assert run(changed(report_of(tmp_path), **fields)) == REFUSED
+def test_a_field_of_another_kind_is_refused(tmp_path, change):
+    assert run(changed(report_of(tmp_path), **change)) == REFUSED
 
 
-FUTURE = json.dumps({"format": 99, "versions": {"ragen": "9.9"}})
-
-
-@pytest.mark.parametrize("text", ["{", "[]", FUTURE, '{"format": 3, "kind": "crash"}', '{"config": ' + "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]\n", '{"journal": 99, "about": {}}\n', '{"journal": 1, "about": {}}\n', "[" * 100_000]
+)
 def test_a_file_that_is_no_report_of_this_version_is_refused(tmp_path, text):
-    (path := tmp_path / "report.json").write_text(text)
-    with pytest.raises(CrashReportError):
-        read_crash_report(path)
-    assert run(path) == run(tmp_path / "none.json") == REFUSED
+    (path := tmp_path / "report.jsonl").write_text(text)
+    assert run(path) == run(tmp_path / "none.jsonl") == REFUSED
 
 
 def test_the_manager_reads_where_crash_reports_go():

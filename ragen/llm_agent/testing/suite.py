@@ -344,6 +344,6 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
         unequal += bool(report.difference)
         notes |= report.notes
     for tag, note in notes.items():
-        print(printable(f"{tag}, in the main process: {note}"))
+        print(printable(f"{tag}: {note}"))
     print(f"{unequal} of {len(checks)} are not equal." if unequal else f"All {len(checks)} are equal.")
     return 1 if unequal else 0

@@ -19,9 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ragen.extras import needs
 from ragen.training.tiny_model import ValueModel
-from ragen.training.training_batch import TrainingBatch, left_padded
+from ragen.training.training_batch import TrainingBatch, batch_of_rows, left_padded
+from ragen.training.trajectories import TokenRow
 
 with needs("train", "`ragen train`"):
     import torch
@@ -155,6 +158,27 @@ def without_gradient(compute: Callable[[TrainingBatch], Tensor], batch: Training
         part = compute(batch.select(rows))
         whole[torch.tensor(rows), whole.shape[1] - part.shape[1] :] = part
     return whole
+
+
+def scores_of_thoughts(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    thoughts: Sequence[Sequence[int]],
+    temperature: float,
+    max_tokens: int,
+) -> np.ndarray:
+    """Summed log-probability of each thought after each prompt, float64 ``(thoughts, prompts)``."""
+    pairs = [(prompt, thought) for thought in thoughts for prompt in prompts]
+    rows = [
+        TokenRow([*prompt, *thought], [0] * len(prompt) + [1] * len(thought), [0.0] * (len(prompt) + len(thought)))
+        for prompt, thought in pairs
+    ]
+
+    def compute(part: TrainingBatch) -> Tensor:
+        return log_probs_and_entropies(model, part, temperature)[0]
+
+    found = without_gradient(compute, batch_of_rows(rows, 0), max_tokens)
+    return found.double().sum(-1).reshape(len(thoughts), len(prompts)).numpy()
 
 
 def _placed(found: Tensor, chosen: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,8 +33,8 @@ from ragen.torch_threads import torch_threads
 from ragen.training.collapse import CollapseDetector
 from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve
 from ragen.training.filtering import sample_groups
+from ragen.training.log_probs import scores_of_thoughts
 from ragen.training.player import Played, Player, rollout_metrics
-from ragen.training.scorer import HfScorer
 from ragen.training.settings import AUTO, OF_RAGENS_TRAINER, TrainerSettings, about_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
@@ -253,8 +254,9 @@ class TinyTrainer(Closing):
         metrics = {f"train/{name}": value for name, value in rollout_metrics(batches, self._tags).items()}
         metrics["time/rollout"] = time.perf_counter() - start
         if (thoughts := batches[0].thoughts) is not None:  # measured before groups are left out, and before the update
-            scorer = HfScorer(self.model, settings.updates.temperature)
-            metrics |= self._collapse.measure(thoughts, scorer.log_probs, self.step + 1, scorer.context)
+            temperature, most = settings.updates.temperature, settings.updates.max_tokens
+            score = partial(scores_of_thoughts, self.model, temperature=temperature, max_tokens=most)
+            metrics |= self._collapse.measure(thoughts, score, self.step + 1, settings.model.max_position_embeddings)
         start = time.perf_counter()
         groups, chosen = self._chosen(learner, useful)
         metrics |= {**chosen, "filter/batches": len(batches), "filter/groups_kept": len(groups), "train/rows": 0.0}

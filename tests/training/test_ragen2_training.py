@@ -1,16 +1,13 @@
-"""RAGEN-2's training in the tiny trainer: weights, early stops, the scorer of collapse."""
+"""RAGEN-2's training in the tiny trainer: weights, early stops, filters."""
 
 import json
 
-import numpy as np
 import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.early_stop import EMPTY, SUCCESS, VARIANCE, EarlyStop
-from ragen.training.scorer import HfScorer
 from support.later import torch, training
-from support.random_qwen import tiny_model
 from support.small_training import metrics_of, small_config
 
 ROWS = {
@@ -89,19 +86,6 @@ def test_only_a_run_that_may_end_early_ends_by_itself():
     assert kinds == [None, SUCCESS]
 
 
-def test_a_model_scores_from_kept_prompts_as_it_reads_whole_texts():
-    model, prompts, thoughts = tiny_model(), [[5, 6, 7], [9], [11, 12, 13, 14, 15]], [[3], [4, 5, 6, 7], [8, 9], [4, 5]]
-
-    def plainly(prompt, thought):
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([[*prompt, *thought]])).logits[0].double()
-        scores = torch.log_softmax(logits, -1)
-        return sum(scores[len(prompt) + at - 1, token].item() for at, token in enumerate(thought))
-
-    expected = [[plainly(prompt, thought) for prompt in prompts] for thought in thoughts]
-    assert HfScorer(model).log_probs(prompts, thoughts) == pytest.approx(np.array(expected), abs=1e-4)
-
-
 @pytest.mark.parametrize("metric", ["entropy", "reward_variance"])
 def test_a_filter_leaves_groups_out_of_the_step(tmp_path, metric):
     keys = ("strategy=top_k_abs", "value=1", "type=largest", f"metric={metric}")
@@ -109,15 +93,3 @@ def test_a_filter_leaves_groups_out_of_the_step(tmp_path, metric):
     training.train(config, quiet=True)
     step = metrics_of(tmp_path)[-1]
     assert (step["filter/groups_kept"], step["rollout/filter_kept_ratio"]) == (1, 0.5)
-
-
-def test_an_analysis_of_gradients_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"trainer\.gradient_analysis_mode"):
-        training.train(small_config(tmp_path, "+trainer.gradient_analysis_mode=true"), quiet=True)
-
-
-def test_keys_of_ragens_trainer_without_an_effect_are_named_once(tmp_path, capsys):
-    asked = ["+system.CUDA_VISIBLE_DEVICES=0", "+trainer.validation_steps=1", "+agent_proxy.batch_adjust_mode=copy"]
-    training.train(small_config(tmp_path, *asked, steps=1))
-    named = "agent_proxy.batch_adjust_mode, system, trainer.validation_steps"
-    assert capsys.readouterr().err.count(f"ignored: {named} (they have no effect here)\n") == 1

@@ -36,31 +36,6 @@ def a_model(seed=0):
     return training.build_model(SIZE, shipped(), seed)
 
 
-def test_a_model_is_a_function_of_its_seed_and_leaves_torchs_random_numbers_alone():
-    torch.manual_seed(3)
-    first = a_model(1)
-    drawn = torch.rand(1)
-    torch.manual_seed(3)
-    assert torch.equal(drawn, torch.rand(1))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), a_model(1).parameters(), strict=True))
-    assert not torch.equal(first.get_input_embeddings().weight, a_model(2).get_input_embeddings().weight)
-
-
-def test_log_probabilities_and_entropies_are_those_of_a_plain_forward_pass_row_by_row():
-    model, batch = a_model(), some_batch()
-    found, entropies = training.log_probs_and_entropies(model, batch, temperature=0.7)
-    rows = [member.rows[0] for group in some_groups() for member in group.members]
-    for place, row in enumerate(rows):
-        scores = torch.log_softmax(model(torch.tensor([row.ids])).logits[0] / 0.7, -1)
-        start = row.mask.index(1)
-        expected = torch.stack([scores[at - 1, row.ids[at]] for at in range(start, len(row.ids))])
-        chosen = batch.response_mask[place].bool()
-        torch.testing.assert_close(found[place][chosen], expected, atol=1e-5, rtol=0)
-        spread = -(scores.exp() * scores).sum(-1)[start - 1 : -1]
-        torch.testing.assert_close(entropies[place][chosen], spread, atol=1e-5, rtol=0)
-        assert not found[place][~chosen].any()
-
-
 def rows_that_share_prompts():
     """Three rows of one prompt, one of two turns among them, and two of others; the last chose nothing."""
     ids = [Random(1).sample(range(10, 500), 40) for _ in range(3)]
@@ -73,21 +48,33 @@ def rows_that_share_prompts():
     ]
 
 
-def test_log_probabilities_and_gradients_are_those_of_whole_rows_where_prompts_are_shared():
+def test_log_probabilities_entropies_and_gradients_are_those_of_whole_rows_where_prompts_are_shared():
     rows = rows_that_share_prompts()
     model, plain = a_model(), a_model()
-    found, _ = training.log_probs_and_entropies(model, training.batch_of_rows(rows, 0))
+    found, entropies = training.log_probs_and_entropies(model, training.batch_of_rows(rows, 0), temperature=0.7)
     found.sum().backward()
-    expected = torch.zeros(())
-    for row, said in zip(rows, found, strict=True):
-        scores = torch.log_softmax(plain(torch.tensor([row.ids])).logits[0], -1)
+    total = torch.zeros(())
+    for row, said, spread in zip(rows, found, entropies, strict=True):
+        scores = torch.log_softmax(plain(torch.tensor([row.ids])).logits[0] / 0.7, -1)
         places = [place for place, chosen in enumerate(row.mask) if chosen]
         own = sum((scores[place - 1, row.ids[place]] for place in places), torch.zeros(()))
         torch.testing.assert_close(said.sum(), own, atol=1e-4, rtol=0)
-        expected = expected + own
-    expected.backward()
+        own_spread = -(scores.exp() * scores).sum(-1)[[place - 1 for place in places]].sum()
+        torch.testing.assert_close(spread.sum(), own_spread, atol=1e-4, rtol=0)
+        total = total + own
+    total.backward()
     for one, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_thoughts_are_scored_after_every_prompt():
+    model, prompts, thoughts = a_model(), [[5, 6, 7], [9], [11, 12, 13]], [[3], [4, 5, 6, 7]]
+    found = training.scores_of_thoughts(model, prompts, thoughts, 1.0, 12)
+    for prompt, row in zip(prompts, found.T, strict=True):
+        for thought, score in zip(thoughts, row, strict=True):
+            logs = torch.log_softmax(model(torch.tensor([[*prompt, *thought]])).logits[0], -1)
+            own = sum(logs[len(prompt) + at - 1, token].item() for at, token in enumerate(thought))
+            assert score == pytest.approx(own, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -144,17 +131,6 @@ def test_the_size_of_micro_batches_changes_nothing(aggregation):
     torch.testing.assert_close(first, second, atol=2e-6, rtol=0)
 
 
-def test_an_update_makes_what_scored_well_likelier_and_what_scored_badly_less_likely():
-    model, batch = a_model(), some_batch()
-    before, _ = training.log_probs_and_entropies(model, batch)
-    learner = training.Learner(model, UpdateSettings(lr=1e-3), seed=0)
-    for step in range(5):
-        learner.update(batch, step)
-    after, _ = training.log_probs_and_entropies(model, batch)
-    change = (after - before).sum(-1)
-    assert change[0] > 0 > change[1] and change[5] > 0 > change[3]
-
-
 def test_several_epochs_and_mini_batches_are_clipped_against_the_probabilities_before_the_first():
     learner = training.Learner(a_model(), UpdateSettings(lr=0.05, epochs=3, mini_batch_size=2), seed=0)
     metrics = learner.update(some_batch(), 0)
@@ -196,6 +172,7 @@ def test_the_critic_begins_at_0_and_learns_the_scores():
         ("warm_up.random=1.5", "warm_up.random"),
         ("report=true", "report"),
         ("trainer.total_training_steps=-1", "trainer.total_training_steps"),
+        ("+trainer.gradient_analysis_mode=true", "trainer.gradient_analysis_mode"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named(tmp_path, override, named):
@@ -225,13 +202,3 @@ def test_demonstrations_are_good_replies_and_what_is_learnt_of_them_are_the_repl
     texts = [shipped().decode([one for one, said in zip(row.ids, row.mask, strict=True) if said]) for row in rows]
     assert len(rows) == 8
     assert all(text.startswith("<think>") and text.endswith("</answer><|im_end|>") for text in texts)
-
-
-def test_the_first_loss_is_the_mean_negative_log_probability_of_a_replys_tokens(demonstrated):
-    settings, rows = demonstrated
-    model = a_model()
-    batch = training.batch_of_rows(rows, shipped().pad_token_id)
-    expected = -training.log_probs_and_entropies(model, batch)[0].sum() / batch.response_mask.sum()
-    all_at_once = WarmUpSettings(batch_size=len(rows), steps=settings.steps)
-    found = training.WarmUp(model, rows, all_at_once, shipped().pad_token_id).step(0)["warm_up/loss"]
-    assert found == pytest.approx(expected.item(), rel=1e-4)

@@ -48,7 +48,6 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_training_tokens.py": ("models",),
     "tests/agent_loop": ("trainer",),
     "tests/agent_loop/test_env_service.py": ("processes",),
-    "tests/agent_loop/test_ray_service.py": ("trainer", "slow"),
     "tests/agent_loop/test_verl_trainer.py": ("trainer", "slow"),
     "tests/agent_loop/test_worker_group.py": ("trainer", "slow"),
     "tests/meta": ("processes", "models"),

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from omegaconf import OmegaConf
@@ -157,7 +157,7 @@ class RagenEnvLoop(AgentLoopBase):
                 break
             tokens = await sample(self._rows[-1], budget)
             if not tokens:
-                self._rows = _answered(self._rows, episode.tag, episode.status.seed)
+                self._rows = _answered(self._rows, episode)
                 break
             reply = script.read(tokens)
             with simple_timer("tool_calls", self._seconds):
@@ -227,7 +227,7 @@ class RagenEnvLoop(AgentLoopBase):
 
     def _outputs(self, episode: Episode, error: str) -> AgentLoopOutput | list[AgentLoopOutput]:
         """The outputs of an episode; if its environment failed, with masks of zeros."""
-        rows = self._rows
+        rows, tokenizer = self._rows, cast(Any, self.tokenizer)  # verl's annotation is another class
         if error:
             rows = [row_tokens.untrained() for row_tokens in rows if row_tokens.response]
         score = float(sum(episode.turn_scores))
@@ -252,7 +252,7 @@ class RagenEnvLoop(AgentLoopBase):
                 metrics=AgentLoopMetrics(num_preempted=self._preempted, **self._seconds),
                 extra_fields=copy.deepcopy(extra_fields),
             )
-            for row_tokens in rows or [TrajectoryTokens.nothing(self.tokenizer.eos_token_id)]
+            for row_tokens in rows or [TrajectoryTokens.nothing(tokenizer.eos_token_id)]
         ]
         return outputs[0] if self._parts.script.is_one_row else outputs
 
@@ -273,7 +273,7 @@ class RagenEnvLoop(AgentLoopBase):
         }
 
 
-def _answered(token_rows: list[TrajectoryTokens], tag: str, seed: int) -> list[TrajectoryTokens]:
+def _answered(token_rows: list[TrajectoryTokens], episode: Episode) -> list[TrajectoryTokens]:
     """The rows to train on after a prompt without a reply: those of the model's earlier replies.
 
     Without a sampled token, verl would drop the reward on the last one, or fail.
@@ -283,14 +283,12 @@ def _answered(token_rows: list[TrajectoryTokens], tag: str, seed: int) -> list[T
     """
     token_rows[-1].take_back_context()
     answered = [row_tokens for row_tokens in token_rows if row_tokens.response]
+    where = f"the trajectory of tag {episode.tag!r} and seed {episode.status.seed}"
     if not answered:
         raise BackendError(
-            f"the model server gave no tokens for the first prompt of the trajectory of tag "
-            f"{tag!r} and seed {seed}; look at the server's own messages."
+            f"the model server gave no tokens for the first prompt of {where}; look at the server's own messages."
         )
-    log.warning(
-        "the model server gave no tokens; the trajectory of tag %r and seed %d ends with its last reply", tag, seed
-    )
+    log.warning("the model server gave no tokens; %s ends with its last reply", where)
     return answered
 
 

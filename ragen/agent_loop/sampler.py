@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ragen.errors import ConfigError, EnvsFailedError
@@ -38,7 +38,7 @@ def group_of(name: str) -> str:
 class _ValidOnly(ReplayBuffer):
     """A replay buffer without failed trajectories, whose rows are in the order of the data set."""
 
-    def __init__(self, *, sampler_kwargs: Mapping[str, Any], **kwargs: Any) -> None:
+    def __init__(self, *, sampler_kwargs: Any, **kwargs: Any) -> None:
         """Read this package's arguments; verl's buffer reads the others.
 
         Args:
@@ -47,17 +47,18 @@ class _ValidOnly(ReplayBuffer):
             **kwargs: The other arguments of verl's buffer.
         """
         filters, refills = sampler_kwargs.get("filter_groups"), bool(sampler_kwargs.get("sync_refill_failed_groups"))
-        is_filtered = bool(filters and filters.get("enable"))
+        size, chosen = int(sampler_kwargs["train_batch_size"]), filters if filters and filters.get("enable") else {}
         super().__init__(
             sampler_kwargs=sampler_kwargs,
-            filter_groups_metric=str(filters["metric"]) if filters and is_filtered else None,
-            train_batch_size=sampler_kwargs["train_batch_size"],
-            gen_batch_size=1 if is_filtered or refills else sampler_kwargs["train_batch_size"],
-            max_inflight_gen_batches=filters.get("max_inflight_gen_batches", 1) if filters and is_filtered else 1,
+            filter_groups_metric=str(chosen["metric"]) if chosen else None,
+            train_batch_size=size,
+            gen_batch_size=1 if chosen or refills else size,
+            max_inflight_gen_batches=chosen.get("max_inflight_gen_batches", 1),
             sync_refill_failed_groups=refills,
             **kwargs,
         )
         self._members = int(sampler_kwargs["n"])
+        self._first_batch = size * self._members  # trajectories
         self._policy = sampler_kwargs.get("failed_trajectories") or MASK
         self._errors: list[str | None] = []  # of all trajectories of the run
         self._fresh: list[dict[str, Any]] = []  # tag and error of those since the last batch
@@ -100,7 +101,7 @@ class _ValidOnly(ReplayBuffer):
             empty = finished - {group_of(key) for key in rows}
             finished -= empty
             failed |= empty
-        if len(self._errors) >= self.train_batch_size * self._members:
+        if len(self._errors) >= self._first_batch:
             check_share(self._errors)  # here, since asynchronous trainers play failed groups again without an end
 
     def _without_signal(self, partition: str, keys: Sequence[str]) -> list[str]:

@@ -212,7 +212,7 @@ class ServedSession:
         self._sessions = sessions
         self._path = journal
         self._journal: JournalFile | None = None
-        self._is_loaded = journal is None
+        self._is_loaded = False
         self._episode: _Episode | None = None
         self._lock = asyncio.Lock()
         self._has_ended = False
@@ -299,11 +299,11 @@ class ServedSession:
                 self.used = time.monotonic()
 
     async def _load(self) -> None:
-        if self._is_loaded:
+        if self._is_loaded or self._path is None:
             return
         try:
-            self._journal = await asyncio.to_thread(JournalFile, self._path)
-            head, *turns = self._journal.events or [{}]
+            self._journal = journal = await asyncio.to_thread(JournalFile, self._path)
+            head, *turns = journal.events or [{}]
             if head and ["head" in head, *(each["turn"] for each in turns)] != [True, *range(len(turns))]:
                 raise ConfigError("the lines of its journal do not follow one another; remove it to begin anew.")
         except BaseException as error:

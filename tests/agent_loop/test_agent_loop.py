@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import importlib
 import os
 import signal
 from contextlib import suppress
@@ -13,7 +12,6 @@ from omegaconf import OmegaConf
 
 from ragen.errors import BackendError, ConfigError, InputError
 from ragen.llm_agent.config.loading import load_config
-from ragen.settings import config_directory
 from support.agent_loop import StandInClient, make_loop, play, service_of, tokenizer, trainer_config
 
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenLake", 4), ("Bandit", 5)]
@@ -248,42 +246,23 @@ def test_an_observation_that_does_not_fit_ends_its_own_trajectory(page, window):
     assert any(ends[0].response_mask) == (page > 0)
 
 
-def test_importing_the_loop_registers_nothing_so_the_yaml_entry_stays():
-    (entry,) = OmegaConf.load(config_directory() / "agent_loop" / "agent_loops.yaml")
-    module, _, name = entry["_target_"].rpartition(".")
-    assert entry.name == "ragen_env"
-    from verl.experimental.agent_loop import agent_loop as verl_agent_loop
-
-    from ragen.agent_loop.loop import RagenEnvLoop
-
-    registry = verl_agent_loop._agent_loop_registry
-    registry["ragen_env"] = {**entry, "an_argument": 7}
-    try:
-        importlib.reload(importlib.import_module(module))
-        assert registry["ragen_env"]["an_argument"] == 7
-    finally:
-        del registry["ragen_env"]
-    assert name == RagenEnvLoop.__name__
-
-
 SOKOBAN = {"tag": "SimpleSokoban", "seed": 1}
 
 
 @pytest.mark.parametrize(
-    ("info", "changes"),
+    ("info", "lengths", "changes"),
     [
-        ({"index": 3}, {}),
-        (SOKOBAN, {"prompt_length": 100}),
-        ({"tag": "VisualSimpleSokoban", "seed": 1}, {}),
-        ({"tag": "X", "seed": 1}, {}),
-        (SOKOBAN, {"agent_loop": {"service": "far"}}),
-        (SOKOBAN, {"ragen": None}),
+        ({"index": 3}, {}, {}),
+        (SOKOBAN, {"prompt_length": 100}, {}),
+        ({"tag": "VisualSimpleSokoban", "seed": 1}, {}, {}),
+        ({"tag": "X", "seed": 1}, {}, {}),
+        (SOKOBAN, {}, {"agent_loop": {"service": "far"}}),
+        (SOKOBAN, {}, None),
     ],
 )
-def test_what_cannot_work_is_refused(info, changes):
-    section = ragen() | {name: value for name, value in changes.items() if name == "agent_loop"}
-    config = trainer_config(section, **({"prompt_length": 100} if "prompt_length" in changes else {}))
-    if "ragen" in changes:
+def test_what_cannot_work_is_refused(info, lengths, changes):
+    config = trainer_config(ragen() | (changes or {}), **lengths)
+    if changes is None:
         del config["ragen"]
     client = StandInClient(tokenizer())
 

@@ -1,10 +1,8 @@
-"""Every command of ``docs/training_with_verl.md``, read off the page and run; on a CPU, with overrides of its own."""
+"""The commands of ``docs/training_with_verl.md``, read off the page: all compose, and two run on a CPU."""
 
 import os
 import re
 import shlex
-import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +16,7 @@ from support.verl_on_cpu import CRITIC, ENVIRONMENT, GROUPS, MERGED, ON_CPU, OWN
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "training_with_verl.md"
-_, ON_ONE_NODE, PPO, WITH_LORA, HEAD, JOIN, ON_A_CLUSTER, JOB, ROWS = range(9)
+_, ON_ONE_NODE, PPO, WITH_LORA, _, _, ON_A_CLUSTER, _, ROWS = range(9)
 
 
 def documented():
@@ -89,13 +87,6 @@ def assert_trained(log):
     assert values(log, "training/global_step") == [1, 2]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_the_training_on_one_node_runs(tmp_path):
-    words = [*COMMANDS[ON_ONE_NODE], *small(tmp_path), *OWN_RAY]
-    assert_trained(run(words, tmp_path, **ON_CPU))
-
-
 QUICK = ["trainer.val_before_train=false"]
 
 
@@ -115,35 +106,3 @@ def test_lora_and_a_kl_loss_take_steps(tmp_path):
     assert_trained(log)
     first, second = values(log, "actor/kl_loss")
     assert first == pytest.approx(0.0, abs=1e-6) and second > 0
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """A head node, started as documented, at a free port; stopped by its processes' own group."""
-    if shutil.which("ray", path=str(Path(sys.executable).parent)) is None:
-        pytest.skip("the command ray is not installed beside this interpreter")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [word for word in COMMANDS[HEAD] if not word.startswith("--port")]
-    words[0] = str(Path(sys.executable).parent / "ray")
-    limits = [f"--port={port}", "--num-cpus=16", "--num-gpus=1", "--include-dashboard=false", "--block"]
-    environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
-    with (tmp_path / "head.log").open("w") as log:
-        head = subprocess.Popen([*words, *limits], env=environment, stdout=log, stderr=log, cwd=tmp_path)
-        yield f"127.0.0.1:{port}"
-        head.terminate()
-        head.wait(60)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3000)  # longer than both of its runs may take, so that the cluster is always stopped
-def test_the_training_on_a_cluster_runs_and_its_configuration_is_taken_by_the_stock_command(tmp_path, cluster):
-    _, *words = COMMANDS[ON_A_CLUSTER]  # RAY_ADDRESS is this cluster's
-    words = [word for word in words if not word.startswith("output_dir=")]
-    log = run([*words, *small(tmp_path)], tmp_path, **ON_CPU, RAY_ADDRESS=cluster)
-    assert_trained(log)
-    stock = COMMANDS[JOB][COMMANDS[JOB].index("--") + 1 :]
-    stock[stock.index("--config-path") + 1] = str(tmp_path)
-    log = run([*stock, f"hydra.run.dir={tmp_path}/hydra"], tmp_path, **ON_CPU, RAY_ADDRESS=cluster)
-    assert_trained(log)

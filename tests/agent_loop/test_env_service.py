@@ -37,21 +37,6 @@ class Unbuildable(Walk):
         raise ValueError("no walls today")
 
 
-class BuiltOnce(Walk):
-    """Raises in its first turn, and cannot be built again."""
-
-    built = 0
-
-    def __init__(self, config=None):
-        type(self).built += 1
-        if self.built > 1:
-            raise ValueError("no walls today")
-        super().__init__(config)
-
-    def step(self, action):
-        raise RuntimeError("a wall fell down")
-
-
 def config(custom=None, groups=GROUPS, group_size=2, **es_manager):
     custom_envs = {
         "Walk": {"env_type": "support.faulty_envs:Walk", "max_actions_per_traj": 7},
@@ -173,20 +158,6 @@ def test_kills_of_workers_between_turns_change_no_trajectory(max_restarts, every
     assert len(killed) >= 3
 
 
-def test_members_of_a_group_share_a_lane_and_lanes_are_even():
-    configuration = config(groups={"Walk": 4}, group_size=4)
-
-    async def work(service):
-        for seed in range(4):
-            for member in range(4):
-                await service.open(f"{seed} {member}", "Walk", seed)
-        return [queue.groups for queue in service._queues]
-
-    homes = run(work, configuration)
-    assert [sorted(groups.values()) for groups in homes] == [[4, 4], [4, 4]]
-    assert len(homes[0] | homes[1]) == 4
-
-
 def test_a_type_that_must_stay_at_home_has_no_lane():
     configuration = config(sequential_env_types=["support.faulty_envs:Walk"])
 
@@ -230,18 +201,6 @@ def test_an_environment_that_cannot_be_built_fails_alone():
     bad, good, worse, still_open = run(work, config(custom, max_workers=1))
     assert type(bad) is type(worse) is EnvError and "no walls today" in str(bad)
     assert good.observation.startswith("at ") and still_open == 1
-
-
-def test_a_turn_of_an_environment_that_cannot_be_rebuilt_ends_its_game():
-    custom = {"Once": {"env_type": "test_env_service:BuiltOnce", "max_actions_per_traj": 7}}
-    BuiltOnce.built = 0
-
-    async def work(service):
-        await service.open("one", "Once", 1)
-        return await service.play("one", ["Dragon"], 7)
-
-    result = run(work, config(custom, use_multiprocessing=False))
-    assert result.done and result.info == {"env_error": "ValueError: no walls today"}
 
 
 def test_a_turn_that_is_not_answered_in_time_is_an_error_and_the_next_one_plays_on():

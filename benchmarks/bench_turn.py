@@ -20,8 +20,8 @@ from rich.table import Table
 from workload import Work, WorkConfig, inputs, loops, manager
 
 from envlanes import engine, round
-from envlanes.homes import MainHome
 from envlanes.lanes import lane
+from envlanes.placement import MainHome
 from ragen.llm_agent import es_manager
 
 EPISODES_BEFORE = 12  # in which auto finds its way

@@ -3,9 +3,9 @@
         ids -> requests                                          ids -> results
                |                                                          ^
                v                                                          |
-    +------------------------------- Engine ----------------------------------+
+    +-------------------------------- Engine ------------------------------------+
     |  records: where each environment lives, its journal, whether it is in sync |
-    |  Round: asks, retries, decides (envlanes.round, .recovery)           |
+    |  Round: asks, retries, decides (envlanes.round, .recovery)                 |
     |  commit: journals are written, once, when the round has come back          |
     +----------------------------------------------------------------------------+
                |                     |                            |
@@ -21,33 +21,28 @@ only.
 from __future__ import annotations
 
 import itertools
-import logging
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from time import perf_counter
+from dataclasses import replace
 from typing import Any
 
-from envlanes import fork
 from envlanes.closing import Closing
-from envlanes.environments import EnvFailed, Environments, EnvRecord
+from envlanes.environments import EnvFailed, Environments, EnvRecord, log
 from envlanes.episode import program
 from envlanes.episode.host import ResetOrder
-from envlanes.episode.journal import Change
+from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
-from envlanes.errors import ForkError, StateError
-from envlanes.failures import Asked, Failures, OnFailure, say_nothing
-from envlanes.homes import Homes
+from envlanes.errors import ForkError, InputError, StateError
+from envlanes.failures import Failures, OnFailure, ignore
 from envlanes.interrupts import holds_interrupts
 from envlanes.lanes.orders import Build, Call, Fork, Play, Reset
-from envlanes.repeated_messages import RepeatedMessageFilter
+from envlanes.placement import Placement
 from envlanes.round import Round
 from envlanes.settings import Mode, Settings
 from envlanes.stats import LaneStats, Stats, Work, home_name
 
-log = logging.getLogger(__name__)
-_numbers = itertools.count(1)
+_numbers = itertools.count(1)  # never used twice in this process: workers know engines by them
 
 
 class Engine(Closing):
@@ -57,16 +52,10 @@ class Engine(Closing):
         settings: The engine's settings.
         environments: The record of each environment, and which calls are using them.
         records: These records by env_id.
-        homes: Where environments live.
-        messages, stats_book, failures: Logging, statistics, and failure handling.
     """
 
     def __init__(
-        self,
-        specs: Iterable[EnvSpec] = (),
-        settings: Settings | None = None,
-        *,
-        on_failure: OnFailure = say_nothing,
+        self, specs: Iterable[EnvSpec] = (), settings: Settings | None = None, *, on_failure: OnFailure = ignore
     ) -> None:
         """Register the environments, build none, and start the workers that the first reset needs.
 
@@ -84,20 +73,15 @@ class Engine(Closing):
                 "environment creates one on import. Put that code under `if __name__ == '__main__':`."
             )
         self.settings = settings or Settings()
-        self._use_lanes: Mode = self.settings.use_lanes
-        self.environments = Environments()
+        self.environments = Environments(self.settings)
         self.records = self.environments.records
-        self.messages = RepeatedMessageFilter(log)
-        self.stats_book = Stats(self.environments)
-        number = next(_numbers)  # never used twice in this process
-        self.homes = Homes(number, self.settings, self.environments, self.messages)
-        self.failures = Failures(
-            self.settings, self.environments, self.homes, self.stats_book, self.messages, on_failure
-        )
+        self._stats = Stats(self.environments)
+        self._placement = Placement(next(_numbers), self.environments)
+        self._failures = Failures(self.environments, self._placement, self._stats, on_failure)
         for spec in specs:
-            self.add(spec)
+            self._add(EnvRecord(spec, None))
         log.debug("%d environments: %s", len(self.records), self.settings)
-        self.homes.prepare(self._use_lanes)
+        self._placement.decide({})
 
     # Environments
 
@@ -141,29 +125,31 @@ class Engine(Closing):
         """
         with self.environments.lock:
             self.environments.check_open()
-            if spec.env_id in self.records:
-                raise StateError(f"{spec.describe()} was added twice; remove it first, or give it another id.")
-            home = self.homes.lane_of_index(lane) if lane is not None else None
-            self.records[spec.env_id] = EnvRecord(spec, home)
+            home = self._placement.lane_of_index(lane) if lane is not None else None
+            self._add(EnvRecord(spec, home, is_pinned=True))
+
+    def _add(self, record: EnvRecord) -> None:
+        if self.records.setdefault(record.env_id, record) is not record:
+            raise StateError(f"{record.spec.describe()} was added twice; remove it first, or give it another id.")
 
     @holds_interrupts
     def remove(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them; unknown ids are ignored."""
         with self.environments.lock:
             leaving = self.environments.of([env_id for env_id in env_ids if env_id in self.records])
+            self._placement.evict(leaving)
             for record in leaving:
-                self.failures.came_through(record)
-            self._forget(leaving)
-            if not self.records:
-                self.messages.forget()
-
-    def _forget(self, leaving: Collection[EnvRecord]) -> None:
-        self.homes.evict(leaving)
-        for record in leaving:
-            del self.records[record.env_id]
+                del self.records[record.env_id]
 
     def fork(self, env_id: int, new_ids: Iterable[int], turn: int | None = None) -> dict[int, Any]:
-        """Add independent copies of an environment in its current or an earlier state (:mod:`envlanes.fork`).
+        """Add independent copies of an environment in its current or an earlier state.
+
+        A fork begins with a copy of the environment's journal, and is rebuilt from it like an environment whose worker
+        was lost; what it shows is compared with the journal::
+
+            journal of env 0     reset  turn 1  turn 2  turn 3  turn 4 ...
+                                                   |
+            fork(0, [8, 9], turn=2)                +--> env 8, env 9: a journal of their own, up to here
 
         Args:
             env_id: The environment to copy.
@@ -181,12 +167,19 @@ class Engine(Closing):
         with self.environments.claimed([env_id]), ExitStack() as claims:
             with self.environments.lock:
                 parent = self.records[env_id]
-                fork.check_ids(added, self.records)
-                fork.check_turn(parent, turn)
-                journal = fork.journal_until(parent, turn)
-                homes = self.homes.for_forks(parent.home, len(added), self._use_lanes is True)
+                journal = _journal_until(parent, turn)
+                for place, new_id in enumerate(added):
+                    if not isinstance(new_id, int) or isinstance(new_id, bool):
+                        raise InputError(f"a fork got the id {new_id!r}; expected an integer.")
+                    if new_id in self.records or new_id in added[:place]:
+                        raise StateError(f"env {new_id} already exists; give each fork another id.")
+                main = [None] * len(added)
+                homes = main if parent.home is None else self._placement.least_loaded(len(added))
                 for new_id, home in zip(added, homes, strict=True):
-                    self.records[new_id] = fork.child(parent, new_id, home, journal)
+                    spec = replace(parent.spec, env_id=new_id, config=copied(parent.spec.config))
+                    record = EnvRecord(spec, home, parent.is_pinned, bound_to_main=parent.bound_to_main)
+                    record.journal = journal.until(None)
+                    self.records[new_id] = record
                 claims.enter_context(self.environments.claimed(added))
             try:
                 values = self._round(Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout).run()
@@ -194,15 +187,14 @@ class Engine(Closing):
                     if isinstance(value, EnvFailed):
                         where = f"{parent.spec.describe()} cannot be forked as it was after turn {journal.turns}"
                         raise ForkError(f"{where}: {value.text}.") from value.error
-            except BaseException:  # an interrupt too: it has not happened
-                with self.environments.lock:
-                    self._forget(self.environments.of(added))
+            except BaseException:  # an interrupt too: the call has not happened
+                self.remove(added)
                 raise
             for new_id, observation in values.items():
                 self.records[new_id].commit_fork(observation)
             return values
 
-    # What is asked of environments
+    # Requests
 
     def build(self, env_ids: Iterable[int]) -> dict[int, Any]:
         """Build environments, one after the other; their first use would otherwise build them.
@@ -240,45 +232,31 @@ class Engine(Closing):
             InputError: There is no such environment.
         """
         seeds = dict.fromkeys(self.records) if seeds is None else seeds
-        given, own = dict(options) if options else None, own_options or {}
-        orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, given)) for env_id, seed in seeds.items()}
-        with self.environments.claimed(orders, counts=True):
-            is_whole = len(orders) == len(self.records)
+        shared, own = dict(options) if options else None, own_options or {}
+        orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, shared)) for env_id, seed in seeds.items()}
+        reseeded = {env_id for env_id, seed in seeds.items() if seed is not None}
+        with self.environments.claimed(orders):
+            round_ = self._round(Reset, orders, self.settings.reset_timeout)
             with self.environments.lock:
-                for record in self.environments.of(orders):
-                    self.failures.came_through(record)
-                    record.forget_failures()
-                self.homes.readmit(self.environments.of(orders), [each for each in seeds if seeds[each] is not None])
-                if is_whole:
-                    self.messages.forget()
-                    self._rebalance({env_id for env_id, seed in seeds.items() if seed is not None})
+                self._failures.begin_episodes(self.environments.of(orders), reseeded)
+                if len(orders) == len(self.records):
+                    round_.may_move = self.use_lanes == "auto"
+                    self._placement.decide(self._stats.take_episode(), reseeded)
             if recalled is not None:
                 return {i: self.records[i].recall_reset(orders[i], recalled[i]) for i in orders}
-            asked = self._round(Reset, orders, self.settings.reset_timeout)
-            asked.may_move = is_whole and self._use_lanes == "auto"
-            values = self._run(asked, "reset", orders)
+            values = round_.run()
             with self.environments.lock:
                 for env_id, value in values.items():
                     record = self.records[env_id]
                     if type(value) is not EnvFailed and value.doubt:
-                        self.failures.not_loaded(record, value.doubt)
-                    values[env_id] = record.commit_reset(orders[env_id], value, asked.saved.get(env_id))
+                        self._failures.warn_not_restored(
+                            record, f"differs after load() of its group's reset: {value.doubt}"
+                        )
+                    values[env_id] = record.commit_reset(orders[env_id], value, round_.saved.get(env_id))
             return values
 
     def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:
-        asked = Asked(kind, items, timeout, self.settings.reset_timeout)
-        return Round(self, asked)
-
-    def _run(self, asked: Round, what: str, env_ids: Collection[int]) -> dict[int, Any]:
-        """Carry out a round; at the level DEBUG, log where it was played, what failed, and how long it took."""
-        start = perf_counter()
-        values = asked.run()
-        if log.isEnabledFor(logging.DEBUG):
-            homes = Counter(home_name(record.lane) for record in self.environments.of(env_ids))
-            failed = {env_id: value.text for env_id, value in values.items() if type(value) is EnvFailed}
-            where = ", ".join(f"{count} in {home}" for home, count in homes.items())
-            log.debug("%s: %s; %.3f ms; failed: %s", what, where, 1e3 * (perf_counter() - start), failed or "none")
-        return values
+        return Round(self._failures, kind, items, timeout)
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play one turn in each of the given environments, and add it to their episodes.
@@ -294,18 +272,23 @@ class Engine(Closing):
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
             InputError: There is no such environment.
         """
-        with self.environments.claimed(actions, counts=True):
-            items, records = dict(zip(actions, actions.items(), strict=True)), self.records
-            asked = Round(self, Asked(Play, items, self.settings.step_timeout, self.settings.reset_timeout))
+        with self.environments.claimed(actions):
+            records, episode = self.records, self._stats.episode
+            round_ = self._round(Play, dict(zip(actions, actions.items(), strict=True)), self.settings.step_timeout)
             with self.environments.lock:
-                asked.may_move = self._before_turns(actions)
-            values = self._run(asked, "turn", actions) if log.isEnabledFor(logging.DEBUG) else asked.run()
+                for env_id in actions:
+                    if not records[env_id].journal.has_begun and records[env_id].failed is None:
+                        raise StateError(f"env {env_id} has not been reset; reset it before playing it.")
+                if self.use_lanes == "auto" and len(self.environments.in_use) == len(actions):  # no other thread plays
+                    round_.may_move = True
+                    self._placement.reconsider(actions, actions, episode, episode)
+            values = round_.run()
             with self.environments.lock:
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
-                        records[env_id].commit_turn(actions[env_id], value, asked.saved.get(env_id))
-                if self.failures.kills or self.failures.killed:
-                    self.failures.forgive_kills(record for record in self.environments.of(actions) if record.in_sync)
+                        records[env_id].commit_turn(actions[env_id], value, round_.saved.get(env_id))
+                if self._failures.has_kills:
+                    self._failures.forgive_kills(actions)
             return values
 
     def recall(self, turns: Mapping[int, tuple[Any, Any]]) -> None:
@@ -321,16 +304,6 @@ class Engine(Closing):
             for env_id, (action, result) in turns.items():
                 self.records[env_id].commit_turn(action, result, None)
                 self.records[env_id].in_sync = False
-
-    def _before_turns(self, env_ids: Collection[int]) -> bool:
-        """Move environments that belong in workers; whether more may be moved during the call."""
-        for record in map(self.records.__getitem__, env_ids):
-            if not record.journal.has_begun and record.failed is None:
-                raise StateError(f"env {record.env_id} has not been reset; reset it before playing it.")
-        if self._use_lanes != "auto" or len(self.environments.in_use) != len(env_ids):
-            return False
-        self.homes.before_turn(env_ids, self.stats_book.episode)
-        return True
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journaled like a turn.
@@ -357,8 +330,7 @@ class Engine(Closing):
         """:meth:`call`, :meth:`set_attr` or :meth:`read` with separate arguments per environment, by env_id."""
         with self.environments.claimed(changes):
             items = {env_id: (env_id, change) for env_id, change in changes.items()}
-            asked = self._round(Call, items, self.settings.step_timeout)
-            values = asked.run()
+            values = self._round(Call, items, self.settings.step_timeout).run()
             with self.environments.lock:
                 for env_id, value in values.items():
                     change = changes[env_id] if is_journalled else None
@@ -370,43 +342,29 @@ class Engine(Closing):
     @property
     def use_lanes(self) -> Mode:
         """``True``, ``False`` or ``"auto"``; may be set between any two calls, and takes effect from the next one."""
-        return self._use_lanes
+        return self._placement.mode
 
     @use_lanes.setter
     @holds_interrupts
     def use_lanes(self, mode: Mode) -> None:
         with self.environments.lock:
             self.environments.check_open()
-            changed, self._use_lanes = mode != self._use_lanes, mode
-            self.homes.main.has_deadlines = mode is not False
-            if changed and any(record.journal.has_begun for record in self.records.values()):
-                self.homes.switch(mode)
+            if mode != self.use_lanes:
+                self._placement.switch(mode)
 
     @holds_interrupts
-    def bring_home(self, env_ids: Iterable[int]) -> None:
+    def move_to_main(self, env_ids: Iterable[int]) -> None:
         """Move these environments to the main process; those that cannot be replayed follow at their next reset."""
         with self.environments.lock:
-            self.homes.move_to_main([self.records[env_id] for env_id in env_ids])
-
-    @holds_interrupts
-    def settle(self) -> None:
-        """Place environments before the first reset, for engines whose environments are called earlier."""
-        if self._use_lanes != "auto":
-            with self.environments.lock:
-                self.homes.decide(self._use_lanes, self.stats_book.take_episode())
+            self._placement.move_to_main([self.records[env_id] for env_id in env_ids])
 
     @holds_interrupts
     def rebalance(self) -> None:
-        """Clear old failures of lanes and decide on placement again; called where episodes begin one by one."""
+        """Decide on placement again; called where episodes begin one by one."""
         with self.environments.lock:
             self.environments.check_open()
             if not self.environments.in_use:  # of other threads
-                self._rebalance()
-
-    def _rebalance(self, reseeded: Collection[int] = ()) -> None:
-        self.failures.begin_episode()
-        self.homes.begin_episode()
-        self.homes.decide(self._use_lanes, self.stats_book.take_episode(), reseeded)
+                self._placement.decide(self._stats.take_episode())
 
     def home(self, env_id: int) -> str:
         """The process that hosts the environment: ``"main"``, or the name of a worker."""
@@ -415,22 +373,30 @@ class Engine(Closing):
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
         with self.environments.lock:
-            return self.homes.reasons(self._use_lanes, self.stats_book.costs())
+            return self._placement.reasons(self._stats.costs())
 
     def work(self) -> Work:
         """The work of environments since the engine was created."""
         with self.environments.lock:
-            return self.stats_book.work()
+            return self._stats.work()
 
     def stats(self) -> list[LaneStats]:
         """Statistics of each process, main first."""
         with self.environments.lock:
-            return self.stats_book.lanes()
+            return self._stats.lanes()
+
+    def not_deterministic(self) -> dict[str, str]:
+        """Tags whose replays differed, with the environment type of each."""
+        return dict(self._failures.not_deterministic)
+
+    def not_restored(self) -> dict[str, str]:
+        """Tags whose ``save`` and ``load`` did not restore an environment, with the environment type of each."""
+        return dict(self._failures.not_restored)
 
     def abandon(self) -> None:
         """Refuse further calls, and kill the workers of calls that are pending in other threads."""
-        self.environments.close()
-        for lane in {record.lane for record in self.records.values() if record.lane is not None}:
+        self.environments.is_closed = True  # without the lock, which a pending call may hold
+        for lane in {record.lane for record in list(self.records.values()) if record.lane is not None}:
             lane.kill()
 
     @holds_interrupts
@@ -441,9 +407,39 @@ class Engine(Closing):
             forgotten: Called by the garbage collector, possibly while another engine waits for its lanes.
         """
         log.debug("closing %d environments", len(self.records))
-        self.environments.close()
+        self.environments.is_closed = True
         try:
-            self.messages.forget()
-            self.homes.main.close(self.settings.step_timeout)
+            self._placement.main.close(self.settings.step_timeout)
         finally:
-            self.homes.close(forgotten)
+            self._placement.close(forgotten)
+
+
+def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
+    """The journal with which a fork of an environment begins.
+
+    Raises:
+        StateError: It was not reset yet.
+        InputError: There is no such turn.
+        ForkError: It has failed, and has no current state; or it cannot be replayed, and no snapshot was taken there.
+    """
+    spec, played, failed = parent.spec, parent.journal.turns, parent.failed
+    if not parent.journal.has_begun:
+        why = f"its reset has failed: {failed.text}" if failed is not None else "it has not been reset"
+        raise StateError(f"{spec.describe()} cannot be forked: {why}.")
+    if turn is None and failed is not None:
+        text = f"it has failed ({failed.text}); give the turn to go back to, from 0 to {played}"
+        raise ForkError(f"{spec.describe()} cannot be forked as it is now: {text}.")
+    if turn is not None and (not isinstance(turn, int) or isinstance(turn, bool) or not 0 <= turn <= played):
+        text = f"expected 0 (its reset) to {played}, the turns of its current episode, or None for its current state"
+        raise InputError(f"{spec.describe()} cannot be forked after turn = {turn!r}: {text}.")
+    journal = parent.journal.until(turn)
+    journal.entries = [
+        entry if isinstance(entry, Change) else JournalTurn(spec.game.without_place(entry.action), entry.recorded)
+        for entry in journal.entries
+    ]
+    if not spec.is_replayable and not journal.ends_with_snapshot:
+        raise ForkError(
+            f"{spec.describe()} cannot be forked as it was after turn {journal.turns}: its class declares that "
+            f"it cannot be replayed, and has no snapshot of that moment (declare `save` and `load`)."
+        )
+    return journal

@@ -2,9 +2,8 @@
 
 Each of them is an interface of its own, with its users' names and formats. They share the following: the engine is
 closed with its holder, even when the holder is garbage collected; calls to a closed holder are refused; failures are
-values, or are raised if the settings say so; and where episodes begin one by one, so
-that the environments are never all reset together, placement is decided on again every :data:`REBALANCE_INTERVAL`
-turns.
+values, or are raised if the settings say so; and where episodes begin one by one, so that the environments are never
+all reset together, placement is decided on again every :data:`REBALANCE_INTERVAL` turns.
 """
 
 from __future__ import annotations
@@ -16,28 +15,24 @@ from typing import Any, ClassVar
 
 from envlanes.closing import Closing
 from envlanes.engine import Engine
-from envlanes.environments import raise_failures
+from envlanes.environments import EnvFailed
 from envlanes.episode.spec import EnvSpec
 from envlanes.errors import StateError
-from envlanes.failures import OnFailure, say_nothing
+from envlanes.failures import OnFailure, ignore
 from envlanes.settings import Settings
 from envlanes.stats import LaneStats, Work
 
-REBALANCE_INTERVAL = 32  # turns of each environment after which placement is decided on again
+REBALANCE_INTERVAL = 32  # turns of each environment: about an episode
 
 
 class EnvSet(Closing):
     """Holds an engine; closed with a ``with`` block, by :meth:`close`, or when it is forgotten."""
 
-    holder: ClassVar[str] = "manager"  # what its users call it, in messages
+    holder: ClassVar[str] = "manager"  # its name for its users, in messages
     _finalizer: weakref.finalize[Any, Any] | None = None
 
     def _hold(
-        self,
-        specs: Iterable[EnvSpec],
-        settings: Settings | None = None,
-        *,
-        on_failure: OnFailure = say_nothing,
+        self, specs: Iterable[EnvSpec], settings: Settings | None = None, *, on_failure: OnFailure = ignore
     ) -> None:
         """Create the engine; see :class:`~envlanes.engine.Engine` for the arguments."""
         self._engine = Engine(specs, settings, on_failure=on_failure)
@@ -59,7 +54,7 @@ class EnvSet(Closing):
         """The number of environments per tag, how they are stepped, and whether the set is closed."""
         if self._finalizer is None:
             return f"<{type(self).__name__}, not made>"
-        tags = Counter(record.spec.tag for record in self._engine.records.values())
+        tags = Counter(self._engine.spec(env_id).tag for env_id in self._engine.env_ids)
         listed = ", ".join(f"{count} {tag}" for tag, count in tags.items()) or "no environments"
         mode = str(self._engine.use_lanes).lower()
         return f"<{type(self).__name__}: {listed}; use_multiprocessing={mode}{', closed' * self.closed}>"
@@ -71,7 +66,9 @@ class EnvSet(Closing):
     def _raise_failures(self, values: Mapping[int, Any], at_build: bool = False) -> None:
         """Raise the first failure if the settings say so; with ``at_build``, a failure to build is always raised."""
         if self._raises or at_build:
-            raise_failures(values, self._raises, at_build)
+            for value in values.values():
+                if type(value) is EnvFailed and (self._raises or value.phase == "build"):
+                    raise value.error
 
     def _count_turns(self, count: int) -> None:
         """Count turns where episodes begin one by one, before they are played."""
@@ -93,12 +90,12 @@ class EnvSet(Closing):
 
     def not_deterministic(self) -> dict[str, str]:
         """Tags whose replays differed, with the environment type of each."""
-        return dict(self._engine.failures.not_deterministic)
+        return self._engine.not_deterministic()
 
     def not_restored(self) -> dict[str, str]:
         """Tags whose ``save`` and ``load`` did not restore an environment, with the environment type of each."""
-        return dict(self._engine.failures.not_restored)
+        return self._engine.not_restored()
 
     def work(self) -> Work:
-        """What environments did so far: seconds inside them, seconds that passed, workers, and costs by tag."""
+        """The work of environments so far: seconds inside them, seconds that passed, workers, and costs by tag."""
         return self._engine.work()

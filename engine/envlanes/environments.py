@@ -6,9 +6,10 @@ request is sent, and set when the result is committed, so the next use notices i
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -20,10 +21,12 @@ from envlanes.episode.outcome import Raised
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import named
 from envlanes.errors import EnvError, EnvLanesError, InputError, StateError
-from envlanes.interrupts import guard, interrupts_held
+from envlanes.interrupts import interrupts_held
 from envlanes.lanes.lane import Lane
+from envlanes.settings import Settings
 
-NOT_LOADED = -2  # no worker has this generation
+log = logging.getLogger("envlanes.engine")  # the engine logs under one name, whichever module does
+NOT_LOADED = -2  # no worker has this generation: Lane.current is -1 while there is no worker
 IN_MAIN = 0  # the generation of the main process
 
 
@@ -42,13 +45,6 @@ class EnvFailed:
     phase: str = ""
 
 
-def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
-    """Raise the first failure among values by env_id if ``raises``; failures to build always, with ``at_build``."""
-    for value in values.values():
-        if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
-            raise value.error
-
-
 @dataclass(slots=True)
 class EnvRecord:
     """One environment: where it lives, and what has happened to it in this episode.
@@ -56,6 +52,7 @@ class EnvRecord:
     Attributes:
         spec: Describes how to build it.
         home: The lane it was assigned to; None for the main process.
+        is_pinned: Whether it stays at the home that it was added to, whatever the placement decides.
         env_id: Its index.
         lane: Where it lives now: its home, or a quarantine lane.
         generation: The worker of ``lane`` that has it loaded.
@@ -64,18 +61,20 @@ class EnvRecord:
             the new one has given a value; None if there is none.
         bound_to_main: Why it turned out not to work in a worker; empty if it did not.
         is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
+        is_victim: Whether it is a suspect only since its worker was killed, perhaps from outside.
         failures: How often it has failed at the current request.
         kills: How often its worker was killed during the current request, perhaps from outside.
         may_end_main: Whether what it did at the current request would have ended or stopped the main process.
         restored: The turn of the snapshot that its episode first went on from; None if from none, 0 is the reset's.
+        doubt: How a replay from a snapshot differed; the whole journal is replayed next. Empty if it did not.
         failed: Why its episode is over, if it has failed for good.
-        origin: The environment that it descends from by forks, and moves with; None if it is no fork.
         journal: The episode so far.
         observation: Its last observation.
     """
 
     spec: EnvSpec
     home: Lane | None
+    is_pinned: bool = False
     env_id: int = field(init=False)
     lane: Lane | None = field(init=False)
     generation: int = NOT_LOADED
@@ -83,12 +82,13 @@ class EnvRecord:
     before: tuple[Lane | None, int] | None = None
     bound_to_main: str = ""
     is_suspect: bool = False
+    is_victim: bool = False
     failures: int = 0
     kills: int = 0
     may_end_main: bool = False
     restored: int | None = None
+    doubt: str = ""
     failed: EnvFailed | None = None
-    origin: int | None = None
     journal: EpisodeJournal = field(default_factory=EpisodeJournal)
     observation: Any = ""
 
@@ -191,35 +191,44 @@ class EnvRecord:
 
 
 class Environments:
-    """The environments of one engine.
+    """The environments of one engine, its settings and its log.
 
     Attributes:
-        records: The record of each, by env_id.
+        settings: The engine's settings.
+        records: The record of each environment, by env_id.
         lock: Held while records are read or changed, never while environments are at work.
-        changed: Of that lock; notified when a call has ended, or the engine has closed.
         in_use: Ids that calls of any thread are using now.
         is_closed: Whether the engine is closed.
-        passed_s: Elapsed time of calls that count; of calls that overlap in several threads, it counts once.
+        passed_s: Elapsed time of calls; where calls of several threads overlap, it counts once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.records: dict[int, EnvRecord] = {}
         self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
         self.in_use: set[int] = set()
         self.is_closed = False
-        self.passed_s = 0.0
-        self._counted, self._since = 0, 0.0  # calls under way that count, and when the first of them began
+        self.passed_s = self._since = 0.0
+        self._warned: set[Hashable] = set()
+
+    def warn(self, message: str, kind: Hashable = None, cause: BaseException | None = None) -> None:
+        """Log a warning, with the traceback of its cause; of each ``kind`` the first, and later ones at level INFO.
+
+        A thousand environments that fail alike are one warning: each has its own failure as its result.
+        """
+        is_known = kind in self._warned
+        self._warned.update({kind} - {None})
+        log.log(logging.INFO if is_known else logging.WARNING, "%s", message, exc_info=None if is_known else cause)
 
     @contextmanager
-    def claimed(self, env_ids: Iterable[int], counts: bool = False) -> Iterator[None]:
-        """Reserve environments for the length of a call, with interrupts held back; ``counts``: its time does.
+    def claimed(self, env_ids: Iterable[int]) -> Iterator[None]:
+        """Reserve environments for the length of a call, with interrupts held back.
 
         Raises:
             InputError: There is no such environment.
             StateError: Another call is using one of them, or the engine is closed.
         """
-        with nullcontext() if guard.is_held else interrupts_held():  # mostly the caller's: this is part of each turn
+        with interrupts_held():
             wanted = set(env_ids)
             with self.lock:
                 if self.is_closed:
@@ -228,25 +237,14 @@ class Environments:
                     raise InputError(f"this engine has no environment {sorted(unknown, key=str)[0]!r}.")
                 if taken := self.in_use & wanted:
                     raise StateError(f"env {min(taken)} is in use by another thread; wait until that call returns.")
+                self._since = self._since if self.in_use else perf_counter()
                 self.in_use |= wanted
-                if counts:
-                    self._since = self._since if self._counted else perf_counter()
-                    self._counted += 1
             try:
                 yield
             finally:
                 with self.lock:
                     self.in_use -= wanted
-                    if counts:
-                        self._counted -= 1
-                        self.passed_s += 0.0 if self._counted else perf_counter() - self._since
-                    self.changed.notify_all()  # who waits for room in quarantine may find some
-
-    def close(self) -> None:
-        """Refuse further calls; those that wait for room notice."""
-        with self.lock:
-            self.is_closed = True
-            self.changed.notify_all()
+                    self.passed_s += 0.0 if self.in_use else perf_counter() - self._since
 
     def check_open(self) -> None:
         """Raise a ``StateError`` if the engine is closed."""

@@ -1,274 +1,377 @@
-"""Placement: which environments live in workers, and how many workers there are.
+"""Where environments live: the main process, shared lanes, and quarantine lanes for those that may kill a worker.
 
-``use_multiprocessing: true`` sends all environments to workers but those of ``sequential_env_types``; ``false`` keeps
-all in the main process. With ``"auto"``, the ``cost_hint`` of a class decides beforehand: ``"heavy"`` and ``"io"`` send
-a tag to workers, ``"cheap"`` keeps it in main. Any other tag begins in main, and goes to workers once a turn or a reset
-takes ``EACH_S`` or more, and a call ``CALL_S`` or more:
-
-- This is looked at before each call, and after every ``LOOK_S`` of a call, by what main has measured so far. A turn
-  counts as it usually is: without the first in each process, and without the longest of each call.
-- What is left of the call goes with it if main would need longer for that than workers take to start; otherwise the tag
-  goes before the first later call for which workers are up. Environments that were reset in main are reset again in
-  workers, so if a reset takes longer than ``AHEAD`` turns, they stay until the next reset.
-- At a reset, a tag returns to main if its last episode took less than ``BACK`` of both figures.
-- There are ``max_workers`` workers, or as many as processors; or as many as keep the processors busy, if environments
-  mostly wait. Where fewer than two are of use, as for turns that compute on all processors, the tag stays in main.
-
-Main plays what stays in main, and no share of the rest.
+``use_multiprocessing: true`` sends all environments to workers but those of ``sequential_env_types`` and those that
+turned out not to work there, ``false`` keeps all in the main process, and ``auto`` decides by tag
+(:mod:`envlanes.auto`). An environment moves by being rebuilt in its new home, and the replica that it leaves stays open
+until the new one has given a value.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
+from time import perf_counter
+from weakref import WeakSet
 
-from envlanes.episode.clock import Spent
-from envlanes.episode.spec import EnvSpec, by_tag
-from envlanes.settings import Mode, Settings
-from envlanes.stats import Costs
-from envlanes.this_process import usable_cpus
+from envlanes.auto import Auto, Limits, cost_hint, spread
+from envlanes.environments import NOT_LOADED, Environments, EnvRecord
+from envlanes.episode.host import EnvHost
+from envlanes.episode.main_deadline import Deadline
+from envlanes.episode.main_leftovers import EnvironmentCode, end_processes
+from envlanes.episode.outcome import Batch
+from envlanes.episode.spec import EnvSpec
+from envlanes.kinds import open_pool
+from envlanes.lanes.exchange import ask
+from envlanes.lanes.lane import Lane, Request
+from envlanes.lanes.orders import Order, Unload
+from envlanes.lanes.pool import WorkerPool
+from envlanes.settings import Mode
+from envlanes.stats import QUARANTINE, Costs
 
-# A message to a worker and back takes .2 ms, and .01 ms for each environment: with these figures workers always pay.
-EACH_S, CALL_S = 1e-3, 1e-2  # seconds of one environment, and of all environments of a tag in one call
-BACK = 0.3  # so that a tag near the threshold does not move at each reset
-LOOK_S = 0.02  # seconds
-AHEAD = 4  # turns
-START_S = 0.3  # seconds; .2 to .5 were measured
-WAITS, PARALLEL = 0.5, 1.5  # processors kept busy: up to here a turn mostly waits, from here on it has threads
-MOST_WAITING, WORKER_BYTES = 64, 1e8  # most workers for environments that wait; bytes of one (half of what is free)
-
-Homes = dict[int, int | None]
-"""Index of a worker by env_id; None for the main process."""
+_one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
+_LEAST = 0.001  # seconds that each may take to close, since a timer of 0 never rings
+_NO_DEADLINE: AbstractContextManager[None] = nullcontext()
+Home = Lane | None
+"""A lane, or None for the main process."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How many workers there may be.
+class MainHome:
+    """The environments of one engine that live in the main process.
 
     Attributes:
-        given: The number of workers that was asked for; None if none was.
-        cpus: Processors that workers may use.
-        round_trip_s: Seconds that a message to a worker and back takes, beyond what it takes on one machine.
+        has_deadlines: Whether an environment that takes too long is interrupted; see
+            :mod:`envlanes.episode.main_deadline`.
     """
 
-    given: int | None
-    cpus: int
-    round_trip_s: float = 0.0
+    def __init__(self, environments: Environments) -> None:
+        self.has_deadlines = True
+        # Logged at once, before the others of its batch have played, which may hang as well.
+        where = "in the main process, where each environment waits for the one before"
+        cure = "use_multiprocessing=true plays them in workers, and a shorter time limit ends a hang sooner"
+        self._host = EnvHost(
+            on_late=lambda spec, text: environments.warn(
+                f"{spec.describe()} {text} {where}; {cure}.", (spec.tag, "late")
+            )
+        )
+        _main_homes.add(self)
 
-    @classmethod
-    def here(cls, settings: Settings) -> Limits:
-        """The limits of this machine."""
-        return cls(settings.max_workers, settings.workers if settings.max_workers is None else usable_cpus())
+    def run(self, order: Order, timeout: float, until: float = inf, counts_children: bool = False) -> Batch:
+        """Carry out an order here; each item may take ``timeout`` seconds; see :class:`.EnvHost` for the others."""
+        with _one_at_a_time, EnvironmentCode(), self._deadline(timeout):
+            self._host.until, self._host.counts_children = until, counts_children
+            return order.carry_out(self._host)
 
-    def workers(self, busy: float, envs: int) -> int:
-        """The number of workers of use to environments that keep ``busy`` processors busy each; 0 if main is."""
-        if WAITS < busy < PARALLEL:
-            busy = 1.0  # within the accuracy of the measurement
-        useful = int(min(self.cpus / busy, MOST_WAITING)) if busy > 0 else MOST_WAITING
-        if useful > self.cpus:
-            useful = max(self.cpus, min(useful, _fit_in_memory()))
-        workers = min(self.given or useful, envs)
-        return workers if min(workers, useful) > 1 else 0
+    def unload(self, env_ids: Iterable[int], timeout: float) -> None:
+        """Close environments and forget them."""
+        with _one_at_a_time, EnvironmentCode(), self._deadline(timeout):
+            self._host.unload(env_ids)
+
+    def close(self, timeout: float) -> None:
+        """Close all of them, in ``timeout`` seconds together: each has an equal part of what the others have left."""
+        until, env_ids = perf_counter() + timeout, self._host.env_ids
+        with _one_at_a_time:
+            with EnvironmentCode():
+                for waiting, env_id in zip(range(len(env_ids), 0, -1), env_ids, strict=True):
+                    part = max(_LEAST, round((until - perf_counter()) / waiting, 3))
+                    with Deadline(self._host, part):
+                        self._host.unload([env_id])
+                self._host.close()
+            # Environments share the processes that one of them has started: they end with the last. The list is a copy,
+            # since other threads may make more homes meanwhile.
+            if not any(home._host.env_ids for home in list(_main_homes)):
+                end_processes()
+
+    def _deadline(self, timeout: float) -> AbstractContextManager[bool | None]:
+        return Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE
 
 
-def _fit_in_memory() -> int:
-    import psutil  # late: only for environments that wait
+_main_homes: WeakSet[MainHome] = WeakSet()
 
-    return int(psutil.virtual_memory().available / 2 / WORKER_BYTES)
+
+class Backoff:
+    """The number of episodes for which a lane whose workers do not start is left alone; it doubles each time.
+
+    Attributes:
+        episodes: The number still to come.
+    """
+
+    def __init__(self) -> None:
+        self.episodes, self._next = 0, 4  # a start that fails may take `startup_timeout`: rare after a few episodes
+
+    def begin(self) -> int:
+        """Begin the next pause; returns its length in episodes."""
+        self.episodes, self._next = self._next, min(2 * self._next, 256)
+        return self.episodes
 
 
 class Placement:
-    """Decides the homes of one engine's environments: main, or a worker by its index.
-
-    If fewer workers can be used than there are indices, the caller substitutes others.
+    """The homes of one engine's environments.
 
     Attributes:
-        limits: How many workers there may be; may change from one decision to the next.
+        number: The engine's number, by which workers distinguish its environments from those of other engines.
+        main: The main process.
+        mode: ``use_multiprocessing``.
     """
 
-    def __init__(
+    def __init__(self, number: int, environments: Environments) -> None:
+        self.number, self.main = number, MainHome(environments)
+        self.mode: Mode = environments.settings.use_lanes
+        self.main.has_deadlines = self.mode is not False
+        self._environments, self._records = environments, environments.records
+        self._settings = environments.settings
+        self._pool: WorkerPool | None = None
+        self._backoffs: dict[Lane, Backoff] = defaultdict(Backoff)
+        self._auto = Auto(Limits(None, 0))
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The process's worker pool, joined on first use."""
+        if self._pool is None:
+            classes = {record.spec.env_class for record in self._records.values()}
+            bases = {base.__module__ for each in classes for base in getattr(each, "__mro__", type(each).__mro__)}
+            modules = {name for name in bases if name.startswith(self._settings.preloaded)}
+            modules.update(*[getattr(each, "preload", ()) for each in classes])  # modules that a class asks for
+            self._pool = open_pool(self.number, self._settings, ["numpy", *sorted(modules)])
+        return self._pool
+
+    def lanes(self, count: int) -> list[Lane]:
+        """The first ``count`` lanes of the pool that are not left alone; their workers are started."""
+        resting = {lane for lane, backoff in self._backoffs.items() if backoff.episodes}
+        return self.pool.lanes(count, resting) if count else []
+
+    def lane_of_index(self, index: int) -> Home:
+        """A lane of the pool, whose worker is started; None if the lane is left alone."""
+        self._count_episode()
+        return {each.name: each for each in self.lanes(index + 1)}.get(f"worker {index}")
+
+    def least_loaded(self, count: int) -> list[Home]:
+        """The least loaded lanes, for ``count`` more environments."""
+        load = Counter(record.home for record in self._records.values() if record.home is not None)
+        load.update(dict.fromkeys(self.lanes(min(self._settings.workers, load.total() + count)), 0))
+        homes: list[Home] = []
+        for _ in range(count):
+            homes.append(min(load, key=load.__getitem__))
+            load[homes[-1]] += 1
+        return homes
+
+    # Decisions
+
+    def decide(self, costs: Mapping[str, Costs], reseeded: Collection[int] = ()) -> None:
+        """Place all environments for the episode that begins, by the costs of the last one.
+
+        Those that are ``reseeded`` may move whatever their history.
+        """
+        self._count_episode()
+        if self._pool is not None:
+            self._pool.rearrange()
+        self._read_limits()
+        self._auto.at_reset(self._movable(), costs)
+        self.place(self._homes(), reseeded)
+
+    def switch(self, mode: Mode) -> None:
+        """Apply a mode that was set in mid-episode."""
+        self.mode, self.main.has_deadlines = mode, mode is not False
+        self._read_limits()
+        self.place(self._homes())
+
+    def reconsider(
         self,
-        specs: Sequence[EnvSpec] = (),
-        sequential_env_types: Collection[str] = (),
-        limits: Limits = Limits(None, 0),  # frozen
+        requested: Collection[int],
+        left: Collection[int],
+        spent: Mapping[str, Costs],
+        so_far: Mapping[str, Costs],
+        reseeded: Collection[int] = (),
     ) -> None:
-        """Register the environments.
+        """Under ``auto``, before and within a call: move environments in main that belong in workers.
 
         Args:
-            specs: All environments to place.
-            sequential_env_types: Types that stay in main.
-            limits: How many workers there may be.
+            requested: The environments that the call plays or resets.
+            left: Those that have yet to be played.
+            spent: Costs that decide, by tag: of the episode, or of what main has played in this call.
+            so_far: Costs of the episode; empty if the call begins it.
+            reseeded: Those that are reset with a seed, and so may move whatever their history.
         """
-        self._specs = {spec.env_id: spec for spec in specs}
-        self._tags = by_tag(spec for spec in specs if spec.env_type not in sequential_env_types)
-        self._hints = {tag: hint for tag, members in self._tags.items() if (hint := _hint(members[0]))}
-        self._measured = self._tags.keys() - self._hints.keys()
-        self.limits = limits
-        self._workers: dict[str, int] = {}  # number of workers of use to a tag, by tag; of tags that go to workers
-        self._due: set[str] = set()  # tags that have not moved yet
-        self._follow_hints()
+        self._auto.consider(spent, requested)
+        if not self._auto.is_due:
+            return
+        self.lanes(self._auto.most)  # start now, and are up at one of the next looks
+        left = {env_id for env_id in left if self._records[env_id].lane is None}
+        moving = self._auto.due(left, spent, so_far, self.pool.ready())
+        if homes := {env_id: home for env_id, home in self._homes().items() if env_id in moving} if moving else {}:
+            self.place(homes, reseeded)
+            for record in self._environments.of(homes):
+                if record.lane is not None and record.before is None:  # not built yet, which main could do
+                    record.before = None, NOT_LOADED
 
-    @property
-    def workers(self) -> int:
-        """The number of workers that tags are in, or go to, under ``"auto"``."""
-        return max(self._workers.values(), default=0)
+    def _homes(self) -> dict[int, Home]:
+        """The home of each environment that may move, as far as is decided."""
+        homes: dict[int, Home] = {i: None for i, record in self._records.items() if not record.is_pinned}
+        if self.mode is not False:
+            away = [spec for spec in self._movable() if self.mode is True or spec.tag in self._auto.workers]
+            lanes = self.lanes(min(self._auto.limits.most if self.mode is True else self._auto.most, len(away)))
+            homes |= {env_id: lanes[part] for env_id, part in spread(away, len(lanes)).items()}
+        return homes
 
-    def workers_at_start(self, mode: Mode) -> int:
-        """The number of workers that the first reset will need, so that they can start now."""
-        if mode == "auto":
-            return self.workers
-        return min(self._most, sum(map(len, self._tags.values()))) if mode else 0
+    def _movable(self) -> list[EnvSpec]:
+        records = [each for each in self._records.values() if not each.is_pinned and not each.bound_to_main]
+        sequential = self._settings.sequential_env_types
+        return [record.spec for record in records if record.spec.env_type not in sequential]
 
-    def at_reset(self, mode: Mode, costs: Mapping[str, Costs], bound: Collection[int] = ()) -> Homes:
-        """Homes for the episode that begins now, by the costs of the last one; those in ``bound`` stay in main."""
-        if mode == "auto":
-            self._follow_hints()
-            for tag in self._measured & costs.keys():
-                is_out, (turns, _) = tag in self._workers, costs[tag]
-                if turns.number or not is_out:  # else its turns may take as long as before
-                    part = BACK if is_out else 1.0
-                    self._decide(tag, self._useful(costs[tag].usual_s, costs[tag].busy, len(self._tags[tag]), part))
-        self._due.clear()
-        return self.homes(mode, bound)
+    def _read_limits(self) -> None:
+        """Read how many lanes there may be; queries a cluster for its capacity unless the mode uses no lanes."""
+        if self._settings.backend != "ray" or self.mode is False:
+            self._auto.limits = Limits.here(self._settings)
+        else:
+            kind = self.pool.kind
+            self._auto.limits = Limits(self._settings.max_workers or kind.slots, kind.slots, kind.round_trip_s)
 
-    def homes(self, mode: Mode, bound: Collection[int] = ()) -> Homes:
-        """Homes of all environments as far as is decided; those in ``bound`` stay in main."""
-        workers, tags = (self.workers, self._workers) if mode == "auto" else (self._most if mode else 0, self._tags)
-        away = [
-            spec for tag, members in self._tags.items() if tag in tags for spec in members if spec.env_id not in bound
-        ]
-        homes: Homes = dict.fromkeys(self._specs)
-        return homes | dict(spread(away, min(workers, len(away)))) if away and workers else homes
-
-    # Within an episode
-
-    def before_turn(self, costs: Mapping[str, Costs]) -> None:
-        """Send tags to workers by what the episode has cost so far."""
-        for tag in self._measured & costs.keys() - self._workers.keys():
-            if costs[tag].turns.usual or costs[tag].resets.usual:
-                self._send(tag, costs[tag].usual_s, costs[tag].busy, len(self._tags[tag]))
-
-    def within_call(self, requested: Collection[int], spent: Mapping[str, Spent]) -> None:
-        """Send tags to workers by what main has spent on them in a call that plays or resets those ``requested``."""
-        for tag in self._measured & spent.keys():
-            if spent[tag].usual:
-                envs = sum(spec.env_id in requested for spec in self._tags[tag])
-                self._send(tag, spent[tag].usual_s, spent[tag].busy, envs)
-
-    def _send(self, tag: str, each: float, busy: float, envs: int) -> None:
-        is_open = tag not in self._workers or tag in self._due  # resets may compute, and turns wait
-        if is_open and (workers := self._useful(each, busy, envs)):
-            self._workers[tag] = workers
-            self._due.add(tag)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether tags have yet to move."""
-        return bool(self._due)
-
-    def due(
-        self, env_ids: Collection[int], spent: Mapping[str, Spent], costs: Mapping[str, Costs] | None, ready: int
-    ) -> list[int]:
-        """The environments that should move now.
-
-        Args:
-            env_ids: Environments that a call has yet to play or to reset.
-            spent: Time of such turns or resets, by tag.
-            costs: Costs of the episode so far, whose resets are done again; None if the call begins the episode.
-            ready: Number of workers that are up.
-        """
-        found: list[int] = []
-        for tag in self._due:
-            left = [spec.env_id for spec in self._tags[tag] if spec.env_id in env_ids]
-            each = spent.get(tag, Spent()).usual_s
-            is_up = ready >= self.workers or len(left) * each > START_S
-            if is_up and (costs is None or costs.get(tag, Costs()).resets.usual_s <= AHEAD * each):
-                found += left
-        return found
-
-    # The rule
-
-    def _useful(self, each: float, busy: float, envs: int, part: float = 1.0) -> int:
-        """The number of workers for environments that take ``each`` seconds; 0 if they belong in main."""
-        pays = each >= part * EACH_S and each * envs >= part * (CALL_S + 10 * self.limits.round_trip_s)
-        return self.limits.workers(busy, envs) if pays else 0
-
-    def _decide(self, tag: str, workers: int) -> None:
-        """Set the number of workers of use to a tag, for the next episode.
-
-        A number that was measured stays: in workers, environments wait for each other's processors.
-        """
-        before = self._workers.pop(tag, 0)
-        if workers:
-            self._workers[tag] = workers if self.limits.given else before or workers
-
-    def _follow_hints(self) -> None:
-        for tag, hint in self._hints.items():
-            if hint != "cheap":
-                self._decide(tag, self.limits.workers(float(hint == "heavy"), len(self._tags[tag])))
-
-    @property
-    def _most(self) -> int:
-        return self.limits.given or self.limits.cpus
-
-    def reasons(
-        self, in_workers: Collection[str], held: Mapping[str, str], costs: Mapping[str, Costs], mode: Mode
-    ) -> dict[str, str]:
-        """Where each tag's environments live and why, by tag.
-
-        Args:
-            in_workers: Tags that live in workers.
-            held: Reasons why tags must stay in main.
-            costs: Costs of turns and resets, by tag.
-            mode: ``use_multiprocessing``.
-        """
-        reasons = {}
-        for tag in by_tag(self._specs.values()):
-            where = "in workers" if tag in in_workers else "in main"
-            why = costs.get(tag, Costs()).describe()
-            if tag in held and tag not in in_workers:
-                why = held[tag]
-            elif tag not in self._tags:
-                why = "named by sequential_env_types"
-            elif mode != "auto":
-                why = f"use_multiprocessing is {str(mode).lower()}"
-            elif hint := self._hints.get(tag):
+    def reasons(self, costs: Mapping[str, Costs]) -> dict[str, str]:
+        """Where each tag's environments live and why, by tag; ``costs`` are what turns and resets took."""
+        resting = min((each.episodes for each in self._backoffs.values() if each.episodes), default=0)
+        reasons: dict[str, str] = {}
+        for record in self._records.values():
+            spec, where = record.spec, "in main" if record.lane is None else "in workers"
+            if reasons.get(spec.tag, "").startswith("in workers"):
+                continue
+            why = costs.get(spec.tag, Costs()).describe()
+            if record.lane is None and record.bound_to_main:
+                why = "does not work in a worker"
+            elif spec.env_type in self._settings.sequential_env_types:
+                why = self._settings.why_sequential.get(spec.env_type, "named by sequential_env_types")
+            elif record.lane is None and resting:
+                why = f"workers do not start; episodes until the next attempt: {resting}"
+            elif self.mode != "auto":
+                why = f"use_multiprocessing is {str(self.mode).lower()}"
+            elif hint := cost_hint(spec):
                 why = f"its class declares cost_hint = {hint!r}; {why}"
-            reasons[tag] = f"{where}: {why}"
+            reasons[spec.tag] = f"{where}: {why}"
         return reasons
 
+    # Moves
 
-def _hint(spec: EnvSpec) -> str:
-    return getattr(spec.env_class, "cost_hint", None) or ""
+    def place(self, homes: Mapping[int, Home], reseeded: Collection[int] = ()) -> None:
+        """Set the homes of environments; one whose home changes is rebuilt there when next used.
 
+        An environment that cannot be rebuilt stays, unless it is about to be ``reseeded``.
+        """
+        moving = [
+            record
+            for record in self._environments.of(homes)
+            if (record.lane is not homes[record.env_id] or record.is_suspect)
+            and (record.env_id in reseeded or record.can_move)
+        ]
+        leaving = []
+        for record in moving:
+            if record.before is not None and record.before[0] is homes[record.env_id]:
+                self.take_back(record)
+            elif record.stands and record.before is None and not record.is_suspect:
+                # A healthy replica stays open until the next one stands: else a worker that fails to start, or to build
+                # it, would cost an episode that nothing was wrong with.
+                record.before = record.lane, record.generation
+                record.in_sync, record.generation = False, NOT_LOADED
+            else:
+                leaving.append(record)
+        self._unload(leaving)
+        for record in moving:  # last: until here, an interrupt leaves them where they are, to be rebuilt
+            record.home = record.lane = homes[record.env_id]
+            record.is_suspect = record.is_victim = False
 
-def spread(specs: Sequence[EnvSpec], workers: int) -> dict[int, int]:
-    """Assign environments to workers: each tag evenly over all, without splitting groups where that stays even.
+    def readmit(self, records: Iterable[EnvRecord], reseeded: Collection[int] = ()) -> None:
+        """Return those of these environments that are in quarantine to their homes."""
+        self.place({record.env_id: record.home for record in records if record.is_suspect}, reseeded)
 
-    Where groups are split, members of one stay together as far as possible: in a worker they share a reset.
+    def move_to_main(self, records: Iterable[EnvRecord]) -> None:
+        """Make main the home of these environments."""
+        self.place({record.env_id: None for record in records})
 
-    Returns:
-        Index of a worker by env_id.
-    """
-    homes: dict[int, int] = {}
-    first = 0
-    for members in by_tag(specs).values():
-        for spec, part in zip(members, _parts(members, workers), strict=True):
-            homes[spec.env_id] = (first + part) % workers
-        first += len(members) % workers  # so that the remainders of tags do not all go to the same worker
-    return homes
+    def take_back(self, record: EnvRecord) -> None:
+        """Return an environment to the replica that it was to move from; the new one is closed."""
+        assert record.before is not None
+        self._unload([record])
+        (lane, generation), record.before = record.before, None
+        record.home = record.lane = lane
+        record.generation, record.in_sync, record.is_suspect = generation, True, False
 
+    def evict(self, records: Collection[EnvRecord]) -> None:
+        """Close the replicas of environments that are leaving, or are to be built again."""
+        self._unload(records)
+        moved = {record.env_id: record.before for record in records if record.before is not None}
+        for record in records:
+            record.before = None
+        self.let_go(moved)
 
-def _parts(members: Sequence[EnvSpec], parts: int) -> list[int]:
-    """The even part of the tag that each member belongs to."""
-    groups = {group_id: place for place, group_id in enumerate(dict.fromkeys(spec.group_id for spec in members))}
-    largest = -(-len(groups) // parts) * len(members) / len(groups)
-    if largest <= 1.1 * len(members) / parts:
-        return [groups[spec.group_id] % parts for spec in members]
-    each, more = divmod(len(members), parts)
-    ends = list(accumulate(each + (part < more) for part in range(parts)))
-    order = sorted(range(len(members)), key=lambda at: groups[members[at].group_id])  # neighbors share their reset
-    part_of = {at: bisect_right(ends, position) for position, at in enumerate(order)}
-    return [part_of[at] for at in range(len(members))]
+    def _unload(self, records: Iterable[EnvRecord]) -> None:
+        """Close the replicas where environments live now; quarantine lanes are ended."""
+        replicas: dict[int, tuple[Home, int]] = {}
+        for record in records:
+            replicas[record.env_id] = record.lane, record.generation
+            # First, since closing it may be interrupted: a replica that may be closed is not in sync.
+            record.in_sync, record.generation = False, NOT_LOADED
+        self.let_go(replicas)
+        self._release(record for record in self._environments.of(replicas) if record.lane is not record.home)
+
+    def let_go(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
+        """Close replicas that environments have moved from: lane and generation, by env_id."""
+        timeout, startup = self._settings.step_timeout, self._settings.startup_timeout
+        leaving: dict[Lane, list[tuple[int, None]]] = defaultdict(list)
+        for env_id, (lane, generation) in replicas.items():
+            if lane is not None and generation == lane.current:
+                leaving[lane].append((env_id, None))
+        self.main.unload([env_id for env_id, (lane, _) in replicas.items() if lane is None], timeout)
+        ask(
+            {lane: Request(self.number, Unload(each), timeout, startup, lane.current) for lane, each in leaving.items()}
+        )
+
+    # Quarantine
+
+    def admit(self, suspect: EnvRecord, left: Collection[int], requested: Collection[int]) -> bool:
+        """Give a suspect a lane of its own, of at most as many for a call as there may be workers.
+
+        Args:
+            suspect: The environment.
+            left: Environments that the call has yet to play: of these, those that have a lane keep it.
+            requested: All environments of the call.
+
+        Returns:
+            Whether it has one now; it will have one once others of this call have been played.
+        """
+        if suspect.lane is not suspect.home:
+            return True
+        guests = [record for record in self._records.values() if record.lane is not record.home]
+        if len(guests) >= self._settings.workers:
+            if sum(record.env_id in left for record in guests) >= self._settings.workers:
+                return False
+            busy = (self._environments.in_use - set(requested)) | set(left)
+            self._release([record for record in guests if record.env_id not in busy])
+        suspect.lane = self.pool.open_extra(QUARANTINE)
+        suspect.generation, suspect.in_sync = NOT_LOADED, False
+        return True
+
+    def _release(self, guests: Iterable[EnvRecord]) -> None:
+        """Return environments to their homes, to be rebuilt when next needed; their quarantine workers are ended."""
+        for record in guests:
+            assert record.lane is not None
+            self.pool.close_extra(record.lane)
+            record.lane, record.generation, record.in_sync = record.home, NOT_LOADED, False
+
+    # Lanes whose workers do not start
+
+    def leave_alone(self, lane: Lane) -> int:
+        """Stop using a lane for a while; returns for how many episodes."""
+        return self._backoffs[lane].begin()
+
+    def _count_episode(self) -> None:
+        """Count an episode for lanes that are left alone, and forget those whose workers have started since."""
+        for lane, backoff in list(self._backoffs.items()):
+            backoff.episodes = max(0, backoff.episodes - 1)
+            if lane.pid is not None:
+                del self._backoffs[lane]
+
+    def close(self, forgotten: bool) -> None:
+        """Close the environments, and the workers too if no other engine uses them."""
+        if self._pool is not None:
+            self._release([record for record in self._records.values() if record.lane is not record.home])
+            self._pool.leave(self.number, later=forgotten)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from envlanes.stats import gathered
 from ragen.errors import counted
 from ragen.output import print_table
 from ragen.results.figures import TagResult, whole
@@ -111,7 +110,7 @@ _WORKER = ("pid", "envs", "turns", "busy s", "restarts")
 
 
 def worker_rows(lanes: Sequence[Any]) -> list[tuple[str, ...]]:
-    """A row per process that hosts environments, or per many that are alike."""
+    """A row per process that hosts environments."""
     return [
         (
             f"{lane.lane} on {lane.node}" if lane.node else lane.lane,
@@ -122,7 +121,7 @@ def worker_rows(lanes: Sequence[Any]) -> list[tuple[str, ...]]:
             str(lane.restarts),
             ", ".join(lane.env_types),
         )
-        for lane in gathered(lanes)
+        for lane in lanes
     ]
 
 

@@ -33,13 +33,13 @@ from statistics import mean
 from typing import Any
 
 from envlanes import Engine, EnvSpec, Settings, outer_state_kept
+from envlanes.auto import EACH_S
 from envlanes.episode import program
 from envlanes.episode.game import Options, declares_snapshots
 from envlanes.episode.journal import difference
 from envlanes.episode.pickled import Pickled
 from envlanes.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.journal import NotPlain, packed
-from envlanes.placement import EACH_S
 from envlanes.returned import SUCCESS_KEYS
 from envlanes.stats import duration
 from ragen.commands import CommandParser, check_no_option, positive, refusing
@@ -275,7 +275,6 @@ def _worker(specs: Sequence[EnvSpec], timeout: float, environ: Mapping[str, str]
     log.disabled = True  # its warnings would repeat what is reported here
     try:
         with Engine(specs, Settings.of(use_lanes=True, max_workers=1, on_env_failure="truncate", **limits)) as engine:
-            engine.settle()  # else they live in the main process until the first reset
             for i, built in engine.read(range(len(specs)), "reset_s").items():
                 _returned(engine, i, built, (SEEDS[0], 0, (), "as it was built"))
             yield engine

@@ -56,7 +56,7 @@ def about_failure(failure: Failure) -> dict[str, Any]:
         "tag": spec.tag,
         "env_class": path_of(spec.env_class),
         "config": _plain(_config_of(spec)),
-        "settings": _plain(failure.journal.lasting() if failure.asked is Reset else failure.journal.settings),
+        "settings": _plain(failure.journal.lasting() if failure.kind is Reset else failure.journal.settings),
         "versions": versions(),
         "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }
@@ -65,14 +65,14 @@ def about_failure(failure: Failure) -> dict[str, Any]:
 def events_of(failure: Failure) -> list[Event]:
     """The episode, and the request that failed."""
     journal, events = failure.journal, list[Event]()
-    if failure.asked is Reset:  # the journal is still that of the previous episode
+    if failure.kind is Reset:  # the journal is still that of the previous episode
         journal = EpisodeJournal(failure.item.seed, failure.item.options)
     events = [{"turn": 0, "asked": _plain((journal.seed, journal.options)), "gave": _plain(journal.digest)}]
     for entry in journal.entries:
         events.append(_event(events, entry))
-    if failure.asked is not Reset and failure.item[1:]:
+    if failure.kind is not Reset and failure.item[1:]:
         asked = failure.item[1]
-        events.append(_event(events, JournalTurn(asked, ()) if failure.asked is Play else asked))
+        events.append(_event(events, JournalTurn(asked, ()) if failure.kind is Play else asked))
     error = failure.error
     story = "".join(traceback.format_exception(error))
     failed = {"kind": kind_of(error), "what": failure.text, "phase": failure.phase, "story": story}
@@ -162,7 +162,7 @@ class CrashReportWriter:
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
         spec, journal, kind, written = failure.spec, failure.journal, kind_of(failure.error), _written[folder]
-        moment = failure.item.seed if failure.asked is Reset else (journal.seed, journal.turns)
+        moment = failure.item.seed if failure.kind is Reset else (journal.seed, journal.turns)
         key = (spec.env_id, moment, kind)
         if key in self._paths:
             return self._paths[key]

@@ -21,7 +21,7 @@ from envlanes.env_set import EnvSet
 from envlanes.environments import EnvFailed
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
-from envlanes.failures import OnFailure, say_nothing
+from envlanes.failures import OnFailure, ignore
 from envlanes.interrupts import holds_interrupts
 from envlanes.ragen.seeds import checked_seed, group_seeds
 from envlanes.settings import Settings
@@ -120,7 +120,7 @@ class EnvironmentContainer(EnvSet):
         is_train: bool = True,
         limits: Sequence[int] | None = None,
         settings: Settings | None = None,
-        on_failure: OnFailure = say_nothing,
+        on_failure: OnFailure = ignore,
     ) -> None:
         """Register the environments; the first reset builds them.
 

@@ -131,7 +131,6 @@ def test_results_come_in_the_order_of_the_actions_and_are_committed(make: Make) 
 
 def test_environments_may_be_built_before_their_first_reset_wherever_they_live(make: Make) -> None:
     engine = make(specs())
-    engine.settle()
     assert engine.build(IDS) == dict.fromkeys(IDS)
     assert engine.reset(seeds()) == {i: alone(i, 0)[0] for i in IDS}
     assert not sum(stats.restarts for stats in engine.stats())
@@ -175,7 +174,7 @@ def test_one_whose_worker_ends_has_failed_with_its_lane_and_where_it_was(make: M
     assert observations == {env_id: alone(env_id, 0)[0] for env_id in (0, 1)}
     assert isinstance(failed, EnvFailed) and isinstance(failed.error, LaneDiedError)
     assert failed.text == "its process exited with code 3"
-    assert "quarantine of env 2, pid " in str(failed.error)
+    assert "quarantine, pid " in str(failed.error)
     assert engine.play(turns([2])) == {2: failed}
 
 
@@ -228,7 +227,7 @@ def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Ma
 
 
 @in_lanes
-@pytest.mark.parametrize(("end", "home"), [(signal.SIGKILL, "worker 0"), (signal.SIGABRT, "quarantine of env 1")])
+@pytest.mark.parametrize(("end", "home"), [(signal.SIGKILL, "worker 0"), (signal.SIGABRT, "quarantine")])
 def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(
     make: Make, end: signal.Signals, home: str
 ) -> None:
@@ -246,7 +245,7 @@ def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(
 
 
 @in_lanes
-@pytest.mark.parametrize(("fault", "home"), [("is killed", "worker 0"), ("exits", "quarantine of env 1")])
+@pytest.mark.parametrize(("fault", "home"), [("is killed", "worker 0"), ("exits", "quarantine")])
 def test_a_suspect_comes_back_from_quarantine_after_a_turn_if_it_was_only_killed(
     make: Make, tmp_path: Any, fault: str, home: str
 ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from envlanes import Engine, EnvFailed, EnvSpec, Settings, placement
+from envlanes import Engine, EnvFailed, EnvSpec, Settings, auto
 from envlanes import round as rounds
 from envlanes.episode import program
 from envlanes.episode.turn import Turn
@@ -32,7 +32,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes long moves after two environments, whatever workers take to start."""
     monkeypatch.setattr(rounds, "LOOK_S", 0.0)
     for name, value in {"EACH_S": LONG_S / 2, "START_S": -1.0, "AHEAD": 1e9}.items():
-        monkeypatch.setattr(placement, name, value)
+        monkeypatch.setattr(auto, name, value)
 
 
 class Paced(Walk):

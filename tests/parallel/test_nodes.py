@@ -71,7 +71,7 @@ def used(manager: EnvStateManager) -> set[str]:
 
 
 def is_up(manager: EnvStateManager, name: str) -> bool:
-    kind: Any = manager._engine.homes.pool.kind
+    kind: Any = manager._engine._placement.pool.kind
     return any(agent.is_up for agent in kind._agents.values() if agent.node.name == name)
 
 

@@ -1,14 +1,14 @@
-"""The rule of ``auto``, line by line, and which environment lives where."""
+"""The rule of ``auto``, line by line, and which worker an environment lives in."""
 
 from collections import Counter
 
 import pytest
 
-from envlanes import placement as rule
+from envlanes import auto as rule
+from envlanes.auto import Auto, Limits, spread
 from envlanes.episode.clock import Spent
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import RAGEN
-from envlanes.placement import Limits, Placement, spread
 from envlanes.stats import Costs
 
 US, MS, ENVS = 1e-6, 1e-3, 16
@@ -27,33 +27,26 @@ def costs(turn=0.0, reset=0.0, busy=1.0):
     return Costs(spent(turn, busy=busy), spent(reset, busy=busy))
 
 
-def out(homes):
-    return {env_id for env_id, home in homes.items() if home is not None}
+def made(envs=ENVS, limits=None, hint=None):
+    auto = Auto(limits or Limits(None, 2))
+    auto.at_reset(specs(envs, hint=hint), {})
+    return auto
 
 
-def workers_of(placement, mode, **costs):
-    return len(set(placement.at_reset(mode, costs).values()) - {None})
-
-
-@pytest.mark.parametrize(
-    ("mode", "at_start", "away"), [(True, 3, {*range(1, 8)}), (False, 0, set()), ("auto", 0, set())]
-)
-def test_true_sends_all_but_sequential_types_and_those_bound_to_main_and_false_none(mode, at_start, away):
-    placement = Placement(specs(8) + specs(8, tag="Other", first=8), ["other"], Limits(3, cpus=2))
-    assert placement.workers_at_start(mode) == at_start
-    homes = placement.at_reset(mode, {}, bound={0})
-    assert out(homes) == away and set(homes.values()) - {None} == set(range(at_start))
-    assert placement.homes(mode, bound={0}) == homes
+def after(auto, envs=ENVS, hint=None, **costs):
+    """The number of workers after an episode of these costs."""
+    auto.at_reset(specs(envs, hint=hint), costs)
+    return auto.most
 
 
 @pytest.mark.parametrize(("hint", "workers", "later"), [("heavy", 2, 2), ("io", 16, 16), ("cheap", 0, 0), (None, 0, 2)])
 def test_a_hint_decides_beforehand_and_afterwards(hint, workers, later):
-    placement = Placement(specs(hint=hint), [], Limits(None, 2))
-    assert placement.workers_at_start("auto") == workers_of(placement, "auto") == workers
-    assert workers_of(placement, "auto", Tag=costs(5 * MS)) == later
-    assert workers_of(placement, "auto", Tag=costs(5 * US)) == workers
-    placement.within_call(range(ENVS), {"Tag": spent(5 * MS)})
-    assert placement.is_due == (hint is None)
+    auto = made(hint=hint)
+    assert auto.most == workers
+    assert after(auto, hint=hint, Tag=costs(5 * MS)) == later
+    assert after(auto, hint=hint, Tag=costs(5 * US)) == workers
+    auto.consider({"Tag": costs(5 * MS)}, range(ENVS))
+    assert auto.is_due == (hint is None)
 
 
 @pytest.mark.parametrize(
@@ -73,38 +66,37 @@ def test_a_hint_decides_beforehand_and_afterwards(hint, workers, later):
     ],
 )
 def test_at_a_reset_the_last_episode_decides(why, episodes, is_out):
-    placement = Placement(specs(), [], Limits(None, 2))
+    auto = made()
     for episode in episodes:
-        homes = placement.at_reset("auto", {"Tag": episode})
-    assert out(homes) == (set(range(ENVS)) if is_out else set()), why
+        after(auto, Tag=episode)
+    assert ("Tag" in auto.workers) == is_out, why
 
 
 @pytest.mark.parametrize(("envs", "is_out"), [(4, False), (6, True)])
 def test_a_call_has_to_take_long_too(envs, is_out):
-    placement = Placement(specs(envs), [], Limits(None, 2))
-    assert bool(out(placement.at_reset("auto", {"Tag": costs(2 * MS)}))) == is_out
+    assert bool(after(made(envs), envs, Tag=costs(2 * MS))) == is_out
 
 
 @pytest.mark.parametrize(("before", "later", "workers"), [(0.9, 0.1, 2), (0.1, 0.9, 16)])
 def test_a_number_of_workers_that_was_measured_stays(before, later, workers):
-    placement = Placement(specs(), [], Limits(None, 2))
+    auto = made()
     for busy in (before, later):
-        assert workers_of(placement, "auto", Tag=costs(2 * MS, busy=busy)) == workers
+        assert after(auto, Tag=costs(2 * MS, busy=busy)) == workers
 
 
 def test_turns_that_wait_after_resets_that_compute_have_as_many_workers_as_they_can_use():
-    placement = Placement(specs(), [], Limits(None, 2))
+    auto = made()
     for busy, workers in ((1.0, 2), (0.0, ENVS)):
-        placement.within_call(range(ENVS), {"Tag": spent(5 * MS, 4, busy)})
-        assert placement.workers == workers
-    assert workers_of(placement, "auto", Tag=costs(5 * MS)) == ENVS
+        auto.consider({"Tag": costs(5 * MS, busy=busy)}, range(ENVS))
+        assert auto.most == workers
+    assert after(auto, Tag=costs(5 * MS)) == ENVS
 
 
 def test_a_number_of_workers_that_was_asked_for_is_followed():
-    placement = Placement(specs(hint="heavy"), [], Limits(4, 8))
-    assert workers_of(placement, "auto") == 4
-    placement.limits = Limits(6, 8)
-    assert workers_of(placement, "auto") == 6
+    auto = made(limits=Limits(4, 8), hint="heavy")
+    assert auto.most == 4
+    auto.limits = Limits(6, 8)
+    assert after(auto, hint="heavy") == 6
 
 
 @pytest.mark.parametrize(
@@ -150,11 +142,10 @@ def test_workers_for_what_waits_fit_in_memory(monkeypatch, fit, workers):
     ],
 )
 def test_before_a_call_the_episode_so_far_decides(why, cost, is_due):
-    placement = Placement(specs(), [], Limits(None, 2))
-    placement.before_turn({"Tag": cost})
-    assert placement.is_due == is_due, why
-    placement.before_turn({"Tag": costs(1 * US)})
-    assert placement.is_due == is_due, "nothing returns before the next reset"
+    auto = made()
+    for each in (cost, costs(1 * US)):  # nothing returns before the next reset
+        auto.consider({"Tag": each}, range(ENVS))
+        assert auto.is_due == is_due, why
 
 
 @pytest.mark.parametrize(
@@ -171,18 +162,18 @@ def test_before_a_call_the_episode_so_far_decides(why, cost, is_due):
     ],
 )
 def test_what_is_left_of_a_call_moves_if_that_pays(why, each, is_reset, reset, left, ready, moves):
-    placement, so_far = Placement(specs(), [], Limits(None, 2)), {"Tag": spent(each, 2)}
-    placement.within_call(range(ENVS), so_far)
+    auto, measured = made(), {"Tag": Costs(spent(each, 2))}
+    auto.consider(measured, range(ENVS))
     rest = range(ENVS - left, ENVS)
-    found = placement.due(rest, so_far, None if is_reset else {"Tag": costs(reset=reset)}, ready)
-    assert found == (list(rest) if moves else []), why
+    found = auto.due(rest, measured, {} if is_reset else {"Tag": costs(reset=reset)}, ready)
+    assert found == (set(rest) if moves else set()), why
 
 
 @pytest.mark.parametrize(("envs", "is_due"), [(4, False), (8, True)])
 def test_within_a_call_only_environments_that_it_plays_count(envs, is_due):
-    placement = Placement(specs(), [], Limits(None, 2))
-    placement.within_call(range(envs), {"Tag": spent(2 * MS, 2)})
-    assert placement.is_due == is_due
+    auto = made()
+    auto.consider({"Tag": Costs(spent(2 * MS, 2))}, range(envs))
+    assert auto.is_due == is_due
 
 
 @pytest.mark.parametrize(
@@ -190,7 +181,7 @@ def test_within_a_call_only_environments_that_it_plays_count(envs, is_due):
     [
         (specs(16, group=4), 8, [worker for worker in range(8) for _ in range(2)]),
         (specs(7, group=7), 3, [0, 0, 0, 1, 1, 2, 2]),
-        (specs(8, group=2), 2, [0, 0, 1, 1, 0, 0, 1, 1]),
+        (specs(8, group=2), 2, [0, 0, 0, 0, 1, 1, 1, 1]),
     ],
 )
 def test_members_of_a_group_stay_together_as_far_as_that_is_even(members, workers, homes):

@@ -47,7 +47,7 @@ class OldDraws(Draws):
 
 
 def brought_home(envs: LaneVectorEnv) -> None:
-    envs._envs.engine.bring_home(range(ENVS))
+    envs._envs.engine.move_to_main(range(ENVS))
 
 
 def switched(envs: LaneVectorEnv) -> None:

@@ -56,7 +56,6 @@ class SubEnvs(EnvSet):
         """
         self._hold(specs, settings)
         self.engine = self._engine
-        self.engine.settle()
         self.autoreset = autoreset
         self._next_options, self._next_seed = next_options, next_seed
         count = len(specs)

@@ -179,7 +179,7 @@ class RolloutManager(EnvSet):
         Used by :meth:`step` if no environment may live in a worker.
         """
         asked = self._checked(all_env_inputs)
-        self._engine.bring_home(asked)
+        self._engine.move_to_main(asked)
         return self._play(asked)
 
     @holds_interrupts

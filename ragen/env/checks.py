@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
+from math import inf, isfinite
+from typing import Any, NamedTuple
 
 from envlanes.ragen import seeds
 from envlanes.ragen.seeds import SEED_LIMIT
@@ -28,33 +31,82 @@ def require(ok: bool, env_type: str, key: str, value: object, expected: str) -> 
         raise ConfigError(f"{env_type}: env_config key {key}={value!r}, expected {expected}.")
 
 
-def require_families(env_type: str, families: Any, known: Collection[str]) -> None:
-    """Check that ``families`` of generated instances are None or a list of known ones.
+class Rule(NamedTuple):
+    """The valid values of a configuration key.
+
+    Attributes:
+        fits: Whether a value is valid.
+        expected: A description of valid values.
+    """
+
+    fits: Callable[[Any], bool]
+    expected: str
+
+
+def integer(low: int | None = None, high: int | None = None) -> Rule:
+    """An integer (``True`` and ``1.0`` are none) between two bounds, both included."""
+    return _between("an integer", lambda value: type(value) is int, low, high)
+
+
+def number(low: float | None = None, high: float | None = None) -> Rule:
+    """A finite number between two bounds, both included."""
+    return _between("a number", lambda value: type(value) in (int, float) and isfinite(value), low, high)
+
+
+def _between(kind: str, fits: Callable[[Any], bool], low: float | None, high: float | None) -> Rule:
+    expected = kind + (f" from {low}" if low is not None else "") + (f" to {high}" if high is not None else "")
+    least, most = -inf if low is None else low, inf if high is None else high
+    return Rule(lambda value: fits(value) and least <= value <= most, expected)
+
+
+def one_of(*known: Any) -> Rule:
+    """One of these values."""
+    return Rule(lambda value: value in known and type(value) in map(type, known), " or ".join(map(repr, known)))
+
+
+def some_of(known: Iterable[Any]) -> Rule:
+    """A list of some of these values, not empty."""
+    one = one_of(*known)
+    fits = lambda values: isinstance(values, list | tuple) and bool(values) and all(map(one.fits, values))  # noqa: E731
+    return Rule(fits, f"a list of some of {one.expected}")
+
+
+def or_null(rule: Rule) -> Rule:
+    """None, or what a rule allows."""
+    return Rule(lambda value: value is None or rule.fits(value), f"null or {rule.expected}")
+
+
+def names_for(numbers: Collection[int]) -> Rule:
+    """A mapping from these numbers to texts, each of one line and not empty."""
+    fits = lambda value: (  # noqa: E731
+        isinstance(value, Mapping)
+        and {*value} == {*numbers}
+        and all(isinstance(text, str) and text and "\n" not in text for text in value.values())
+    )
+    return Rule(fits, f"a text (not empty, one line) for each of {', '.join(map(str, numbers))}, and no other keys")
+
+
+TRUTH = one_of(True, False)
+TEXT = Rule(lambda value: isinstance(value, str) and bool(value), "a text that is not empty")
+FOLDER = Rule(lambda value: isinstance(value, str) and os.path.isdir(value), "an existing folder")
+FILE = Rule(lambda value: isinstance(value, str) and os.path.isfile(value), "an existing file")
+
+
+def check(env_type: str, config: Any, **rules: Rule) -> None:
+    """Check a configuration.
+
+    Args:
+        env_type: The environment type.
+        config: Its configuration, a dataclass.
+        rules: Rules by key. Fields declared as ``bool`` need none, nor does the ``render_mode`` of a text environment.
 
     Raises:
-        ConfigError: They are neither.
+        ConfigError: A value is invalid.
     """
-    if families is None:
-        return
-    named = isinstance(families, list | tuple) and bool(families)
-    known_ok = named and all(isinstance(name, str) and name in known for name in families)
-    require(known_ok, env_type, "families", families, f"null or a list of some of {', '.join(known)}")
-
-
-def is_integer(value: Any, low: int | None = None, high: int | None = None) -> bool:
-    """Whether a value is an integer (``True`` and ``1.0`` are not) between two bounds, both included."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return False
-    return (low is None or value >= low) and (high is None or value <= high)
-
-
-def is_number(value: Any, low: float | None = None, high: float | None = None) -> bool:
-    """Whether a value is a finite number between two bounds, both included."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    if value != value or value in (float("inf"), float("-inf")):
-        return False
-    return (low is None or value >= low) and (high is None or value <= high)
+    usual = {field.name: TRUTH for field in fields(config) if field.type == "bool"}
+    for key, rule in {"render_mode": one_of("text"), **usual, **rules}.items():
+        value = getattr(config, key)
+        require(rule.fits(value), env_type, key, value, rule.expected)
 
 
 def checked_seed(env_type: str, seed: int | None, limit: int | None = SEED_LIMIT) -> int:

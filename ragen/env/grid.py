@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.env.base import BaseDiscreteActionEnv
-from ragen.env.checks import require
+from ragen.env.checks import Rule, check, names_for, one_of, or_null, require
 from ragen.errors import InputError, StateError
 
 if TYPE_CHECKING:
@@ -118,63 +118,44 @@ def _read_row(line: str, grid_lookup: Mapping[int, str]) -> list[int] | None:
     return tiles
 
 
-def checked_lookup(env_type: str, key: str, lookup: Any, keys: Sequence[int]) -> dict[int, str]:
-    """A lookup from numbers to texts, as a plain dict whose keys are ints.
+def check_grid(env_type: str, config: Any, tiles: Sequence[str], **rules: Rule) -> None:
+    """Check a configuration of a grid game, and convert its lookups to plain dicts with int keys.
 
     Args:
-        env_type: The environment type, for messages.
-        key: The key in ``env_config``, for messages.
-        lookup: The configured lookup; YAML and Hydra may have converted 1 to ``"1"``.
-        keys: The numbers that it must have, and no others.
+        env_type: The environment type.
+        config: The configuration.
+        tiles: The names of the tiles, in the order of the keys of ``grid_lookup``.
+        rules: The rules of its other keys; see :func:`ragen.env.checks.check`.
 
     Raises:
-        ConfigError: It is not a mapping, has other keys, or a value is not a text, or is empty.
+        ConfigError: A value is invalid.
     """
-    expected = f"a text (not empty, one line) for each of {', '.join(map(str, keys))}, and no other keys"
-    require(isinstance(lookup, Mapping), env_type, key, lookup, expected)
-    numbered = {as_number(name): text for name, text in lookup.items()}
-    require(len(numbered) == len(lookup) and set(numbered) == set(keys), env_type, key, dict(lookup), expected)
-    fits = all(isinstance(text, str) and text and "\n" not in text for text in numbered.values())
-    require(fits, env_type, key, dict(lookup), expected)
-    return numbered
-
-
-def checked_actions(env_type: str, lookup: Any, keys: Sequence[int]) -> dict[int, str]:
-    """The ``action_lookup``: like :func:`checked_lookup`, but names must also differ in more than case.
-
-    Raises:
-        ConfigError: It is invalid.
-    """
-    actions = checked_lookup(env_type, "action_lookup", lookup, keys)
-    distinct = len({name.lower() for name in actions.values()}) == len(actions)
-    require(distinct, env_type, "action_lookup", actions, "names that differ in more than case")
-    return actions
-
-
-def checked_vocabulary(env_type: str, vocabulary: Any, symbols: Mapping[int, str], meanings: Sequence[str]) -> dict:
-    """The ``grid_vocab``: symbol to meaning; by default made from the lookup.
-
-    Raises:
-        ConfigError: It is not a mapping of texts to texts.
-    """
-    if vocabulary is None:
-        return {symbols[tile]: meaning for tile, meaning in enumerate(meanings)}
-    fits = isinstance(vocabulary, Mapping) and all(
-        isinstance(text, str) for pair in vocabulary.items() for text in pair
+    config.grid_lookup, config.action_lookup = numbered(config.grid_lookup), numbered(config.action_lookup)
+    words = Rule(
+        lambda value: (
+            isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+        ),
+        "a mapping of symbols to what they mean",
     )
-    require(fits, env_type, "grid_vocab", vocabulary, "a mapping of symbols to what they mean, or null")
-    return dict(vocabulary)
+    check(
+        env_type,
+        config,
+        render_mode=one_of(*RENDER_MODES),
+        observation_format=one_of(*OBSERVATION_FORMATS),
+        grid_lookup=names_for(range(len(tiles))),
+        grid_vocab=or_null(words),
+        action_lookup=names_for(range(1, 5)),
+        **rules,
+    )
+    names = config.action_lookup
+    distinct = len({name.lower() for name in names.values()}) == len(names)
+    require(distinct, env_type, "action_lookup", names, "names that differ in more than case")
+    config.grid_vocab = dict(config.grid_vocab or zip(config.grid_lookup.values(), tiles, strict=True))
 
 
-def check_choice(env_type: str, key: str, value: Any, choices: Sequence[str]) -> None:
-    """Check that a value is one of some texts.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    require(isinstance(value, str) and value in choices, env_type, key, value, f"one of {', '.join(choices)}")
-
-
-def as_number(key: Any) -> Any:
-    """An int for a text of digits; any other value unchanged."""
-    return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
+def numbered(lookup: Any) -> Any:
+    """A mapping as a dict, with ints for keys that YAML and Hydra convert to texts; other values unchanged."""
+    if not isinstance(lookup, Mapping):
+        return lookup
+    found = {int(key) if isinstance(key, str) and key.isdecimal() else key: value for key, value in lookup.items()}
+    return found if len(found) == len(lookup) else dict(lookup)

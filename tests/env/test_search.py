@@ -80,14 +80,11 @@ def test_no_question_is_in_two_splits() -> None:
     assert not train & val
 
 
-@pytest.mark.parametrize("backend", ["fts5", "tantivy"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_player_that_follows_the_passages_answers_generated_questions(
-    backend: str, mode: str, make: Callable[..., SearchEnv]
+    mode: str, make: Callable[..., SearchEnv]
 ) -> None:
-    if backend == "tantivy":
-        pytest.importorskip("tantivy")
-    env = make(backend=backend)
+    env = make()
     assert sum(solved(env, seed, mode) for seed in range(40)) >= 38
 
 
@@ -165,11 +162,8 @@ def test_searches_and_steps_have_an_end(make: Callable[..., SearchEnv]) -> None:
     assert (reward, done, info["success"], info["searches"]) == (-0.5, True, False, 1)
 
 
-@pytest.mark.parametrize("backend", ["fts5", "tantivy"])
-def test_any_text_can_be_searched_for(backend: str, make: Callable[..., SearchEnv]) -> None:
-    if backend == "tantivy":
-        pytest.importorskip("tantivy")
-    env = make(backend=backend, max_steps=100, **SMALL)
+def test_any_text_can_be_searched_for(make: Callable[..., SearchEnv]) -> None:
+    env = make(max_steps=100, **SMALL)
     env.reset(0)
     for query in (
         '" OR title:x',
@@ -190,13 +184,8 @@ def test_any_text_can_be_searched_for(backend: str, make: Callable[..., SearchEn
 # Indexes and data of the user's
 
 
-@pytest.mark.parametrize("backend", ["fts5", "tantivy"])
-def test_a_corpus_is_searched_by_stems_in_both_forms_of_rows(
-    backend: str, tmp_path: Path, make: Callable[..., SearchEnv]
-) -> None:
-    if backend == "tantivy":
-        pytest.importorskip("tantivy")
-    env = make(**own(tmp_path, backend=backend, k=1))
+def test_a_corpus_is_searched_by_stems_in_both_forms_of_rows(tmp_path: Path, make: Callable[..., SearchEnv]) -> None:
+    env = make(**own(tmp_path, k=1))
     env.reset(0)
     assert env.step("search[beetle]")[0].startswith("[1] Elm: The elm is a tree that beetles kill.\n")
     assert env.step("search[fishes]")[0].startswith("[1] Pike: ")

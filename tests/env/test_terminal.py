@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
 import pickle
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from ragen.env.sandbox import SHELL
 from ragen.env.terminal import layers
 from ragen.env.terminal.config import TerminalEnvConfig
 from ragen.env.terminal.env import SUBMIT, TerminalEnv, generate
-from ragen.env.terminal.families import FAMILIES, _packed
+from ragen.env.terminal.families import FAMILIES
 from ragen.env.terminal.layers import Entry
 from support import env_contract
 from support.sandboxes import needs_shell, why_not
@@ -78,24 +75,6 @@ def test_a_command_does_each_task_and_nothing_does_none(name: str) -> None:
         assert (done, info["success"]) == (True, False)
         assert reward < 1.0
     env.close()
-
-
-def test_an_archive_made_to_fill_the_memory_is_not_unpacked() -> None:
-    bomb = gzip.compress(bytes(1 << 26))
-    assert len(bomb) < 1 << 17
-    assert _packed(bomb) is None
-    for nonsense in (None, b"", b"\x1f\x8b", gzip.compress(b"no archive"), os.urandom(100)):
-        assert not _packed(nonsense)
-
-
-def test_an_archive_of_links_and_devices_is_read_as_a_value() -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, kind in (("a", tarfile.SYMTYPE), ("b", tarfile.LNKTYPE), ("c", tarfile.CHRTYPE)):
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, "/etc/passwd"
-            archive.addfile(info)
-    assert _packed(packed.getvalue()) == {}
 
 
 ENTRIES = st.builds(Entry, st.sampled_from("fdl"), st.integers(0, 0o777), st.binary(max_size=8))

@@ -4,24 +4,24 @@ from pathlib import Path
 
 import pytest
 
+from ragen.env.database import Database, new_database
 from ragen.env.webshop.analyzer import analyze
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
 from ragen.env.webshop.search import MAX_QUERY, Index, IndexBuilder
 from ragen.env.webshop.stemmer import stem
-from ragen.env.webshop.store import Store, StoreWriter
 from support import golden
 
 pytestmark = pytest.mark.usefixtures("module_cache")
 
 
 def index_of(folder: Path, *texts: str, names: list[str] | None = None) -> Index:
-    builder, writer = IndexBuilder(), StoreWriter(folder)
+    builder = IndexBuilder()
     for number, text in enumerate(texts):
         builder.add(names[number] if names else f"{number:04}", text)
-    builder.write(writer)
-    writer.finish({})
-    return Index(Store(folder))
+    with new_database(folder) as database:
+        builder.write(database)
+    return Index(Database(folder))
 
 
 @pytest.mark.parametrize("data", ["webshop_synth", "webshop_small1000"])

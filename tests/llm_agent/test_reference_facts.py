@@ -112,27 +112,18 @@ def test_countdown_keeps_the_rows_that_the_reference_keeps(data: dict[str, str])
 # WebShop: what it draws; of its pages and texts nothing could be kept
 
 
-class Columns:
-    """Where a table of goals is written to."""
-
-    def __init__(self) -> None:
-        self.arrays: Record = {}
-
-    def add_array(self, name: str, values: Any) -> None:
-        self.arrays[name] = values.tolist()
-
-
 @pytest.mark.parametrize("shop", SHOPS, ids=lambda shop: f"{shop['version']}-{shop['name']}")
 def test_prices_goals_and_splits_are_drawn_as_in_the_reference(shop: Record) -> None:
-    table, columns = GoalTable(shop["price_seed"], human=False), Columns()
+    table, prices_of = GoalTable(shop["price_seed"], human=False), []
     for prices, counts, is_wished in shop["products"]:
         options = {str(number): range(count) for number, count in enumerate(counts)}
-        table.add(SimpleNamespace(prices=prices, options=options, instruction="" if is_wished else None))  # type: ignore[arg-type]
+        record = SimpleNamespace(prices=prices, options=options, instruction="" if is_wished else None)
+        prices_of.append(table.add(record))  # type: ignore[arg-type]
     count, goals = shop["goals"]
-    assert table.write(columns) == count  # type: ignore[arg-type]
-    assert facts.digest(columns.arrays["price"]) == shop["prices"]
-    drawn = zip(columns.arrays["goal.product"], columns.arrays["goal.limit"], strict=True)
-    assert facts.digest([list(pair) for pair in drawn]) == goals
+    drawn = [[product, limit] for product, _, limit in table.rows()]
+    assert len(drawn) == count
+    assert facts.digest(prices_of) == shop["prices"]
+    assert facts.digest(drawn) == goals
     order = split_order(count)
     for seed, mode, goal in shop["goal_of_seed"]:
         assert order[split_place(count, seed, mode)] == goal, (seed, mode)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from ragen.env.alfworld.tasks import TASK_TYPES
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import FOLDER, TEXT, Rule, check, integer, number, one_of, or_null, some_of
 
 _TYPE = "alfworld"
 EVAL_DATASETS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
@@ -48,25 +48,20 @@ class AlfWorldEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        if self.data is not None:
-            found = isinstance(self.data, str) and os.path.isdir(self.data)
-            require(found, _TYPE, "data", self.data, "null or an existing folder")
-            self.data = os.path.abspath(self.data)
-        require(
-            self.eval_dataset in EVAL_DATASETS, _TYPE, "eval_dataset", self.eval_dataset, " or ".join(EVAL_DATASETS)
+        count = Rule(lambda value: value == -1 or integer(1).fits(value), "-1 or an integer from 1")
+        check(
+            _TYPE,
+            self,
+            data=or_null(FOLDER),
+            eval_dataset=one_of(*EVAL_DATASETS),
+            task_types=some_of(TASK_TYPES),
+            num_train_games=count,
+            num_eval_games=count,
+            max_steps=integer(1),
+            score=number(),
+            config_file=or_null(TEXT),
         )
-        types_ok = isinstance(self.task_types, list | tuple) and bool(self.task_types)
-        types_ok = types_ok and all(is_integer(each) and each in TASK_TYPES for each in self.task_types)
-        require(types_ok, _TYPE, "task_types", self.task_types, "a list of some of 1, 2, 3, 4, 5, 6")
-        for key in ("num_train_games", "num_eval_games"):
-            value = getattr(self, key)
-            require(is_integer(value, 1) or value == -1, _TYPE, key, value, "-1 or an integer of at least 1")
-        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
-        require(is_number(self.score), _TYPE, "score", self.score, "a number")
-        require(isinstance(self.show_admissible, bool), _TYPE, "show_admissible", self.show_admissible, "a truth value")
-        named = self.config_file is None or isinstance(self.config_file, str)
-        require(named, _TYPE, "config_file", self.config_file, "null or a text; use data, task_types and max_steps")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+        self.data = self.data and os.path.abspath(self.data)
 
     def split(self, mode: str | None) -> str:
         """The folder of a mode's split in the official data."""

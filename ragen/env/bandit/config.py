@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import Rule, check, integer, number, one_of, or_null, require
 
 _TYPE = "bandit"
-_NAME = "the name of an arm, not empty and not the other arm's"
 
 NAME_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "train": (
@@ -78,16 +77,19 @@ class BanditEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        for key in ("lo_arm_name", "hi_arm_name"):
-            name = getattr(self, key)
-            require(isinstance(name, str) and bool(name.strip()), _TYPE, key, name, _NAME)
+        arm = Rule(lambda name: isinstance(name, str) and bool(name.strip()), "the name of an arm, not empty")
+        check(
+            _TYPE,
+            self,
+            lo_arm_name=arm,
+            hi_arm_name=arm,
+            action_space_start=integer(),
+            lo_arm_score=number(),
+            hi_arm_loscore=number(),
+            hi_arm_hiscore=number(),
+            hi_arm_hiscore_prob=number(0, 1),
+            split=or_null(one_of(*NAME_PAIRS)),
+            internal_seed=integer(0),
+        )
         same = self.lo_arm_name.lower() == self.hi_arm_name.lower()
         require(not same, _TYPE, "hi_arm_name", self.hi_arm_name, f"a name other than lo_arm_name={self.lo_arm_name!r}")
-        require(is_integer(self.action_space_start), _TYPE, "action_space_start", self.action_space_start, "an integer")
-        for key in ("lo_arm_score", "hi_arm_loscore", "hi_arm_hiscore"):
-            require(is_number(getattr(self, key)), _TYPE, key, getattr(self, key), "a number")
-        chance = self.hi_arm_hiscore_prob
-        require(is_number(chance, 0, 1), _TYPE, "hi_arm_hiscore_prob", chance, "a number from 0 to 1")
-        require(self.split in (None, *NAME_PAIRS), _TYPE, "split", self.split, "null, 'train' or 'test'")
-        require(is_integer(self.internal_seed, 0), _TYPE, "internal_seed", self.internal_seed, "an integer from 0")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")

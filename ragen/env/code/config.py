@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from ragen.env.checks import is_integer, is_number, require, require_families
+from ragen.env.checks import FILE, Rule, check, integer, number, one_of, or_null, require, some_of
 from ragen.env.code.families import FAMILIES, LEVELS
 from ragen.env.code.problems import GENERATED, HUMANEVAL
 from ragen.env.sandbox import Limits
@@ -48,25 +48,22 @@ class CodeEnvConfig:
             ConfigError: A value is invalid.
         """
         known = self.dataset in (GENERATED, HUMANEVAL)
-        found = known or (isinstance(self.dataset, str) and os.path.isfile(self.dataset))
-        require(found, _TYPE, "dataset", self.dataset, f"{GENERATED!r}, {HUMANEVAL!r} or an existing JSONL file")
+        data = Rule(lambda data: known or FILE.fits(data), f"{GENERATED!r}, {HUMANEVAL!r} or an existing JSONL file")
+        check(
+            _TYPE,
+            self,
+            dataset=data,
+            levels=some_of(LEVELS),
+            families=or_null(some_of(FAMILIES)),
+            tests=integer(1, 100),
+            max_tries=integer(1),
+            reward=one_of(*REWARDS),
+            cpu_seconds=number(0.1, 600),
+            memory_mb=integer(64),
+        )
         self.dataset = self.dataset if known else os.path.abspath(self.dataset)
-        levels_ok = (
-            isinstance(self.levels, list | tuple) and self.levels and all(each in LEVELS for each in self.levels)
-        )
-        require(bool(levels_ok), _TYPE, "levels", self.levels, f"a list of some of {', '.join(map(str, LEVELS))}")
-        require_families(_TYPE, self.families, FAMILIES)
-        if self.families is not None:
-            of_levels = [name for name in self.families if FAMILIES[name].level in self.levels]
-            require(bool(of_levels), _TYPE, "families", self.families, f"one of the levels {self.levels}")
-        require(is_integer(self.tests, 1, 100), _TYPE, "tests", self.tests, "an integer from 1 to 100")
-        require(is_integer(self.max_tries, 1), _TYPE, "max_tries", self.max_tries, "an integer of at least 1")
-        require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
-        require(
-            is_number(self.cpu_seconds, 0.1, 600), _TYPE, "cpu_seconds", self.cpu_seconds, "seconds from 0.1 to 600"
-        )
-        require(is_integer(self.memory_mb, 64), _TYPE, "memory_mb", self.memory_mb, "an integer of at least 64")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+        of_levels = any(FAMILIES[name].level in self.levels for name in self.families or FAMILIES)
+        require(of_levels, _TYPE, "families", self.families, f"one of the levels {self.levels}")
 
     def limits(self) -> Limits:
         """The limits of a program."""

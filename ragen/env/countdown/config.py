@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import check, integer, number, one_of
 from ragen.env.rows import RowSource, absolute, check_source
 
 _TYPE = "countdown"
@@ -43,14 +43,16 @@ class CountdownEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
+        check(
+            _TYPE,
+            self,
+            max_instances=integer(1),
+            score=number(),
+            format_score=number(),
+            render_format=one_of("text"),
+        )
         if self.train_path is not None:
             check_source(self.source())
-        count = self.max_instances
-        require(is_integer(count, 1), _TYPE, "max_instances", count, "an integer from 1")
-        for key in ("score", "format_score"):
-            require(is_number(getattr(self, key)), _TYPE, key, getattr(self, key), "a number")
-        for key in ("render_format", "render_mode"):
-            require(getattr(self, key) == "text", _TYPE, key, getattr(self, key), "'text'")
 
     def source(self) -> RowSource:
         """The source of the puzzles."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ragen.env.checks import is_integer
+from ragen.env.checks import integer
 from ragen.env.rows import RowSource, is_held_out, load_rows
 
 _SIGNED_NUMBERS = 4  # RAGEN's filter looks at four numbers; a fifth stays in the puzzle, and counts in the answer
@@ -56,8 +56,8 @@ def load_puzzles(source: RowSource, max_instances: int, part: str = "") -> tuple
 
 
 def _puzzle(source: RowSource, index: int, numbers: Any, target: Any) -> Puzzle:
-    if not isinstance(numbers, Sequence) or isinstance(numbers, str) or not all(map(is_integer, numbers)):
+    if not isinstance(numbers, Sequence) or isinstance(numbers, str) or not all(map(integer().fits, numbers)):
         raise source.error(f"row {index + 1} has nums={numbers!r}, expected a list of integers.")
-    if not numbers or not is_integer(target):
+    if not numbers or not integer().fits(target):
         raise source.error(f"row {index + 1} has nums={numbers!r}, target={target!r}, expected numbers and an integer.")
     return Puzzle(tuple(numbers), target)

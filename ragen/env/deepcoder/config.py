@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import TEXT, check, integer, number
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.problems import GENERATED
 
@@ -41,16 +41,12 @@ class DeepCoderEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
-        score = self.invalid_action_score
-        require(is_number(score), _TYPE, "invalid_action_score", score, "a number")
-        require(isinstance(self.split, str) and bool(self.split), _TYPE, "split", self.split, "the name of a split")
+        check(_TYPE, self, max_steps=integer(1), invalid_action_score=number(), split=TEXT)
         self._code = CodeEnvConfig(
             dataset=GENERATED if self.dataset_path is None else self.dataset_path,
             max_tries=self.max_steps,
             cpu_seconds=self.cpu_seconds,
             memory_mb=self.memory_mb,
-            render_mode=self.render_mode,
         )
 
     def code(self) -> CodeEnvConfig:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from envlanes.ragen.seeds import SEED_LIMIT
-from ragen.env.checks import is_integer, is_number, require
-from ragen.env.grid import (
-    OBSERVATION_FORMATS,
-    RENDER_MODES,
-    as_number,
-    check_choice,
-    checked_actions,
-    checked_lookup,
-    checked_vocabulary,
-)
+from ragen.env.checks import Rule, integer, number, or_null
+from ragen.env.grid import check_grid, numbered
 
 _TYPE = "frozen_lake"
 _ACTIONS = range(1, 5)
@@ -65,23 +56,20 @@ class FrozenLakeEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        require(is_integer(self.size, 2, 100), _TYPE, "size", self.size, "an integer from 2 to 100")
-        for key in ("p", "success_rate"):
-            require(is_number(getattr(self, key), 0, 1), _TYPE, key, getattr(self, key), "a number from 0 to 1")
-        require(isinstance(self.is_slippery, bool), _TYPE, "is_slippery", self.is_slippery, "true or false")
-        seed_fits = self.map_seed is None or is_integer(self.map_seed, 0, SEED_LIMIT - 1)
-        require(seed_fits, _TYPE, "map_seed", self.map_seed, "an integer from 0 to 2**32 - 1, or null")
-        check_choice(_TYPE, "render_mode", self.render_mode, RENDER_MODES)
-        check_choice(_TYPE, "observation_format", self.observation_format, OBSERVATION_FORMATS)
-        self.grid_lookup = checked_lookup(_TYPE, "grid_lookup", self.grid_lookup, range(len(SHOWN_TILES)))
-        self.grid_vocab = checked_vocabulary(_TYPE, self.grid_vocab, self.grid_lookup, SHOWN_TILES)
-        self.action_lookup = checked_actions(_TYPE, self.action_lookup, _ACTIONS)
-        self._check_action_map()
-
-    def _check_action_map(self) -> None:
-        expected = "a direction from 0 to 3 for each of 1, 2, 3, 4"
-        require(isinstance(self.action_map, Mapping), _TYPE, "action_map", self.action_map, expected)
-        numbered = {as_number(key): value for key, value in self.action_map.items()}
-        fits = set(numbered) == set(_ACTIONS) and all(is_integer(value, 0, 3) for value in numbered.values())
-        require(fits, _TYPE, "action_map", self.action_map, expected)
-        self.action_map = numbered
+        self.action_map = numbered(self.action_map)
+        directions = Rule(
+            lambda value: (
+                isinstance(value, dict) and {*value} == {*_ACTIONS} and all(map(integer(0, 3).fits, value.values()))
+            ),
+            "a direction from 0 to 3 for each of 1, 2, 3, 4",
+        )
+        check_grid(
+            _TYPE,
+            self,
+            SHOWN_TILES,
+            size=integer(2, 100),
+            p=number(0, 1),
+            success_rate=number(0, 1),
+            map_seed=or_null(integer(0, SEED_LIMIT - 1)),
+            action_map=directions,
+        )

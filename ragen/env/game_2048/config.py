@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import check, integer, names_for, number
 
 _TYPE = "game_2048"
 
@@ -34,9 +34,4 @@ class Game2048EnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        require(is_integer(self.size, 2, 16), _TYPE, "size", self.size, "an integer from 2 to 16")
-        require(is_number(self.two_prob, 0, 1), _TYPE, "two_prob", self.two_prob, "a number from 0 to 1")
-        require(isinstance(self.use_log_reward, bool), _TYPE, "use_log_reward", self.use_log_reward, "true or false")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
-        keys = set(self.action_lookup) if isinstance(self.action_lookup, dict) else None
-        require(keys == {0, 1, 2, 3}, _TYPE, "action_lookup", self.action_lookup, "names for 0, 1, 2 and 3")
+        check(_TYPE, self, size=integer(2, 16), two_prob=number(0, 1), action_lookup=names_for(range(4)))

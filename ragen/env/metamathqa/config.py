@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragen.env.checks import require
+from ragen.env.checks import TEXT, check, or_null, require
 from ragen.env.rows import RowSource, absolute, check_source
 
 _TYPE = "metamathqa"
@@ -40,15 +40,11 @@ class MetaMathQAEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        if self.dataset_path is not None:
-            check_source(self.source())
-        cache_ok = self.cache_dir is None or isinstance(self.cache_dir, str)
-        require(cache_ok, _TYPE, "cache_dir", self.cache_dir, "a path or null")
-        split_ok = isinstance(self.split, str) and bool(self.split)
-        require(split_ok, _TYPE, "split", self.split, "the name of a split")
+        check(_TYPE, self, cache_dir=or_null(TEXT), split=TEXT)
         packaged_ok = self.dataset_path is not None or self.split == "train"
         require(packaged_ok, _TYPE, "split", self.split, "'train', the only split of the packaged problems")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+        if self.dataset_path is not None:
+            check_source(self.source())
 
     def source(self) -> RowSource:
         """The source of the problems."""

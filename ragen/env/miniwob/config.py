@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragen.env.checks import is_integer, require
+from ragen.env.checks import TEXT, check, integer, or_null, some_of
 from ragen.env.miniwob.tasks import OUT_OF_REACH, PLAYABLE
 
 _TYPE = "miniwob"
@@ -33,15 +33,13 @@ class MiniWobEnvConfig:
         Raises:
             ConfigError: A value is invalid, or a task does not exist.
         """
-        listed = self.tasks is None or (isinstance(self.tasks, list | tuple) and bool(self.tasks))
-        known = listed and all(
-            isinstance(name, str) and name in (*PLAYABLE, *OUT_OF_REACH) for name in self.tasks or ()
+        check(
+            _TYPE,
+            self,
+            tasks=or_null(some_of((*PLAYABLE, *OUT_OF_REACH))),
+            max_steps=integer(1),
+            browser_path=or_null(TEXT),
         )
-        require(known, _TYPE, "tasks", self.tasks, "null or a list of tasks of ragen/env/miniwob/tasks.py")
-        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
-        path_ok = self.browser_path is None or (isinstance(self.browser_path, str) and bool(self.browser_path))
-        require(path_ok, _TYPE, "browser_path", self.browser_path, "null or the path of a Chromium")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def names(self) -> list[str]:
         """The names of the tasks to draw from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.env.checks import is_number, require
+from ragen.env.checks import TEXT, Rule, check, number, or_null
 
 _TYPE = "openenv"
 SCHEMES = ("http://", "https://", "ws://", "wss://")
@@ -45,16 +45,21 @@ class OpenEnvEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        url_ok = isinstance(self.url, str) and self.url.startswith(SCHEMES)
-        require(url_ok, _TYPE, "url", self.url, "the address of an OpenEnv server, such as http://127.0.0.1:8000")
-        require(is_number(self.timeout, 0.001), _TYPE, "timeout", self.timeout, "seconds, more than 0")
-        options_ok = isinstance(self.reset_options, dict) and all(isinstance(key, str) for key in self.reset_options)
-        require(options_ok and "seed" not in self.reset_options, _TYPE, "reset_options", self.reset_options,
-                "a mapping of names to values, without the seed")  # fmt: skip
-        for key in ("observation_field", "auth_token_file"):
-            value = getattr(self, key)
-            require(value is None or (isinstance(value, str) and bool(value)), _TYPE, key, value, "null or a text")
-        number_ok = self.success_reward is None or is_number(self.success_reward)
-        require(number_ok, _TYPE, "success_reward", self.success_reward, "null or a number")
-        require(isinstance(self.replayable, bool), _TYPE, "replayable", self.replayable, "true or false")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+        names = Rule(
+            lambda value: isinstance(value, dict) and "seed" not in value and all(map(TEXT.fits, value)),
+            "a mapping of names to values, without the seed",
+        )
+        address = Rule(
+            lambda value: isinstance(value, str) and value.startswith(SCHEMES),
+            "the address of an OpenEnv server, such as http://127.0.0.1:8000",
+        )
+        check(
+            _TYPE,
+            self,
+            url=address,
+            timeout=number(0.001),
+            reset_options=names,
+            observation_field=or_null(TEXT),
+            success_reward=or_null(number()),
+            auth_token_file=or_null(TEXT),
+        )

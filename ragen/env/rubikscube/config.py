@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ragen.env.checks import is_integer, require
+from ragen.env.checks import check, integer, names_for
 from ragen.env.rubikscube.cube import MOVES
 
 _TYPE = "rubikscube"
@@ -35,10 +35,10 @@ class RubiksCubeEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        depth, steps, lookup = self.scramble_depth, self.max_steps, self.action_lookup
-        require(is_integer(depth, 0, 1000), _TYPE, "scramble_depth", depth, "an integer from 0 to 1000")
-        require(is_integer(steps, 1), _TYPE, "max_steps", steps, "an integer from 1")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
-        require(isinstance(self.legacy_b_move, bool), _TYPE, "legacy_b_move", self.legacy_b_move, "true or false")
-        keys = set(lookup) if isinstance(lookup, dict) else None
-        require(keys == set(range(1, 13)), _TYPE, "action_lookup", lookup, "names for 1 to 12")
+        check(
+            _TYPE,
+            self,
+            scramble_depth=integer(0, 1000),
+            max_steps=integer(1),
+            action_lookup=names_for(range(1, 13)),
+        )

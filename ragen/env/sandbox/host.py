@@ -131,10 +131,7 @@ def missing(profile: Profile) -> list[str]:
 
 _COMMANDS = (
     ("bash", "bash"),
-    ("git", "git"),
     ("sqlite3", "sqlite3"),
-    ("tar", "tar"),
-    ("gzip", "gzip"),
     ("find", "findutils"),
 )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import FILE, TEXT, TRUTH, Rule, check, integer, number, one_of, or_null, require, some_of
 from ragen.env.rows import RowSource, absolute, check_source
 from ragen.env.search.dialogue import STYLES
 from ragen.env.search.world import MOST_HOPS
 
 _TYPE = "search"
-BACKENDS = ("fts5", "tantivy", "http", "mock")
+BACKENDS = ("fts5", "http", "mock")
 REWARDS = ("exact", "f1")
 SERVER = "http://127.0.0.1:8000"
 
@@ -27,9 +27,9 @@ class SearchEnvConfig:
         question_column: The column of questions.
         answer_column: The column of correct answers: a text, or a list of texts, any of which is correct.
         max_instances: Number of rows to use, from the start; None for all.
-        backend: ``"fts5"`` (SQLite), ``"tantivy"`` (the extra ``search``), ``"http"`` (a retrieval server) or
-            ``"mock"`` (RAGEN 2026's two placeholders); None means ``"mock"`` with ``mock_mode``, ``"http"`` if
-            ``retrieval_server_url``, or ``train_path`` without a ``corpus``, is given, else ``"fts5"``.
+        backend: ``"fts5"`` (SQLite), ``"http"`` (a retrieval server) or ``"mock"`` (RAGEN 2026's two placeholders);
+            None means ``"mock"`` with ``mock_mode``, ``"http"`` if ``retrieval_server_url``, or ``train_path`` without
+            a ``corpus``, is given, else ``"fts5"``.
         style: How actions are parsed, replies worded and questions drawn: ``"own"``, or ``"ragen"``, exactly as RAGEN
             2026 does; None means ``"ragen"`` if ``train_path`` or ``mock_mode`` is given, else ``"own"``.
         retrieval_server_url: The address of a server; None means ``http://127.0.0.1:8000`` for ``"http"``.
@@ -87,81 +87,71 @@ class SearchEnvConfig:
         Raises:
             ConfigError: A value is invalid, or two contradict each other.
         """
-        self._take_names_of_ragen()
-        self._choose_backend()
-        self._check_data()
-        for key, low in (("k", 1), ("max_steps", 1), ("max_total_chars", 1)):
-            require(is_integer(getattr(self, key), low), _TYPE, key, getattr(self, key), "an integer of at least 1")
-        for key, low in (("max_searches", 0), ("max_instances", 1)):
-            value = getattr(self, key)
-            ok = value is None or is_integer(value, low)
-            require(ok, _TYPE, key, value, f"null or an integer of at least {low}")
-        require(self.reward in REWARDS, _TYPE, "reward", self.reward, f"null or one of {', '.join(REWARDS)}")
-        searches_ok = self.max_searches is None or self.style == "own"
-        require(searches_ok, _TYPE, "max_searches", self.max_searches, "null with style='ragen', which has no limit")
-        for key in ("correct_reward", "incorrect_reward"):
-            require(is_number(getattr(self, key)), _TYPE, key, getattr(self, key), "a number")
-        require(is_number(self.f1_threshold, 0, 1), _TYPE, "f1_threshold", self.f1_threshold, "a number from 0 to 1")
-        timeout_ok = is_number(self.retrieval_timeout, 0.001)
-        require(timeout_ok, _TYPE, "retrieval_timeout", self.retrieval_timeout, "seconds, more than 0")
-        require(is_number(self.search_delay, 0, 60), _TYPE, "search_delay", self.search_delay, "seconds, from 0 to 60")
-        require(is_integer(self.world_seed, 0), _TYPE, "world_seed", self.world_seed, "an integer of at least 0")
-        entities_ok = is_integer(self.entities, 50, 20_000)
-        require(entities_ok, _TYPE, "entities", self.entities, "an integer from 50 to 20000")
-        hops_ok = isinstance(self.hops, list | tuple) and bool(self.hops)
-        hops_ok = hops_ok and all(is_integer(each, 1, MOST_HOPS) for each in self.hops)
-        require(hops_ok, _TYPE, "hops", self.hops, f"a list of integers from 1 to {MOST_HOPS}")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
-
-    def _take_names_of_ragen(self) -> None:
-        require(isinstance(self.mock_mode, bool), _TYPE, "mock_mode", self.mock_mode, "a truth value")
+        for theirs, ours in (("train_path", "questions"), ("max_search_results", "k")):
+            if (value := getattr(self, theirs)) is not None:
+                is_one = getattr(self, ours) in (None, value)
+                require(is_one, _TYPE, theirs, value, f"null, since {ours}, another name for it, is given too")
+                setattr(self, ours, value)
+        url, corpus = self.retrieval_server_url, self.corpus
         if self.style is None:
             self.style = "ragen" if self.mock_mode or self.train_path is not None else "own"
-        style_ok = isinstance(self.style, str) and self.style in STYLES
-        require(style_ok, _TYPE, "style", self.style, f"null or one of {', '.join(STYLES)}")
-        if self.reward is None:
-            self.reward = STYLES[self.style].reward
-        for theirs, ours in (("train_path", "questions"), ("max_search_results", "k")):
-            given = getattr(self, theirs)
-            if given is not None:
-                both = getattr(self, ours) not in (None, given)
-                require(not both, _TYPE, theirs, given, f"null, since {ours}, another name for it, is given too")
-                setattr(self, ours, given)
-        self.k = 5 if self.k is None else self.k
-
-    def _choose_backend(self) -> None:
-        url = self.retrieval_server_url
         if self.backend is None:
-            served = url is not None or (self.train_path is not None and self.corpus is None)
+            served = url is not None or (self.train_path is not None and corpus is None)
             self.backend = "mock" if self.mock_mode else "http" if served else "fts5"
-        require(self.backend in BACKENDS, _TYPE, "backend", self.backend, f"null or one of {', '.join(BACKENDS)}")
-        mock_ok = not self.mock_mode or self.backend == "mock"
-        require(mock_ok, _TYPE, "mock_mode", self.mock_mode, f"false with backend={self.backend!r}")
-        if self.backend == "http":
-            self.retrieval_server_url = url = SERVER if url is None else url
-            url_ok = isinstance(url, str) and url.startswith(("http://", "https://"))
-            require(url_ok, _TYPE, "retrieval_server_url", url, "an address that begins with http:// or https://")
-
-    def _check_data(self) -> None:
-        for key in ("question_column", "answer_column"):
-            value = getattr(self, key)
-            require(isinstance(value, str) and bool(value), _TYPE, key, value, "the name of a column")
-        if self.corpus is not None:
-            found = isinstance(self.corpus, str) and os.path.isfile(self.corpus)
-            require(found, _TYPE, "corpus", self.corpus, "null or an existing JSONL file")
-            own_ok = self.backend not in ("http", "mock")
-            require(own_ok, _TYPE, "corpus", self.corpus, f"null with backend={self.backend!r}, which needs none")
-            self.corpus = os.path.abspath(self.corpus)
+        if self.backend == "http" and url is None:
+            self.retrieval_server_url = SERVER
+        self.k = 5 if self.k is None else self.k
+        is_ragens = self.style == "ragen"
+        if self.reward is None:
+            self.reward = "f1" if is_ragens else "exact"
+        address = Rule(
+            lambda value: isinstance(value, str) and value.startswith(("http://", "https://")),
+            "an address that begins with http:// or https://",
+        )
+        limit = (
+            Rule(lambda value: not is_ragens, "null with style='ragen', which has no limit")
+            if is_ragens
+            else integer(0)
+        )
+        needs_none = Rule(lambda value: False, f"null with backend={self.backend!r}, which needs none")
+        check(
+            _TYPE,
+            self,
+            mock_mode=TRUTH if self.backend == "mock" else one_of(False),
+            style=one_of(*STYLES),
+            backend=one_of(*BACKENDS),
+            retrieval_server_url=or_null(address),
+            question_column=TEXT,
+            answer_column=TEXT,
+            corpus=or_null(needs_none if self.backend in ("http", "mock") else FILE),
+            k=integer(1),
+            max_steps=integer(1),
+            max_total_chars=integer(1),
+            max_searches=or_null(limit),
+            max_instances=or_null(integer(1)),
+            reward=one_of(*REWARDS),
+            correct_reward=number(),
+            incorrect_reward=number(),
+            f1_threshold=number(0, 1),
+            retrieval_timeout=number(0.001),
+            search_delay=number(0, 60),
+            world_seed=integer(0),
+            entities=integer(50, 20_000),
+            hops=some_of(range(1, MOST_HOPS + 1)),
+        )
+        if corpus is not None:
+            self.corpus = os.path.abspath(corpus)
         if self.questions is not None:
             check_source(self.source("train"))
             self.questions = absolute(self.questions)
-        if self.backend == "mock":
-            return
-        if self.corpus is not None or self.backend == "http":
-            require(self.questions is not None, _TYPE, "questions", None, "questions about the corpus or the server's")
-        else:
-            expected = "null, or a corpus (or backend='http') beside it: the generated world has questions of its own"
-            require(self.questions is None, _TYPE, "questions", self.questions, expected)
+        if self.backend != "mock":
+            is_own = corpus is not None or self.backend == "http"
+            expected = (
+                "questions about the corpus or the server's"
+                if is_own
+                else ("null, or a corpus (or backend='http') beside it: the generated world has questions of its own")
+            )
+            require(is_own == (self.questions is not None), _TYPE, "questions", self.questions, expected)
 
     @property
     def replayable(self) -> bool:

@@ -117,13 +117,12 @@ class Style:
     """This package's style: three notations for actions, short replies, only numbers in infos.
 
     Class attributes:
-        reward: The default of the configuration's ``reward``.
         by_splits: Whether questions are divided by split; otherwise the seed indexes all of them.
         unanswered: Whether an episode without an answer earns the reward of a wrong one; otherwise 0.
         answer: The format of an answer action.
     """
 
-    reward, by_splits, unanswered, answer = "exact", True, True, "answer[{}]"
+    by_splits, unanswered, answer = True, True, "answer[{}]"
 
     def opening(self, question: Question, searches_left: int | None) -> str:
         """The first observation."""
@@ -185,7 +184,7 @@ class Style:
 class RagenStyle(Style):
     """RAGEN 2026's style: exactly ``search[...]`` and ``finish[...]``; any other text contains an answer."""
 
-    reward, by_splits, unanswered, answer = "f1", False, False, "finish[{}]"
+    by_splits, unanswered, answer = False, False, "finish[{}]"
 
     def opening(self, question: Question, searches_left: int | None) -> str:
         """See :class:`Style`."""

@@ -46,7 +46,6 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
 
         Raises:
             ConfigError: The questions or the passages cannot be read.
-            MissingExtraError: The backend's package is not installed.
         """
         self.config = config or SearchEnvConfig()
         self._style = STYLES[str(self.config.style)]
@@ -72,7 +71,7 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
             return self._server
         if self._held is None:
             world = config.world_seed, config.entities
-            self._held = hold_index(str(config.backend), config.corpus, world)
+            self._held = hold_index(config.corpus, world)
         return self._held.value
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Search backends: a local index, in SQLite's FTS5 or in Tantivy, or a retrieval server.
+"""Search backends: a local index in SQLite's FTS5, or a retrieval server.
 
 An index is built once per machine and then only read. Processes map it into memory, so the system keeps one copy.
 Scores are BM25's. The answers of a retrieval server may change.
@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from envlanes.resources import Lease, worker_resource
 from ragen.cache import machine_cache
+from ragen.env.database import Database, new_database
 from ragen.env.search.world import Hit, Passage, generate, generator_digest
 from ragen.errors import ConfigError, SearchError
-from ragen.extras import needs
 
 FORMAT = 1
 """Version of the indexes; part of the cache key."""
@@ -32,9 +28,6 @@ MOST_WORDS = 64
 
 LARGEST_REPLY = 16 * 2**20
 """Maximum size of a server's reply, in bytes."""
-
-_MAPPED = 16 * 2**30
-_TANTIVY_HEAP = 64 * 2**20
 
 
 def words_of(query: str) -> list[str]:
@@ -84,12 +77,10 @@ def passage_of(row: Any, where: str) -> Passage:
 
 def build_sqlite(folder: Path, passages: Iterable[Passage]) -> None:
     """Write an index of SQLite's FTS5, with Porter's stemmer, into a folder."""
-    with closing(sqlite3.connect(folder / "index.db")) as database:
-        database.execute("pragma journal_mode=off")
+    with new_database(folder) as database:
         database.execute("create virtual table passages using fts5(title, text, tokenize='porter unicode61')")
         database.executemany("insert into passages values(?, ?)", map(_clean, passages))
         database.execute("insert into passages(passages) values('optimize')")
-        database.commit()
 
 
 def _clean(passage: Passage) -> Passage:
@@ -97,24 +88,8 @@ def _clean(passage: Passage) -> Passage:
     return Passage(*(part.encode("utf-8", "replace").decode() for part in passage))
 
 
-class SqliteIndex:
+class SqliteIndex(Database):
     """A read-only index of SQLite's FTS5; any thread may search it."""
-
-    def __init__(self, folder: Path) -> None:
-        """Open it."""
-        self._uri = f"file:{quote(str(folder / 'index.db'))}?mode=ro&immutable=1"
-        self._of_thread = threading.local()
-        self._opened: list[sqlite3.Connection] = []
-        self._connection()
-
-    def _connection(self) -> sqlite3.Connection:
-        """This thread's connection; if two threads used one at the same time, their rows would be mixed up."""
-        if not hasattr(self._of_thread, "connection"):
-            connection = sqlite3.connect(self._uri, uri=True, check_same_thread=False)  # any thread may close it
-            connection.execute(f"pragma mmap_size={_MAPPED}")
-            self._opened.append(connection)
-            self._of_thread.connection = connection
-        return self._of_thread.connection  # type: ignore[no-any-return]
 
     def search(self, query: str, count: int) -> list[Hit]:
         """The best passages by BM25; of equal ones the one that stands first in the corpus."""
@@ -125,82 +100,21 @@ class SqliteIndex:
             "select title, text, rowid, -bm25(passages) from passages where passages match ? "
             "order by bm25(passages), rowid limit ?"
         )
-        rows = self._connection().execute(select, (terms, count))
+        rows = self.rows(select, terms, count)
         return [Hit(Passage(title, text), str(number - 1), score) for title, text, number, score in rows]
 
-    def close(self) -> None:
-        """Close the file."""
-        for connection in self._opened:
-            connection.close()
 
-
-def _schema(tantivy: Any) -> Any:
-    builder = tantivy.SchemaBuilder()
-    for name in ("title", "text"):
-        builder.add_text_field(name, stored=True, tokenizer_name="en_stem")
-    builder.add_unsigned_field("number", stored=True)
-    return builder.build()
-
-
-def build_tantivy(folder: Path, passages: Iterable[Passage]) -> None:
-    """Write an index of Tantivy into a folder."""
-    with needs("search", "an index of Tantivy"):
-        import tantivy
-    writer = tantivy.Index(_schema(tantivy), path=str(folder)).writer(heap_size=_TANTIVY_HEAP, num_threads=1)
-    for number, passage in enumerate(map(_clean, passages)):
-        writer.add_document(tantivy.Document(title=passage.title, text=passage.text, number=number))
-    writer.commit()
-    writer.wait_merging_threads()
-
-
-class TantivyIndex:
-    """A read-only index of Tantivy."""
-
-    def __init__(self, folder: Path) -> None:
-        """Open it."""
-        with needs("search", "an index of Tantivy"):
-            import tantivy
-        self._index: Any = tantivy.Index.open(str(folder))
-        self._searcher: Any = self._index.searcher()
-
-    def search(self, query: str, count: int) -> list[Hit]:
-        """The best passages by BM25; of equal ones the one that stands first in the corpus."""
-        words = words_of(query)
-        if not words:
-            return []
-        parsed = self._index.parse_query(" ".join(f'"{word}"' for word in words), ["title", "text"])
-        found = [
-            (-score, document["number"][0], Passage(document["title"][0], document["text"][0]))
-            for score, address in self._searcher.search(parsed, count).hits
-            for document in [self._searcher.doc(address)]
-        ]
-        return [Hit(passage, str(number), -score) for score, number, passage in sorted(found)]
-
-    def close(self) -> None:
-        """Close the files."""
-        self._index = self._searcher = None
-
-
-_BACKENDS: dict[str, tuple[Callable[[Path, Iterable[Passage]], None], Callable[[Path], Index]]] = {
-    "fts5": (build_sqlite, SqliteIndex),
-    "tantivy": (build_tantivy, TantivyIndex),
-}
-
-
-def hold_index(backend: str, corpus: str | None, world: tuple[int, int]) -> Lease[Index]:
+def hold_index(corpus: str | None, world: tuple[int, int]) -> Lease[Index]:
     """A lease of this process's index of a corpus; the first process on the machine that needs the index builds it.
 
     Args:
-        backend: ``"fts5"`` or ``"tantivy"``.
         corpus: A JSONL file; None for the passages of the generated world.
         world: Seed and number of entities of the generated world.
 
     Raises:
         ConfigError: The corpus cannot be read, or is empty.
-        MissingExtraError: The backend's package is not installed.
     """
-    build, index = _BACKENDS[backend]
-    key: dict[str, Any] = {"format": FORMAT, "backend": backend}
+    key: dict[str, Any] = {"format": FORMAT, "backend": "fts5"}
     if corpus is None:
         key["world"] = [*world, generator_digest()]
     else:
@@ -209,10 +123,10 @@ def hold_index(backend: str, corpus: str | None, world: tuple[int, int]) -> Leas
 
     def fill(folder: Path) -> None:
         passages = generate(*world).passages if corpus is None else passages_of(corpus)
-        build(folder, _some(passages, corpus))
+        build_sqlite(folder, _some(passages, corpus))
 
     folder = machine_cache("search", key, fill)
-    return worker_resource(("search", str(folder)), lambda: index(folder), lambda held: held.close())
+    return worker_resource(("search", str(folder)), lambda: SqliteIndex(folder), lambda held: held.close())
 
 
 def _some(passages: Iterable[Passage], corpus: str | None) -> Iterator[Passage]:
@@ -306,5 +220,5 @@ class Placeholders:
         """Does nothing."""
 
 
-Index = SqliteIndex | TantivyIndex | Server | Placeholders
+Index = SqliteIndex | Server | Placeholders
 """A search backend."""

@@ -6,19 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ragen.env.checks import is_integer, require
-from ragen.env.grid import (
-    OBSERVATION_FORMATS,
-    RENDER_MODES,
-    check_choice,
-    checked_actions,
-    checked_lookup,
-    checked_vocabulary,
-)
+from ragen.env.checks import Rule, integer, or_null, require
+from ragen.env.grid import check_grid
 from ragen.env.sokoban.level import TILE_NAMES
 
 _TYPE = "sokoban"
-_SMALLEST, _LARGEST = 3, 100
 
 
 @dataclass
@@ -59,33 +51,26 @@ class SokobanEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        self._check_room()
-        self._check_numbers()
-        check_choice(_TYPE, "render_mode", self.render_mode, RENDER_MODES)
-        check_choice(_TYPE, "observation_format", self.observation_format, OBSERVATION_FORMATS)
-        self.grid_lookup = checked_lookup(_TYPE, "grid_lookup", self.grid_lookup, range(len(TILE_NAMES)))
-        self.grid_vocab = checked_vocabulary(_TYPE, self.grid_vocab, self.grid_lookup, TILE_NAMES)
-        self.action_lookup = checked_actions(_TYPE, self.action_lookup, range(1, 5))
-
-    def _check_room(self) -> None:
-        between = f"an integer from {_SMALLEST} to {_LARGEST}"
-        for key in ("dim_x", "dim_y"):
-            size = getattr(self, key)
-            require(size is None or is_integer(size, _SMALLEST, _LARGEST), _TYPE, key, size, f"{between}, or null")
+        size = integer(3, 100)
         if self.dim_x is not None and self.dim_y is not None:
             self.dim_room = (self.dim_x, self.dim_y)
-        sizes = self.dim_room
-        fits = isinstance(sizes, Sequence) and [is_integer(size, _SMALLEST, _LARGEST) for size in sizes] == [True, True]
-        require(fits, _TYPE, "dim_room", sizes, f"rows and columns, each {between}")
-        self.dim_room = (sizes[0], sizes[1])
-
-    def _check_numbers(self) -> None:
-        for key in ("max_steps", "num_boxes"):
-            require(is_integer(getattr(self, key), 1), _TYPE, key, getattr(self, key), "an integer from 1")
-        rows, columns = self.dim_room
-        most = (rows - 2) * (columns - 2) - 2
-        expected = f"at most {most}, so that player and boxes have room to move in dim_room={self.dim_room}"
-        require(self.num_boxes <= most, _TYPE, "num_boxes", self.num_boxes, expected)
-        least = self.num_boxes + 2
-        expected = f"an integer from {least} (num_boxes + 2), so that every box can be moved"
-        require(is_integer(self.search_depth, least), _TYPE, "search_depth", self.search_depth, expected)
+        room = Rule(
+            lambda sizes: isinstance(sizes, Sequence) and list(map(size.fits, sizes)) == [True, True],
+            f"rows and columns, each {size.expected}",
+        )
+        check_grid(
+            _TYPE,
+            self,
+            TILE_NAMES,
+            dim_x=or_null(size),
+            dim_y=or_null(size),
+            dim_room=room,
+            max_steps=integer(1),
+        )
+        rows, columns = self.dim_room = tuple(self.dim_room)
+        boxes = integer(1, (rows - 2) * (columns - 2) - 2)
+        expected = f"{boxes.expected}, so that player and boxes have room to move in dim_room={self.dim_room}"
+        require(boxes.fits(self.num_boxes), _TYPE, "num_boxes", self.num_boxes, expected)
+        depth = integer(self.num_boxes + 2)
+        expected = f"{depth.expected} (num_boxes + 2), so that every box can be moved"
+        require(depth.fits(self.search_depth), _TYPE, "search_depth", self.search_depth, expected)

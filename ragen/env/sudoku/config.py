@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ragen.env.checks import is_integer, require
+from ragen.env.checks import check, integer, one_of
 
 _TYPE = "sudoku"
 
@@ -45,12 +45,11 @@ class SudokuEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        size_ok = is_integer(self.grid_size) and self.grid_size in (4, 9)
-        require(size_ok, _TYPE, "grid_size", self.grid_size, "4 or 9")
-        for key, known in (("difficulty", tuple(BLANK_SHARE)), ("render_format", FORMATS)):
-            value = getattr(self, key)
-            require(value in known, _TYPE, key, value, f"one of {', '.join(map(repr, known))}")
-        for key in ("show_conflicts", "show_valid_numbers"):
-            require(isinstance(getattr(self, key), bool), _TYPE, key, getattr(self, key), "true or false")
-        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer from 1")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+        check(
+            _TYPE,
+            self,
+            grid_size=one_of(4, 9),
+            difficulty=one_of(*BLANK_SHARE),
+            render_format=one_of(*FORMATS),
+            max_steps=integer(1),
+        )

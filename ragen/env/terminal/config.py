@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ragen.env.checks import is_integer, is_number, require, require_families
+from ragen.env.checks import FOLDER, Rule, check, integer, number, one_of, or_null, some_of
 from ragen.env.sandbox import Limits
 from ragen.env.terminal.families import FAMILIES
 
@@ -48,20 +48,21 @@ class TerminalEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        found = self.tasks == GENERATED or (isinstance(self.tasks, str) and os.path.isdir(self.tasks))
-        require(found, _TYPE, "tasks", self.tasks, f"{GENERATED!r} or an existing folder")
-        self.tasks = self.tasks if self.tasks == GENERATED else os.path.abspath(self.tasks)
-        require_families(_TYPE, self.families, FAMILIES)
-        require(is_integer(self.files, 4, 1000), _TYPE, "files", self.files, "an integer from 4 to 1000")
-        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
-        require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
-        require(is_integer(self.max_output, 100), _TYPE, "max_output", self.max_output, "an integer of at least 100")
-        require(
-            is_number(self.cpu_seconds, 0.1, 600), _TYPE, "cpu_seconds", self.cpu_seconds, "seconds from 0.1 to 600"
+        tasks = Rule(lambda value: value == GENERATED or FOLDER.fits(value), f"{GENERATED!r} or an existing folder")
+        check(
+            _TYPE,
+            self,
+            tasks=tasks,
+            families=or_null(some_of(FAMILIES)),
+            files=integer(4, 1000),
+            max_steps=integer(1),
+            reward=one_of(*REWARDS),
+            max_output=integer(100),
+            cpu_seconds=number(0.1, 600),
+            memory_mb=integer(64),
+            disk_mb=integer(1, 1024),
         )
-        require(is_integer(self.memory_mb, 64), _TYPE, "memory_mb", self.memory_mb, "an integer of at least 64")
-        require(is_integer(self.disk_mb, 1, 1024), _TYPE, "disk_mb", self.disk_mb, "an integer from 1 to 1024")
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+        self.tasks = self.tasks if self.tasks == GENERATED else os.path.abspath(self.tasks)
 
     def limits(self) -> Limits:
         """The limits of a command."""

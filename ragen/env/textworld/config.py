@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ragen.env.checks import is_integer, require, require_families
+from ragen.env.checks import check, integer, one_of, or_null, some_of
 from ragen.env.textworld.games import FAMILIES, LEVELS, THEMES
 
 _TYPE = "textworld"
@@ -46,14 +46,14 @@ class TextWorldEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        require_families(_TYPE, self.families, FAMILIES)
-        levels_ok = isinstance(self.levels, list | tuple) and bool(self.levels)
-        levels_ok = levels_ok and all(is_integer(each) and each in LEVELS for each in self.levels)
-        require(levels_ok, _TYPE, "levels", self.levels, f"a list of some of {', '.join(map(str, LEVELS))}")
-        for key in ("games", "val_games", "max_steps"):
-            require(is_integer(getattr(self, key), 1), _TYPE, key, getattr(self, key), "an integer of at least 1")
-        for key in ("hints", "show_admissible"):
-            require(isinstance(getattr(self, key), bool), _TYPE, key, getattr(self, key), "a truth value")
-        require(self.theme in THEMES, _TYPE, "theme", self.theme, " or ".join(map(repr, THEMES)))
-        require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
-        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+        check(
+            _TYPE,
+            self,
+            families=or_null(some_of(FAMILIES)),
+            levels=some_of(LEVELS),
+            games=integer(1),
+            val_games=integer(1),
+            theme=one_of(*THEMES),
+            max_steps=integer(1),
+            reward=one_of(*REWARDS),
+        )

@@ -1,24 +1,23 @@
-"""Builds the files of a catalogue from data files."""
+"""Builds the database of a catalogue from data files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+from ragen.env.database import new_database
 from ragen.env.webshop.goals import GoalTable, split_order
 from ragen.env.webshop.records import Record, index_text, read_records
 from ragen.env.webshop.search import IndexBuilder
 from ragen.env.webshop.source import Source
-from ragen.env.webshop.store import StoreWriter
 from ragen.errors import ConfigError
 from ragen.extras import needs
 
 NOUN_MODEL = "en_core_web_sm"
 
 
-def build_store(source: Source, folder: Path) -> None:
+def build_database(source: Source, folder: Path) -> None:
     """Read the data files, and write products, index and goals.
 
     Args:
@@ -28,33 +27,25 @@ def build_store(source: Source, folder: Path) -> None:
     Raises:
         ConfigError: A data file has an invalid format.
     """
-    writer, index = StoreWriter(folder), IndexBuilder()
-    goals = GoalTable(source.price_seed, human=source.instructions is not None)
-    cards: list[bytes] = []
-
-    def packed() -> Iterator[bytes]:
+    index, goals = IndexBuilder(), GoalTable(source.price_seed, human=source.instructions is not None)
+    with new_database(folder) as database:
+        database.execute("create table products(record, card, price)")
+        database.execute("create table goals(product, wish, price_limit, split)")
         for record in _tagged(read_records(source), source.nouns):
             index.add(record.asin, index_text(record))
-            goals.add(record)
-            cards.append(_pack([record.asin, record.title, record.price_text]))
-            yield _pack(vars(record))
-
-    writer.add_texts("records", packed())
-    writer.add_texts("cards", cards)
-    index.write(writer)
-    count = goals.write(writer)
-    if count == 0:
-        raise ConfigError(f"webshop: no product of {source.products} has an instruction in {_where(source)}.")
-    writer.add_array("split", split_order(count))
-    writer.finish({"products": len(cards), "goals": count, "human": source.instructions is not None})
+            card = json.dumps([record.asin, record.title, record.price_text])
+            row = json.dumps(vars(record)), card, goals.add(record)
+            database.execute("insert into products values(?, ?, ?)", row)
+        index.write(database)
+        rows = goals.rows()
+        if not rows:
+            raise ConfigError(f"webshop: no product of {source.products} has an instruction in {_where(source)}.")
+        drawn = zip(rows, split_order(len(rows)), strict=True)
+        database.executemany("insert into goals values(?, ?, ?, ?)", ((*row, split) for row, split in drawn))
 
 
 def _where(source: Source) -> str:
     return f"{source.instructions} (human_attr_path)" if source.instructions else f"{source.attributes} (attr_path)"
-
-
-def _pack(data: Any) -> bytes:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def _tagged(records: Iterator[Record], nouns: str) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Products, goals and search, read from memory-mapped files.
+"""Products, goals and search, read from a database in the machine's cache.
 
 A process has one catalogue per configuration, shared by all its environments, and closes it with the last of them.
 Products are decoded on access.
@@ -10,16 +10,16 @@ import json
 import threading
 from collections.abc import Hashable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ragen.cache import machine_cache
-from ragen.env.webshop.build import build_store
+from ragen.env.database import Database
+from ragen.env.webshop.build import build_database
 from ragen.env.webshop.goals import Goal, human_goal, made_up_goal, split_order, split_place
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.search import Index
 from ragen.env.webshop.source import Source
-from ragen.env.webshop.store import Store
 from ragen.errors import ConfigError
 
 _DECODED = 128  # products kept decoded
@@ -41,23 +41,22 @@ class Catalogue:
         goal_count: Number of goals.
     """
 
-    def __init__(self, store: Store, limit_goals: int = -1) -> None:
+    def __init__(self, database: Database, is_human: bool, limit_goals: int = -1) -> None:
         """Read what was built.
 
         Args:
-            store: The built files.
+            database: The built database.
+            is_human: Whether people wrote the goals.
             limit_goals: Maximum number of goals; -1 for all.
         """
-        self._store = store
-        self._index = Index(store)
-        self._prices = store.array("price")
-        self._goals = [store.array(f"goal.{column}") for column in ("product", "wish", "limit")]
-        self._make_goal = human_goal if store.meta["human"] else made_up_goal
-        self.product_count: int = store.meta["products"]
-        every = store.meta["goals"]
+        self._database, self._index = database, Index(database)
+        self._make_goal = human_goal if is_human else made_up_goal
+        ((self.product_count, every),) = database.rows(
+            "select (select max(rowid) from products), (select max(rowid) from goals)"
+        )
         self.goal_count: int = min(limit_goals, every) if limit_goals >= 0 else every
-        self._split = store.array("split") if self.goal_count == every else split_order(self.goal_count)
-        self._record = lru_cache(_DECODED)(partial(_read_record, store))
+        self._split = None if self.goal_count == every else split_order(self.goal_count)
+        self._record = lru_cache(_DECODED)(partial(_read_record, database))
 
     def product(self, number: int) -> Record:
         """The product with this number, from 0 in file order. It is shared and must not be changed."""
@@ -65,11 +64,11 @@ class Catalogue:
 
     def card(self, number: int) -> Card:
         """A product as shown on a page of results."""
-        return Card(*json.loads(self._store.text("cards", number)))
+        return Card(*json.loads(_product(self._database, "card", number)))
 
     def price(self, number: int) -> float:
         """The price of a product in dollars."""
-        return float(self._prices[number])
+        return float(_product(self._database, "price", number))
 
     def search(self, query: str) -> tuple[int, ...]:
         """The numbers of the products that match a query best, at most 50, best first."""
@@ -81,12 +80,16 @@ class Catalogue:
 
     def goal_index(self, seed: int, mode: str | None) -> int:
         """The number of the goal of a seed; see :func:`~ragen.env.webshop.goals.split_place`."""
-        return int(self._split[split_place(self.goal_count, seed, mode)])
+        place = split_place(self.goal_count, seed, mode)
+        return self._goal("split", place)[0] if self._split is None else self._split[place]
 
     def goal(self, index: int) -> Goal:
         """The goal with this number, from 0 in the shop's order."""
-        product, wish, limit = (column[index].item() for column in self._goals)
+        product, wish, limit = self._goal("product, wish, price_limit", index)
         return self._make_goal(self.product(product), wish, limit)
+
+    def _goal(self, columns: str, index: int) -> Any:
+        return self._database.rows(f"select {columns} from goals where rowid = ?", index + 1)[0]
 
 
 _open: WeakValueDictionary[Hashable, Catalogue] = WeakValueDictionary()
@@ -109,13 +112,17 @@ def open_catalogue(source: Source, limit_goals: int = -1) -> Catalogue:
         catalogue = _open.get(identity)
         if catalogue is None:
             try:
-                folder = machine_cache("webshop", source.key(), partial(build_store, source))
-                catalogue = Catalogue(Store(folder), limit_goals)
+                folder = machine_cache("webshop", source.key(), partial(build_database, source))
+                catalogue = Catalogue(Database(folder), source.instructions is not None, limit_goals)
             except FileNotFoundError as error:
                 raise ConfigError(f"webshop: a data file is missing: {error}.") from error
             _open[identity] = catalogue
     return catalogue
 
 
-def _read_record(store: Store, number: int) -> Record:
-    return Record(**json.loads(store.text("records", number).decode("utf-8", "surrogatepass")))
+def _read_record(database: Database, number: int) -> Record:
+    return Record(**json.loads(_product(database, "record", number)))
+
+
+def _product(database: Database, column: str, number: int) -> Any:
+    return database.rows(f"select {column} from products where rowid = ?", number + 1)[0][0]

@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ragen.env.checks import is_integer, require
+from ragen.env.checks import TEXT, Rule, check, integer, one_of, or_null
 from ragen.env.webshop.build import NOUN_MODEL
 from ragen.env.webshop.source import Source, find_source
 
@@ -72,29 +72,32 @@ class WebShopEnvConfig:
         Raises:
             ConfigError: A value is invalid, or a file is missing or has an invalid format.
         """
-        self._check_values()
+        inside = Rule(lambda value: value is None, "null; the shop runs inside the environment")
+        goals = Rule(lambda value: value is None, "null; use limit_goals")
+        limit = Rule(lambda value: value == -1 or integer(1).fits(value), "an integer from 1, or -1 for all")
+        ready = all(map(importlib.util.find_spec, ("spacy", NOUN_MODEL)))
+        spacy = Rule(
+            lambda value: value == "words" or (value == "spacy" and ready),
+            f"'words', or 'spacy' with spaCy and its model {NOUN_MODEL} installed",
+        )
+        check(
+            _TYPE,
+            self,
+            observation_mode=one_of("text"),
+            server=inside,
+            filter_goals=goals,
+            limit_goals=limit,
+            num_products=or_null(integer(1)),
+            price_seed=integer(),
+            compat=one_of("up25", "up26"),
+            nouns=spacy,
+            dataset=or_null(TEXT),
+            file_path=or_null(TEXT),
+            data_dir=or_null(TEXT),
+            attr_path=or_null(TEXT),
+            human_attr_path=or_null(TEXT),
+        )
         self._source = find_source(self)
-
-    def _check_values(self) -> None:
-        for key, expected in (("observation_mode", "text"), ("render_mode", "text")):
-            require(getattr(self, key) == expected, _TYPE, key, getattr(self, key), repr(expected))
-        for key, advice in (("server", "the shop runs inside the environment"), ("filter_goals", "use limit_goals")):
-            require(getattr(self, key) is None, _TYPE, key, getattr(self, key), f"null; {advice}")
-        for key in ("human_goals", "show_attrs"):
-            require(isinstance(getattr(self, key), bool), _TYPE, key, getattr(self, key), "true or false")
-        limit, count = self.limit_goals, self.num_products
-        require(limit == -1 or is_integer(limit, 1), _TYPE, "limit_goals", limit, "an integer from 1, or -1 for all")
-        require(count is None or is_integer(count, 1), _TYPE, "num_products", count, "an integer from 1, or null")
-        require(is_integer(self.price_seed), _TYPE, "price_seed", self.price_seed, "an integer")
-        require(self.compat in ("up25", "up26"), _TYPE, "compat", self.compat, "'up25' or 'up26'")
-        require(self.nouns in ("words", "spacy"), _TYPE, "nouns", self.nouns, "'words' or 'spacy'")
-        ready = self.nouns == "words" or all(map(importlib.util.find_spec, ("spacy", NOUN_MODEL)))
-        require(ready, _TYPE, "nouns", self.nouns, f"'words', unless spaCy and its model {NOUN_MODEL} are installed")
-        for key in ("dataset", "file_path", "data_dir", "attr_path", "human_attr_path"):
-            value = getattr(self, key)
-            require(
-                value is None or (isinstance(value, str) and value != ""), _TYPE, key, value, "a text that is not empty"
-            )
 
     @property
     def source(self) -> Source:

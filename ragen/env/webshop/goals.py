@@ -11,10 +11,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from ragen.env.webshop.records import Record, title_nouns
-from ragen.env.webshop.store import StoreWriter
 
 NO_LIMIT = 1_000_000.0  # dollars; means that a goal has no price limit
 
@@ -66,8 +63,8 @@ class GoalTable:
         self._wishes: list[tuple[int, int]] = []  # product, number of its wishes
         self._human_wishes: list[list[int]] = []
 
-    def add(self, record: Record) -> None:
-        """Add the next product of the catalogue."""
+    def add(self, record: Record) -> float:
+        """Add the next product of the catalogue; returns its price."""
         prices = record.prices
         price = prices[0] if len(prices) == 1 else self._random.uniform(*prices)
         product = len(self._prices)
@@ -76,16 +73,12 @@ class GoalTable:
             self._human_wishes.append([i for i, goal in enumerate(record.human) if goal["attributes"]])
         elif record.instruction is not None:
             self._wishes.append((product, math.prod(map(len, record.options.values()))))
+        return price
 
-    def write(self, writer: StoreWriter) -> int:
-        """Draw the limits, and write prices and goals; returns the number of goals."""
+    def rows(self) -> list[tuple[int, int, float]]:
+        """Draw the limits; returns the product, the wish and the limit of each goal, in the shop's order."""
         rows = list(self._human_rows() if self._human else self._made_up_rows())
-        order = np.array(shuffled(len(rows), _SHUFFLE_SEED), dtype="<i8")
-        columns = list(zip(*rows, strict=True)) or [(), (), ()]
-        for name, column, dtype in zip(("product", "wish", "limit"), columns, ("<i4", "<i8", "<f8"), strict=True):
-            writer.add_array(f"goal.{name}", np.array(column, dtype=dtype)[order])
-        writer.add_array("price", np.array(self._prices, dtype="<f8"))
-        return len(rows)
+        return [rows[number] for number in shuffled(len(rows), _SHUFFLE_SEED)]
 
     def _made_up_rows(self) -> Iterable[tuple[int, int, float]]:
         for product, count in self._wishes:
@@ -108,9 +101,9 @@ def shuffled(count: int, seed: int) -> list[int]:
     return numbers
 
 
-def split_order(count: int) -> np.ndarray:
+def split_order(count: int) -> list[int]:
     """The goals in the order to which :func:`split_place` refers."""
-    return np.array(shuffled(count, _SPLIT_SEED), dtype="<i8")
+    return shuffled(count, _SPLIT_SEED)
 
 
 def split_place(count: int, seed: int, mode: str | None) -> int:

@@ -1,8 +1,7 @@
 """BM25 search in the products' texts, with the scores and ranking of the reference's Lucene index.
 
 k1 = 0.9 and b = 0.4; the length of a text is rounded like Lucene's one-byte encoding; terms are scored as 32-bit floats
-and summed as 64-bit floats; equal scores are ordered by asin. The arrays are in a
-:class:`~ragen.env.webshop.store.Store`, so all processes on the machine share one copy.
+and summed as 64-bit floats; equal scores are ordered by asin.
 
 No library ranks as Lucene does: with the same terms, of 285 queries whose ranking by the reference is known,
 bm25s 0.3.16 ranks 34 equally, tantivy 0.27.0 28, and this module all.
@@ -10,16 +9,16 @@ bm25s 0.3.16 ranks 34 equally, tantivy 0.27.0 28, and this module all.
 
 from __future__ import annotations
 
-import hashlib
 import math
+import sqlite3
 from array import array
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
+from ragen.env.database import Database
 from ragen.env.webshop.analyzer import analyze
-from ragen.env.webshop.store import Store, StoreWriter
 
 K1 = np.float32(0.9)
 B = np.float32(0.4)
@@ -52,26 +51,21 @@ class IndexBuilder:
         self._lengths.append(len(terms))
         self._names.append(name)
 
-    def write(self, writer: StoreWriter) -> None:
-        """Write the arrays that :class:`Index` reads."""
+    def write(self, database: sqlite3.Connection) -> None:
+        """Write what :class:`Index` reads: for each term, its weight and the ranks and denominators of its products."""
         order = np.array(sorted(range(len(self._names)), key=self._names.__getitem__), dtype="<i4")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order), dtype="<i4")
-        terms, ranks = np.array(self._terms, dtype="<i4"), rank[np.array(self._documents, dtype="<i4")]
-        keys = np.array([term_key(term) for term in self._term_ids], dtype="<u8")
-        by_key = np.argsort(keys)
-        place = np.empty(len(keys), dtype="<i4")
-        place[by_key] = np.arange(len(keys), dtype="<i4")
-        terms = place[terms]
-        by_term = np.lexsort((ranks, terms))
-        frequency = np.bincount(terms, minlength=len(keys))
-        denominators = self._denominators(np.array(self._documents, dtype="<i4"))
-        writer.add_array("order", order)
-        writer.add_array("keys", keys[by_key])
-        writer.add_array("starts", np.concatenate([[0], np.cumsum(frequency)]).astype("<i8"))
-        writer.add_array("idf", _idf(frequency, self._filled()))
-        writer.add_array("ranks", ranks[by_term])
-        writer.add_array("denominators", denominators[by_term])
+        documents, terms = np.array(self._documents, dtype="<i4"), np.array(self._terms, dtype="<i4")
+        ranks, denominators = np.argsort(order).astype("<i4")[documents], self._denominators(documents)
+        by_term, ends = np.lexsort((ranks, terms)), np.cumsum(np.bincount(terms, minlength=len(self._term_ids)))
+        database.execute("create table terms(term text primary key, weight, ranks, denominators) without rowid")
+        database.execute("create table ranking(products)")
+        database.execute("insert into ranking values(?)", [order.tobytes()])
+        first, count = 0, self._filled()
+        for term, end in zip(self._term_ids, ends.tolist(), strict=True):
+            here, first = by_term[first:end], end
+            weight = math.log(1 + (count - len(here) + 0.5) / (len(here) + 0.5))
+            row = term, weight, ranks[here].tobytes(), denominators[here].tobytes()
+            database.execute("insert into terms values(?, ?, ?, ?)", row)
 
     def _filled(self) -> int:
         """Number of documents with at least one term."""
@@ -88,11 +82,10 @@ class IndexBuilder:
 class Index:
     """Finds the products that match a query best."""
 
-    def __init__(self, store: Store) -> None:
-        """Read the arrays of a store without copying them."""
-        self._order, self._keys = store.array("order"), store.array("keys")
-        self._starts, self._idf = store.array("starts"), store.array("idf")
-        self._ranks, self._denominators = store.array("ranks"), store.array("denominators")
+    def __init__(self, database: Database) -> None:
+        """Read the order of products; the rest is read as it is searched."""
+        self._database = database
+        self._order = np.frombuffer(database.rows("select products from ranking")[0][0], dtype="<i4")
 
     def search(self, query: str, count: int = TOP) -> list[tuple[int, float]]:
         """The best documents with at least one term of the query, and their scores, best first.
@@ -101,24 +94,14 @@ class Index:
             query: Any text, of which the first ``MAX_QUERY`` characters are used.
             count: Maximum number of documents.
         """
-        weights = Counter(analyze(query[:MAX_QUERY]))
-        keys = np.fromiter(map(term_key, weights), dtype="<u8", count=len(weights))
         scores = np.zeros(len(self._order))
-        for place, key, weight in zip(np.searchsorted(self._keys, keys).tolist(), keys, weights.values(), strict=True):
-            if place < len(self._keys) and self._keys[place] == key:
-                self._add_scores(scores, place, np.float32(weight))
+        select = "select weight, ranks, denominators from terms where term = ?"
+        for term, times in Counter(analyze(query[:MAX_QUERY])).items():
+            for weight, ranks, denominators in self._database.rows(select, term):
+                weight = np.float32(times) * np.float32(weight)
+                scores[np.frombuffer(ranks, "<i4")] += weight - weight / np.frombuffer(denominators, "<f4")
         best = _best(scores.astype("<f4"), count)
         return [(int(self._order[rank]), float(scores[rank])) for rank in best]
-
-    def _add_scores(self, scores: np.ndarray, term: int, count: np.float32) -> None:
-        here = slice(int(self._starts[term]), int(self._starts[term + 1]))
-        weight = count * self._idf[term]
-        scores[self._ranks[here]] += weight - weight / self._denominators[here]
-
-
-def term_key(term: str) -> int:
-    """A 64-bit hash of a term. Among a million terms, the probability of a collision is 3 in 100 million."""
-    return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def stored_length(length: int) -> int:
@@ -127,10 +110,6 @@ def stored_length(length: int) -> int:
         return length
     shift = (length - 24).bit_length() - 4
     return 24 + ((length - 24) >> shift << shift)
-
-
-def _idf(frequency: np.ndarray, count: int) -> np.ndarray:
-    return np.array([math.log(1 + (count - df + 0.5) / (df + 0.5)) for df in frequency.tolist()], dtype="<f4")
 
 
 def _best(scores: np.ndarray, count: int) -> Sequence[int]:

@@ -16,7 +16,7 @@ from ragen.env.checks import require
 DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
 BUILTIN_DIR = Path(__file__).parent / "data"
 DATASETS = {"small": "items_shuffle_1000.json", "full": "items_shuffle.json"}
-FORMAT = 2  # of the built files; increase it so that older ones are not used
+FORMAT = 3  # of the built files; increase it so that older ones are not used
 
 _TYPE = "webshop"
 _HEAD = 1 << 20  # characters of a data file that are checked before anything is built

@@ -3,8 +3,9 @@
 ``python benchmarks/killed.py rollout|evaluation|training [--kills 200] [--seed 0]`` plays the run once undisturbed,
 then again and again: each time the same command is started in the same folder, and its process group gets SIGKILL after
 a random part of the undisturbed time, until one ends by itself. Then rows or weights are compared with the undisturbed
-ones, and the next folder begins, until so many kills have landed. The exit code is 0 if nothing differs, no reply was
-recorded twice, and the server of the evaluation was asked twice only for replies that were under way at a kill.
+ones, and the next folder begins, until so many kills have landed. ``python benchmarks/killed.py costs`` measures what a
+journal costs. The exit code is 0 if nothing differs, no reply was recorded twice, and the server of the evaluation was
+asked twice only for replies that were under way at a kill.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -58,15 +61,25 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from ragen.env.base import BaseLanguageBasedEnv
 
+    @dataclass
+    class Pause:
+        pause: float = 0.05  # seconds a turn
+
     class Slow(BaseLanguageBasedEnv):
-        """Counts, and sleeps 50 ms a turn."""
+        """Counts and sleeps."""
+
+        config_class = Pause
+
+        def __init__(self, config: Pause) -> None:
+            self.config = config
 
         def reset(self, seed: int | None = None, mode: str | None = None) -> str:
             self.count = seed or 0
             return self.render()
 
         def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-            time.sleep(0.05)
+            if self.config.pause:
+                time.sleep(self.config.pause)
             self.count = (self.count * 31 + len(action)) % 1_000_003
             return self.render(), self.count / 1e6, False, {"count": self.count, "success": False}
 
@@ -180,13 +193,53 @@ def recorded_twice(folder: Path) -> int:
     return twice
 
 
+def costs(envs: int = 1000, turns: int = 20, pairs: int = 5) -> int:
+    """Print what the manager's journal costs, and how long a resume takes."""
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+
+    def played(folder: Path | None, pause: float, count: int, mode: Any) -> float:
+        """Seconds of so many turns of all environments, without the start of workers; in main, of the processor."""
+        tag = {"env_type": "killed:Slow", "env_config": {"pause": pause}, "max_actions_per_traj": 99}
+        part = {"env_groups": envs, "group_size": 1, "env_configs": {"tags": ["Slow"], "n_groups": [envs]}}
+        keys = {"use_multiprocessing": mode, "max_workers": 2, "journal": None if folder is None else str(folder)}
+        config = {"es_manager": {**keys, "val": part}, "custom_envs": {"Slow": tag}, "seed": {"val": 1}}
+        with EnvStateManager(config, "val") as manager:
+            states = manager.reset()
+            clock = time.perf_counter if mode else time.process_time
+            start = clock()
+            for turn in range(count):
+                given = {"actions": [f"act {turn}"], "llm_response": "", "llm_raw_response": ""}
+                states = manager.step([{"env_id": state["env_id"], **given} for state in states])
+            return clock() - start
+
+    with tempfile.TemporaryDirectory() as parent:
+        differences = [
+            played(Path(parent) / f"cost{pair}", 0.0, turns, False) - played(None, 0.0, turns, False)
+            for pair in range(pairs)
+        ]
+        print(f"journal: {statistics.median(differences) / envs / turns * 1e6:.1f} us a turn (median of {pairs} pairs)")
+        first = played(Path(parent) / "resume", 0.001, turns, True)
+        start = time.perf_counter()
+        again = played(Path(parent) / "resume", 0.001, turns + 1, True)
+        whole = time.perf_counter() - start
+    print(
+        f"{envs} environments of {turns} turns of 1 ms on two workers: {first:.2f} s; resumed, with one turn more, in "
+        f"{again:.2f} s, {whole:.2f} s with the start of the workers: {whole / first:.2f} of it"
+    )
+    return 0
+
+
 def main() -> int:
     """Run the command line; the exit code."""
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    top.add_argument("run", choices=RUNS)
+    top.add_argument("run", choices=[*RUNS, "costs"])
     top.add_argument("--kills", type=int, default=200)
     top.add_argument("--seed", type=int, default=0)
     options = top.parse_args()
+    if options.run == "costs":
+        return costs()
     rng, name, server = random.Random(options.seed), options.run, Server()
     url = f"http://127.0.0.1:{server.server_port}/v1"
     kills = differing = twice = again = folders = 0

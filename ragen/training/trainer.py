@@ -165,6 +165,8 @@ class TinyTrainer(Closing):
         self._say(f"{size:,} parameters; {', '.join(self._tags)}; {where}")
         if state is not None:
             self._say(f"resuming after step {state['step']} of {state['phase']}")
+        if self._journal.replies:
+            self._say(f"{self._journal.replies} replies since then are taken from {shown_path(journal)}")
         finished = self._warm_up(state) and self._train(state)
         self._say(self._last_words(finished))
         if failed := failures_in_words(self._errors):

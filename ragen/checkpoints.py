@@ -25,6 +25,19 @@ with needs("train", "training"):
 VERSION = 2
 
 
+def save(path: Path, content: Any) -> None:
+    """Write tensors and plain values to a file, atomically and durably.
+
+    Raises:
+        CheckpointError: It cannot be written; an older file is unaffected.
+    """
+    try:
+        with replacing(path, durable=True) as file:
+            torch.save(content, file)
+    except OSError as error:
+        raise CheckpointError(f"the checkpoint {path} cannot be written: {one_line(error)}") from error
+
+
 class CheckpointFolder:
     """The checkpoints of one run.
 
@@ -51,12 +64,7 @@ class CheckpointFolder:
             CheckpointError: It cannot be written; older ones are unaffected.
         """
         path = self.folder / f"{phase}_{step:06d}.pt"
-        content = {**state, "version": VERSION, "phase": phase, "step": step, "random": random_states()}
-        try:
-            with replacing(path, durable=True) as file:
-                torch.save(content, file)
-        except OSError as error:
-            raise CheckpointError(f"the checkpoint {path} cannot be written: {one_line(error)}") from error
+        save(path, {**state, "version": VERSION, "phase": phase, "step": step, "random": random_states()})
         self._remove_old()
         return path
 

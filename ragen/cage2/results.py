@@ -18,7 +18,7 @@ import numpy as np
 from ragen.cage2.settings import SearchSettings
 from ragen.cage2.workflow import EpisodeCompliance
 from ragen.errors import CheckpointError
-from ragen.files import json_text, replacing
+from ragen.files import json_text, write_whole
 
 LAST = 5  # last episodes of each environment, over which a result is averaged
 
@@ -122,16 +122,14 @@ def write(folder: Path, settings: SearchSettings, results: Sequence[WorkflowResu
     Raises:
         CheckpointError: They cannot be written; the old files are unchanged.
     """
-    import torch
+    from ragen.checkpoints import save
 
     rows = [asdict(each) for each in results]
     texts = {"search.json": {"settings": settings.followed(), "results": rows}, "results.json": rows}
+    save(folder / "policies" / f"workflow_{results[-1].iteration:03d}.pt", policy)
     try:
-        with replacing(folder / "policies" / f"workflow_{results[-1].iteration:03d}.pt", durable=True) as file:
-            torch.save(policy, file)
         for name, value in texts.items():
-            with replacing(folder / name, durable=True) as file:
-                file.write((json_text(value, indent=1) + "\n").encode())
+            write_whole(folder / name, json_text(value, indent=1) + "\n", durable=True)
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be written: {error}") from error
 

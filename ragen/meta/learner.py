@@ -84,7 +84,7 @@ class Learner:
         self.policy_storage: Any = policy_storage or (StepBuffer if self._is_markov else EpisodeBuffer)(1_000_000)
         self._seed, self._forward_batch, self._is_credit = seed, forward_batch, is_credit
         self.last_rollouts: list[Rollout] = []
-        self._n_env_steps_total = self._n_rollouts_total = self._successes_in_buffer = self._failures_total = 0
+        self._n_env_steps_total = self._n_rollouts_total = self._successes_in_buffer = 0
 
     def collect_rollouts(self, num_rollouts: int, random_actions: bool = False) -> int:
         """Collect rollouts one after the other, in ``train_env``; returns their total number of steps."""
@@ -208,7 +208,6 @@ class Learner:
         self._n_env_steps_total += steps
         self._n_rollouts_total += len(rollouts)
         self._successes_in_buffer += sum(rollout.successes > 0 for rollout in stored)
-        self._failures_total += len(rollouts) - len(stored)
         self.last_rollouts = rollouts
         return steps
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,22 +20,12 @@ if TYPE_CHECKING:
 _OF_THE_RUN = ("max_episode_steps", "render_mode")  # arguments of gym.make that do not concern tasks
 
 
-@dataclass(frozen=True)
-class EnvMaker:
-    """Builds one environment, in any process; see :func:`make_env`."""
-
-    env_id: str
-    episodes_per_task: int
-    oracle: bool
-    start: Start
-    tasks: TaskSet | None
-    arguments: Mapping[str, Any]
-    uses_global_rng: bool
-
-    def __call__(self) -> VariBadWrapper:
-        """Build it."""
-        env = gym.make(self.env_id, disable_env_checker=True, **self.arguments)
-        return VariBadWrapper(env, self.episodes_per_task, self.oracle, self.start, self.tasks)
+def _build(
+    env_id: str, episodes_per_task: int, oracle: bool, start: Start, tasks: TaskSet | None, arguments: dict[str, Any]
+) -> VariBadWrapper:
+    """Build one environment, in any process."""
+    env = gym.make(env_id, disable_env_checker=True, **arguments)
+    return VariBadWrapper(env, episodes_per_task, oracle, start, tasks)
 
 
 def make_env(
@@ -112,7 +100,7 @@ def make_parallel_env(
 
 def _maker(
     env_id: str, episodes_per_task: int, seed: int | None, oracle: bool, start: Start, kwargs: dict[str, Any]
-) -> EnvMaker:
+) -> Any:
     if env_id not in gym.registry and f"ragen/{env_id}" in gym.registry:
         env_id = f"ragen/{env_id}"
     try:
@@ -129,5 +117,6 @@ def _maker(
             n_tasks = n_train + (n_evaluation or 0)
         has_say = {name: value for name, value in kwargs.items() if name not in _OF_THE_RUN}
         tasks = TaskSet.drawn(partial(sample, **has_say), seed, n_tasks, n_train)
-    uses_global_rng = getattr(env_class, "uses_global_rng", True)
-    return EnvMaker(env_id, episodes_per_task, oracle, start, tasks, kwargs, uses_global_rng)
+    maker: Any = partial(_build, env_id, episodes_per_task, oracle, start, tasks, kwargs)
+    maker.uses_global_rng = getattr(env_class, "uses_global_rng", True)  # which the engine reads
+    return maker

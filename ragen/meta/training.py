@@ -30,6 +30,7 @@ with needs("meta", "an agent of meta-RL"):
     from torch.nn.utils.rnn import pad_sequence
 
     from ragen import ppo
+    from ragen.checkpoints import save
 
 EVALUATION_SEED = 1_000_003  # added to the run's seed for the evaluation's tasks and rollouts
 CLIP, EPOCHS, VALUE_COEF, GRAD_CLIP = 0.2, 4, 0.25, 0.5
@@ -75,8 +76,8 @@ def train(
             check_share([each.error for each in learner.last_rollouts])
             played = _valid(learner.last_rollouts)
             progress = (iteration - 1) / settings.iterations
-            arrays = [each.arrays() for each in played]
-            learned = update(agent, optimizer, arrays, settings.ppo, progress, (settings.seed, iteration - 1))
+            taken = learner.policy_storage.episodes
+            learned = update(agent, optimizer, taken, settings.ppo, progress, (settings.seed, iteration - 1))
             metrics = {
                 "iteration": iteration,
                 "env_steps": learner._n_env_steps_total,
@@ -88,7 +89,7 @@ def train(
             if iteration % settings.eval_every == 0 or iteration == settings.iterations:
                 valid = _valid(learner.evaluate(eval_tasks, seed, envs))
                 metrics["eval"] = score(env.id, valid, env.episodes_per_task)
-                torch.save(agent.state_dict(), folder / "agent.pt")
+                save(folder / "agent.pt", agent.state_dict())
             history.append(metrics)
             file.write(json.dumps(metrics) + "\n")
             report(metrics)

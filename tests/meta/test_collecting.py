@@ -104,7 +104,7 @@ def test_a_failed_environment_cuts_its_rollout_and_no_other():
     learner = collect("MarkovAgent", place, 3, LANES, random_actions=True)
     honest = collect("MarkovAgent", CORRIDOR, 3, {"use_lanes": False}, random_actions=True)
     failed = [each.index for each in learner.last_rollouts if each.error]
-    assert failed and learner._failures_total == len(failed)
+    assert failed
     assert learner.policy_storage.size == sum(len(each) for each in learner.last_rollouts if not each.error)
     for one, other in zip(learner.last_rollouts, honest.last_rollouts, strict=True):
         assert one.error or one.rewards == other.rewards

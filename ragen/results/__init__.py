@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from ragen.results.collapse import STD_EPS, collapse_metrics
     from ragen.results.figures import TagResult, evaluate
     from ragen.results.page import render
-    from ragen.results.rows import read_rows
+    from ragen.results.rows import REPLIES, read_rows
 
 __all__ = [
+    "REPLIES",
     "STD_EPS",
     "TagResult",
     "collapse_metrics",
@@ -30,6 +31,7 @@ __getattr__, __dir__ = attach(
     {
         **dict.fromkeys(("STD_EPS", "collapse_metrics"), "collapse"),
         **dict.fromkeys(("TagResult", "evaluate"), "figures"),
+        "REPLIES": "rows",
         "read_rows": "rows",
         "render": "page",
     },

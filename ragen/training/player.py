@@ -11,10 +11,9 @@ from envlanes import Work
 from envlanes.closing import Closing
 from ragen.extras import needs
 from ragen.llm_agent import LLMAgentProxy
-from ragen.llm_agent.backends import HfBackend
-from ragen.llm_agent.backends.journal import ReplyJournal
+from ragen.llm_agent.backends import HfBackend, ReplyJournal
 from ragen.llm_agent.config import ContextSettings
-from ragen.llm_agent.rollout.actor import BackendActor
+from ragen.llm_agent.rollout import BackendActor
 from ragen.settings import refused, setting
 from ragen.statistics import mean
 from ragen.training.collapse import PlayedThoughts

@@ -22,11 +22,10 @@ from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
-from ragen.llm_agent.backends import create_tokenizer
-from ragen.llm_agent.backends.journal import ReplyJournal
+from ragen.llm_agent.backends import ReplyJournal, create_tokenizer
 from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.filtering import EarlyStop
-from ragen.results.rows import REPLIES
+from ragen.results import REPLIES
 from ragen.settings import one_line
 from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads

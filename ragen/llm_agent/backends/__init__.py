@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
     from ragen.llm_agent.backends.factory import BACKENDS, create_backend, create_tokenizer
     from ragen.llm_agent.backends.hf import HfBackend
+    from ragen.llm_agent.backends.journal import ReplyJournal
     from ragen.llm_agent.backends.openai import OpenAIBackend
     from ragen.llm_agent.backends.scripted import ScriptedBackend
     from ragen.llm_agent.backends.streaming import StreamingBackend
@@ -37,6 +38,7 @@ __all__ = [
     "HfBackend",
     "OpenAIBackend",
     "Reply",
+    "ReplyJournal",
     "Request",
     "Sampling",
     "ScriptedBackend",
@@ -54,6 +56,7 @@ __getattr__, __dir__ = attach(
         **dict.fromkeys(("BACKENDS", "create_backend", "create_tokenizer"), "factory"),
         "HfBackend": "hf",
         "OpenAIBackend": "openai",
+        "ReplyJournal": "journal",
         "ScriptedBackend": "scripted",
         "StreamingBackend": "streaming",
         "VerlBackend": "verl",

@@ -182,7 +182,9 @@ class Engine(Closing):
                     self.records[new_id] = record
                 claims.enter_context(self.environments.claimed(added))
             try:
-                values = self._round(Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout).run()
+                values = Round(
+                    self._failures, Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout
+                ).run()
                 for value in values.values():
                     if isinstance(value, EnvFailed):
                         where = f"{parent.spec.describe()} cannot be forked as it was after turn {journal.turns}"
@@ -204,7 +206,7 @@ class Engine(Closing):
         """
         items = {env_id: (env_id, None) for env_id in env_ids}
         with self.environments.claimed(items):
-            return self._round(Build, items, self.settings.reset_timeout).run()
+            return Round(self._failures, Build, items, self.settings.reset_timeout).run()
 
     def reset(
         self,
@@ -236,7 +238,7 @@ class Engine(Closing):
         orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, shared)) for env_id, seed in seeds.items()}
         reseeded = {env_id for env_id, seed in seeds.items() if seed is not None}
         with self.environments.claimed(orders):
-            round_ = self._round(Reset, orders, self.settings.reset_timeout)
+            round_ = Round(self._failures, Reset, orders, self.settings.reset_timeout)
             with self.environments.lock:
                 self._failures.begin_episodes(self.environments.of(orders), reseeded)
                 if len(orders) == len(self.records):
@@ -255,9 +257,6 @@ class Engine(Closing):
                     values[env_id] = record.commit_reset(orders[env_id], value, round_.saved.get(env_id))
             return values
 
-    def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:
-        return Round(self._failures, kind, items, timeout)
-
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play one turn in each of the given environments, and add it to their episodes.
 
@@ -274,12 +273,16 @@ class Engine(Closing):
         """
         with self.environments.claimed(actions):
             records, episode = self.records, self._stats.episode
-            round_ = self._round(Play, dict(zip(actions, actions.items(), strict=True)), self.settings.step_timeout)
+            round_ = Round(
+                self._failures, Play, dict(zip(actions, actions.items(), strict=True)), self.settings.step_timeout
+            )
             with self.environments.lock:
                 for env_id in actions:
                     if not records[env_id].journal.has_begun and records[env_id].failed is None:
                         raise StateError(f"env {env_id} has not been reset; reset it before playing it.")
-                if self.use_lanes == "auto" and len(self.environments.in_use) == len(actions):  # no other thread plays
+                if self._placement.mode == "auto" and len(self.environments.in_use) == len(
+                    actions
+                ):  # no other thread plays
                     round_.may_move = True
                     self._placement.reconsider(actions, actions, episode, episode)
             values = round_.run()
@@ -330,7 +333,7 @@ class Engine(Closing):
         """:meth:`call`, :meth:`set_attr` or :meth:`read` with separate arguments per environment, by env_id."""
         with self.environments.claimed(changes):
             items = {env_id: (env_id, change) for env_id, change in changes.items()}
-            values = self._round(Call, items, self.settings.step_timeout).run()
+            values = Round(self._failures, Call, items, self.settings.step_timeout).run()
             with self.environments.lock:
                 for env_id, value in values.items():
                     change = changes[env_id] if is_journalled else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -21,7 +21,7 @@ from envlanes.episode.outcome import Raised
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import named
 from envlanes.errors import EnvError, EnvLanesError, InputError, StateError
-from envlanes.interrupts import interrupts_held
+from envlanes.interrupts import guard, interrupts_held
 from envlanes.lanes.lane import Lane
 from envlanes.settings import Settings
 
@@ -228,7 +228,8 @@ class Environments:
             InputError: There is no such environment.
             StateError: Another call is using one of them, or the engine is closed.
         """
-        with interrupts_held():
+        # Mostly the caller has a guard already, and this is part of each turn.
+        with nullcontext() if guard.is_held else interrupts_held():
             wanted = set(env_ids)
             with self.lock:
                 if self.is_closed:

@@ -162,7 +162,9 @@ class Round:
         """One order for each home that is not at work, with its environments; those that failed get their result."""
         ready: dict[Lane | None, list[EnvRecord]] = {}
         stale: dict[Lane | None, list[EnvRecord]] = {}
-        at_work = {record.env_id for _, records in self._sent.values() for record in records}
+        at_work = set[int]()
+        for _, records in self._sent.values():
+            at_work.update(map(_env_id, records))
         seen: dict[Lane | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
         for env_id in todo:
             record = self._records[env_id]
@@ -225,15 +227,20 @@ class Round:
     def _exchange(self, exchange: Exchange, orders: Orders) -> tuple[tuple[Order, Answer] | None, dict[Lane, Reply]]:
         """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
         requests: dict[Lane, Request] = {}
-        startup = self._environments.settings.startup_timeout
+        begun: list[EnvRecord] = []
+        settings, here = self._environments.settings, None
         for lane in exchange.claim(filter(None, orders)):
             order, records, worker = orders[lane]
+            timeout = settings.reset_timeout if order.rebuilds else self._timeout
+            requests[lane] = Request(self._placement.number, order, timeout, settings.startup_timeout, worker)
             self._sent[lane] = order, records
-            requests[lane] = Request(self._placement.number, order, self._timeout_of(order), startup, worker)
-            self._begin(records)
+            begun += records
+        self._begin(begun)
         exchange.send(requests)
-        here: tuple[Order, Answer] | None = None
-        urgent = {lane for lane, (order, _) in self._sent.items() if order.rebuilds}
+        urgent = set[Lane]()
+        for lane, (order, _) in self._sent.items():
+            if order.rebuilds:
+                urgent.add(lane)
         if None in orders and not urgent and not exchange.has_failed:  # what was lost is rebuilt first
             here = self._play_here(*orders[None][:2])
         if not self._sent:

@@ -157,7 +157,7 @@ class Stats:
 
     def count(self, lane: Lane | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
         """Count what a home has carried out: the seconds that it was busy, and what resets or turns took by tag."""
-        name = home_name(lane)
+        name = "main" if lane is None else lane.name
         self._busy_s[name] += busy_s
         if not order.counts:
             return

@@ -1,7 +1,7 @@
 """Packaging: what is installed, what it needs, and where the configuration files go.
 
 ``config/`` stays at the top of the repository, where RAGEN's users look for it, and is installed as the package
-``ragen.config``, where :func:`ragen.settings.config_directory` finds it.
+``ragen.config.files``, where :func:`ragen.files.config_directory` finds it.
 
 ``pip install -e .`` puts the clone itself on the import path. With a package elsewhere than its name says, setuptools
 would install a hook instead, which Python asks last: beside a clone, ``import ragen`` would then find the clone's
@@ -101,14 +101,14 @@ setup(
         "Typing :: Typed",
     ],
     python_requires=">=3.11",
-    packages=[*find_packages(include=["ragen", "ragen.*"]), *([] if IS_EDITABLE else ["ragen.config"])],
-    package_dir={"": "."} if IS_EDITABLE else {"ragen.config": "config"},
+    packages=[*find_packages(include=["ragen", "ragen.*"]), *([] if IS_EDITABLE else ["ragen.config.files"])],
+    package_dir={"": "."} if IS_EDITABLE else {"ragen.config.files": "config"},
     package_data={
         "ragen": [
             "py.typed",
             *(f"**/*.{kind}" for kind in ("json", "jsonl", "csv", "parquet", "gz", "txt", "jinja", "css", "js")),
         ],
-        "ragen.config": ["**/*.yaml"],
+        "ragen.config.files": ["**/*.yaml"],
     },
     install_requires=[
         f"envlanes=={named('ragen/__init__.py', '__version__')}",
@@ -120,6 +120,7 @@ setup(
         "pillow>=10.0",
         "rich>=13.7",
         "psutil>=5.9",
+        "pydantic>=2.10",
         "setproctitle>=1.3.3",
         "joblib>=1.4",
         "jinja2>=3.1",

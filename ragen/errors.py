@@ -55,6 +55,11 @@ def install_command(extra: str = "") -> str:
     return f"pip install -e '.{extras}' (in a clone of the repository)"
 
 
+def one_line(error: BaseException) -> str:
+    """An exception's message as one line of text, or its class's name if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def where_sought(module: str, error: BaseException) -> str:
     """Where a user's module was looked for, and how it can be found, to follow an error message.
 

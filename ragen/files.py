@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from importlib import resources
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any
@@ -144,3 +145,15 @@ def write_whole(path: Path, text: str, durable: bool = False, mode: int = 0o666)
     """Replace a file with a text in UTF-8; see :func:`replacing`."""
     with replacing(path, durable, mode) as file:
         file.write(text.encode())
+
+
+def config_directory() -> Path:
+    """The folder of the configurations that come with the package.
+
+    In a checkout this is ``config/`` at the top of the repository, else the installed ``ragen/config/files/``.
+    """
+    package = Path(str(resources.files("ragen")))
+    repository = package.resolve().parent
+    if (repository / "setup.py").is_file() and (repository / "config" / "base.yaml").is_file():
+        return repository / "config"
+    return package / "config" / "files"

@@ -24,11 +24,12 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen.errors import ConfigError, described_with_place, did_you_mean, in_short, where_sought
+from ragen.errors import ConfigError, described_with_place, did_you_mean, in_short, one_line, where_sought
+from ragen.files import config_directory  # noqa: F401
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -54,18 +55,6 @@ _KINDS = {
     **dict.fromkeys(("Sequence", "list", "tuple", "ListConfig"), "a list"),
     "NoneType": "null",
 }
-
-
-def config_directory() -> Path:
-    """The folder of the configurations that come with the package.
-
-    In a checkout this is ``config/`` at the top of the repository, else the installed ``ragen/config/``.
-    """
-    package = Path(str(resources.files("ragen")))
-    repository = package.resolve().parent
-    if (repository / "setup.py").is_file() and (repository / "config" / "base.yaml").is_file():
-        return repository / "config"
-    return package / "config"
 
 
 # Messages
@@ -141,11 +130,6 @@ def function_at(name: str, where: str) -> Any:
     if not callable(found):
         raise ConfigError(f"{where} is {name!r}, which is not a function.")
     return found
-
-
-def one_line(error: BaseException) -> str:
-    """An exception's message as one line of text, or its class's name if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _kind_name(kind: Kind, key: str) -> str:

@@ -27,12 +27,12 @@ FLOORS = [
         "ragen.output",
         "ragen.extras",
         "ragen.files",
-        "ragen.settings",
         "ragen.statistics",
         "ragen.torch_threads",
         "ragen.utils",
     },
-    {"ragen.checkpoints", "ragen.ppo", "ragen.validity"},
+    {"ragen.settings"},
+    {"ragen.checkpoints", "ragen.config", "ragen.ppo", "ragen.validity"},
     {"ragen.env", "ragen.vector"},
     {"ragen.tools"},
     {"ragen.meta", "ragen.cage2"},
@@ -60,8 +60,8 @@ def test_the_manager_imports_nothing_of_the_package_beside_it():
 
 
 NEVER = {
-    "ragen.env": {"torch", "verl", "transformers", "hydra", "omegaconf", "ray"},
-    "envlanes": {"torch", "verl", "transformers", "hydra", "omegaconf"},
+    "ragen.env": {"torch", "verl", "transformers", "hydra", "omegaconf", "pydantic", "ray"},
+    "envlanes": {"torch", "verl", "transformers", "hydra", "omegaconf", "pydantic"},
 }
 """What workers, which import these packages, are too small for."""
 
@@ -73,6 +73,10 @@ FORWARDS = {
     "ragen.env.environment_factory": {"ragen.llm_agent"},
 }
 """Modules that only pass on names of higher floors, as these were asked for there; nothing below imports them."""
+
+
+FACE = {"ragen"}
+"""The package passes names of higher floors on to users, on first access."""
 
 
 @cache
@@ -128,7 +132,7 @@ def circle_in(graph: dict[str, set[str]]) -> list[str] | None:
 
 
 def test_no_import_closes_a_circle():
-    graph = {module: set(imported(module)) for module in modules()}
+    graph = {module: set(imported(module)) for module in modules().keys() - FACE}
     circle = circle_in(graph)
     assert circle is None, " -> ".join(circle or [])
 
@@ -148,7 +152,7 @@ def test_every_form_of_import_counts(tmp_path, where):
 
 def test_imports_only_point_down():
     wrong = []
-    for module in modules():
+    for module in modules().keys() - FACE:
         floor, package = floor_of(module)
         for target in imported(module):
             below, other = floor_of(target)

@@ -59,7 +59,7 @@ def test_the_wheel_has_every_module_and_every_file_that_lies_beside_them(wheel):
 def test_the_wheel_has_the_configurations(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {f"ragen/config/{path.name}" for path in (ROOT / "config").glob("*.yaml")} <= names
+    assert {f"ragen/config/files/{path.name}" for path in (ROOT / "config").glob("*.yaml")} <= names
 
 
 def test_the_wheel_installs_nothing_but_the_package(wheel):
@@ -69,11 +69,9 @@ def test_the_wheel_installs_nothing_but_the_package(wheel):
 
 
 def test_an_installed_package_finds_its_configurations(installed, tmp_path):
-    code = (
-        "from ragen.llm_agent.config.loading import *; print(config_directory()); print(load_config('mixed').seed.val)"
-    )
+    code = "from ragen.config.loading import *; print(config_directory()); print(load_config('mixed').seed.val)"
     ran = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
-    assert ran.stdout.split() == [str(installed / "ragen" / "config"), "123"], ran.stderr
+    assert ran.stdout.split() == [str(installed / "ragen" / "config" / "files"), "123"], ran.stderr
 
 
 def test_the_metadata_is_what_a_package_index_wants(installed):

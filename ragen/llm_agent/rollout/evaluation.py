@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.commands import CommandParser
+from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import (
     add_models_argument,
     main_of,
@@ -64,6 +65,8 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
     for key, value in {"actor.backend": "openai", "resume": True, "output_dir": folder}.items():
         if key not in given and written.get(key) == base[key]:
             OmegaConf.update(config, key, value)
+    if OmegaConf.select(config, "actor.backend") == "openai" and OmegaConf.select(config, "actor.model") is None:
+        raise ConfigError("actor.model is missing: expected the server's name for the model, as in actor.model=NAME.")
     return config
 
 

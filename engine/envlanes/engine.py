@@ -261,7 +261,7 @@ class Engine(Closing):
         """Play one turn in each of the given environments, and add it to their episodes.
 
         Args:
-            actions: Input of the environment's game by env_id; for RAGEN's a
+            actions: Input of the environment's game by env_id; a text game's is a
                 :class:`~envlanes.episode.turn.Turn`. The engine keeps it: do not modify it afterwards.
 
         Returns:

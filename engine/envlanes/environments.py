@@ -150,11 +150,11 @@ class EnvRecord:
 
     def commit_turn(self, action: Any, result: Any, saved: bytes | None) -> None:
         """Add a turn, and the snapshot taken after it, to the episode, or begin the next episode with it."""
-        game = self.spec.game
-        if game.begins_in_turns and result.began is not None:
-            self._begin(game.start(action, result), result.observation)
+        began = getattr(result, "began", None)
+        if began is not None:
+            self._begin(began, result.observation)
         else:
-            self.journal.entries.append(named(JournalTurn, (action, game.record(result))))
+            self.journal.entries.append(named(JournalTurn, (action, self.spec.game.record(result))))
             self.observation, self.in_sync = result.observation, True
             if self.failures or self.kills or self.may_end_main:
                 self._forget_tries()
@@ -175,8 +175,7 @@ class EnvRecord:
         error.__cause__ = value.exception()
         return error
 
-    def _begin(self, start: EpisodeStart | None, observation: Any) -> None:
-        assert start is not None
+    def _begin(self, start: EpisodeStart, observation: Any) -> None:
         self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
         self.restored = None
         self.observation, self.in_sync = observation, True

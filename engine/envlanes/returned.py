@@ -15,7 +15,7 @@ FOUR = "(observation, reward, done, info)"
 FIVE = "(observation, reward, terminated, truncated, info)"
 SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
 REWARD = "a finite number"
-SUCCESS_KEYS = ("success", "is_success", "won", "task_success")  # of infos; RAGEN's, gymnasium's, and verl-agent's
+SUCCESS_KEYS = ("success", "is_success", "won", "task_success")  # of infos: those that trainers and gymnasium look for
 NO_SUCCESS = (
     f"an episode of %s is over, and its last info has none of {', '.join(SUCCESS_KEYS)}, so it counts as no success: "
     "return info['success']."
@@ -41,7 +41,7 @@ def checked_done(env: Any, done: Any) -> bool:
 def check_success(env: Any, info: Mapping[str, Any], key: str = "success") -> None:
     """Check that an info's success is a bool or a number, or an array or scalar of one; None is not known.
 
-    A fraction counts as RAGEN counts it: whatever is not 0 is a success.
+    A fraction is a success too, as is whatever is not 0.
 
     Raises:
         ReturnError: It is something else, such as ``"no"`` or NaN, which would count as a success.
@@ -136,7 +136,7 @@ def is_reward(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, or an array of one; True and False are 1 and 0, as in RAGEN."""
+    """Whether a value is a number, or an array of one; True and False are 1 and 0."""
     if isinstance(value, str | bytes):
         return False
     try:

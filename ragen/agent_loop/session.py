@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from envlanes.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
+from envlanes.episode.turn import TEXT, Turn, TurnResult, digest_observation, state_hash
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
@@ -164,7 +164,7 @@ def _digest(opened: Opened) -> str:
 
 def _recorded(result: TurnResult) -> str:
     """The digest of a result, in which NaN equals itself; that of a failed one has no observation."""
-    *others, digest = RAGEN.record(result)
+    *others, digest = TEXT.record(result)
     return json_text([*others, None if digest is None else state_hash(digest)])
 
 

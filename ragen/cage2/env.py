@@ -40,7 +40,7 @@ class Cage2Config:
 
     # attributes that the engine reads from a builder
     uses_global_rng = False
-    preload = ("gymnasium", "envlanes.games.gym_game", __name__)
+    preload = ("gymnasium", "envlanes.gym.game", __name__)
 
     @classmethod
     def of(

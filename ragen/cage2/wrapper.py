@@ -21,8 +21,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envlanes import EnvSpec, Mode, Settings, holds_interrupts
-from envlanes.games import GYM, GymResult
-from envlanes.gym import SubEnvs
+from envlanes.gym import GYM, GymResult, SubEnvs
 from envlanes.ragen.seeds import checked_seed
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS, WORKFLOW_TYPES

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import Wrapper
 from gymnasium.spaces import Discrete
 
-from envlanes.games import GymResult
+from envlanes.gym import GymResult
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
 from ragen.meta.agents import AGENT_ARCHS

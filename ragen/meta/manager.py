@@ -20,8 +20,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from envlanes import Change, EnvSpec, Options, Settings, holds_interrupts
-from envlanes.games import READ, GymGame, GymOldGame, GymResult, IsMethod
-from envlanes.gym import SubEnvs
+from envlanes.gym import READ, GymGame, GymOldGame, GymResult, IsMethod, SubEnvs
 from envlanes.returned import checked_reward
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import env_error

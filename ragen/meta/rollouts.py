@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envlanes.games import GymResult
+from envlanes.gym import GymResult
 
 FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")
 

@@ -38,7 +38,7 @@ from envlanes.episode import program
 from envlanes.episode.game import Options, declares_snapshots
 from envlanes.episode.journal import difference
 from envlanes.episode.pickled import Pickled
-from envlanes.episode.turn import RAGEN, RagenGame, Turn, TurnResult, action_lookup, play_turn
+from envlanes.episode.turn import TEXT, TextGame, Turn, TurnResult, action_lookup, play_turn
 from envlanes.journal import NotPlain, packed
 from envlanes.returned import SUCCESS_KEYS
 from envlanes.stats import duration
@@ -297,7 +297,7 @@ def _returned(engine: Engine, env_id: int, result: Any, moment: Moment) -> Any:
 def _values(result: Any, moment: Moment) -> dict[str, Any]:
     """The values to compare by name; raises a :class:`Difference` for one that cannot be sent."""
     if not isinstance(result, TurnResult):
-        return {"observation": _comparable(RAGEN.digest(result))}
+        return {"observation": _comparable(TEXT.digest(result))}
     values = {"observation": result.digest, "reward": result.reward, "done": result.done}
     values |= {f"info[{key!r}]": value for key, value in result.info.items()}
     values |= {"executed": result.executed, "malformed": result.malformed}
@@ -331,7 +331,7 @@ class Box:
 
     def __init__(self, spec: EnvSpec) -> None:
         """Build it; in the main process, which gets what does not work in a worker, nothing is built."""
-        self.spec, self.env = spec, RAGEN.build(spec) if program.in_worker else None
+        self.spec, self.env = spec, TEXT.build(spec) if program.in_worker else None
         self.reset_s: list[float] = []
         self.turn_s: list[float] = []
 
@@ -348,18 +348,18 @@ class Box:
         """Replace it by a new one that loads what it saves; returns the new one's observation."""
         saved = Pickled.of(self.env.save())
         with outer_state_kept():  # building may draw from the global generators, and is no part of the episode
-            loaded = RAGEN.build(self.spec)
+            loaded = TEXT.build(self.spec)
         loaded.load(saved.open())
         self.close()
         self.env = loaded
-        return RAGEN.observe(loaded)
+        return TEXT.observe(loaded)
 
     def close(self) -> None:
         """Close it."""
         getattr(self.env, "close", lambda: None)()
 
 
-class CheckGame(RagenGame):
+class CheckGame(TextGame):
     """RAGEN's game on a :class:`Box`, with the same function for a turn; times resets and turns."""
 
     def build(self, spec: EnvSpec) -> Box:
@@ -369,7 +369,7 @@ class CheckGame(RagenGame):
     def reset(self, env: Box, seed: int | None, options: Options) -> Any:
         """Reset it; the third object is reloaded."""
         start = time.perf_counter()
-        observation = RAGEN.reset(env.env, seed, options)
+        observation = TEXT.reset(env.env, seed, options)
         env.reset_s.append(time.perf_counter() - start)
         return env.reload() if env.spec.env_id == RELOADED else observation
 
@@ -382,7 +382,7 @@ class CheckGame(RagenGame):
         if env.spec.env_id != RELOADED:
             return result
         observation = env.reload()
-        return result._replace(observation=observation, digest=RAGEN.digest(observation))
+        return result._replace(observation=observation, digest=TEXT.digest(observation))
 
 
 def _sendable(value: Any) -> Any:

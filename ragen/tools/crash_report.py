@@ -32,7 +32,7 @@ from typing import Any
 import ragen
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import RagenGame
+from envlanes.episode.turn import TextGame
 from envlanes.failures import Failure
 from envlanes.journal import Event, JournalFile, NotPlain, packed
 from envlanes.lanes.orders import Play, Reset
@@ -150,7 +150,7 @@ class CrashReportWriter:
 
         A repeated failure of the same turn has one report. Never raises.
         """
-        if self._folder is None or type(failure.spec.game) is not RagenGame:
+        if self._folder is None or type(failure.spec.game) is not TextGame:
             return ""
         try:
             path = self._keep(failure, self._folder)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from envlanes.episode.global_rng import EnvRng
-from envlanes.episode.turn import RAGEN, Turn, action_lookup
+from envlanes.episode.turn import TEXT, Turn, action_lookup
 from envlanes.ragen.seeds import SEED_LIMIT
 from envlanes.returned import success_of
 from ragen.commands import STOPPED, CommandParser, check_no_option, refusing
@@ -128,7 +128,7 @@ def play(env: Any, env_type: str, lines: TextIO, out: TextIO, seed: int | None =
     seed = secrets.randbelow(SEED_LIMIT) if seed is None else seed
     rng = EnvRng(seed)
     with _failing(env_type, f"in the reset with seed {seed}"), rng.in_place():
-        seen = _state(env, RAGEN.reset(env, seed, {"mode": mode}))
+        seen = _state(env, TEXT.reset(env, seed, {"mode": mode}))
     lookup = action_lookup(env) or {}
     names = {word.lower(): name for key, name in lookup.items() for word in (name, str(key))}
     legal = ", ".join(f"{name} ({key})" for key, name in lookup.items()) or getattr(env, "action_hint", "any text")
@@ -144,7 +144,7 @@ def play(env: Any, env_type: str, lines: TextIO, out: TextIO, seed: int | None =
             print(f"{text!r} is not one of {legal}.", file=out)
             continue
         with _failing(env_type, f"in turn {played + 1} ({action!r})"), rng.in_place():
-            result = RAGEN.play(env, Turn((action,), 1))
+            result = TEXT.play(env, Turn((action,), 1))
             seen = _state(env, result.observation)
         played, total, done, info = played + 1, total + result.reward, result.done, result.info
         values = ", ".join(f"{key}={in_short(value, _LONGEST_SHOWN)}" for key, value in info.items())

@@ -28,7 +28,7 @@ from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.game import Game
 from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.journal import Change, difference
-from envlanes.episode.turn import RAGEN, Turn
+from envlanes.episode.turn import TEXT, Turn
 from envlanes.interrupts import let_signals_pass
 from envlanes.journal import Event, read_journal
 from ragen.env.registry import REGISTERED_ENV_CONFIGS
@@ -241,7 +241,7 @@ def _spec(about: Mapping[str, Any], folders: Sequence[str], script: str | None) 
     config_class = REGISTERED_ENV_CONFIGS.get(str(about["env_type"])) or getattr(found, "config_class", None)
     if config_class is not None and config is not None:
         config = config_class(**config)
-    return EnvSpec(0, 0, str(about["tag"]), str(about["env_type"]), found, config, RAGEN)
+    return EnvSpec(0, 0, str(about["tag"]), str(about["env_type"]), found, config, TEXT)
 
 
 def _check_module(module: str, folders: Sequence[str]) -> None:

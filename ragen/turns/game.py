@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from envlanes.episode.game import Game, Options
-from envlanes.episode.turn import RAGEN, action_lookup
-from envlanes.episode.values import copied, options_taken
-from envlanes.games.values import digest_of
+from envlanes.episode.turn import action_lookup
+from envlanes.episode.values import copied, digest_of, options_for
 from envlanes.lanes.codec import trust
 from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
 
@@ -45,14 +44,9 @@ class ActionGame(Game):
     ``reset`` may return an observation or ``(observation, info)``; ``step`` four values, or gymnasium's five.
     """
 
-    def build(self, spec: Any) -> Any:
-        """Build it as RAGEN's games are built."""
-        return RAGEN.build(spec)
-
     def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
         """Reset with the seed, and with those options that ``reset`` takes."""
-        taken = options_taken(type(env).reset)
-        returned = env.reset(seed=seed, **{k: v for k, v in (options or {}).items() if taken is None or k in taken})
+        returned = env.reset(seed=seed, **options_for(env, options))
         is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
         raw, info = returned if is_pair else (returned, {})
         return Shown(copied(raw), _detached(info), available_actions(env), dict(action_lookup(env) or {}))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, Settings
-from envlanes.episode.turn import RAGEN, Turn
+from envlanes.episode.turn import TEXT, Turn
 from envlanes.journal import JournalFile, packed, read_journal
 from ragen.commands import REFUSED
 from ragen.errors import ConfigError
@@ -25,7 +25,7 @@ TESTS = ROOT / "tests"
 
 def spec(env_class, env_id=0, tag="Tag", **fields):
     config = cases.WalkConfig(**fields)
-    return EnvSpec(env_id, 0, tag, f"support.check_cases:{env_class.__name__}", env_class, config, RAGEN)
+    return EnvSpec(env_id, 0, tag, f"support.check_cases:{env_class.__name__}", env_class, config, TEXT)
 
 
 def engine_of(*specs, folder, in_lane=False, **settings):

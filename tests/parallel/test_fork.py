@@ -11,8 +11,8 @@ import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import Turn
-from envlanes.games.gym_game import AT_END, GYM, GymTurn
-from envlanes.games.shared_buffer import Place, SharedBuffer
+from envlanes.gym.game import AT_END, GYM, GymTurn
+from envlanes.gym.shared_buffer import Place, SharedBuffer
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import NodeHandle
 from ragen.env.webshop.env import WebShopEnv

@@ -8,7 +8,7 @@ from envlanes import auto as rule
 from envlanes.auto import Auto, Limits, spread
 from envlanes.episode.clock import Spent
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import RAGEN
+from envlanes.episode.turn import TEXT
 from envlanes.stats import Costs
 
 US, MS, ENVS = 1e-6, 1e-3, 16
@@ -16,7 +16,7 @@ US, MS, ENVS = 1e-6, 1e-3, 16
 
 def specs(envs=ENVS, group=4, tag="Tag", first=0, hint=None):
     kind = type(tag, (), {"cost_hint": hint})
-    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), kind, None, RAGEN) for i in range(envs)]
+    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), kind, None, TEXT) for i in range(envs)]
 
 
 def spent(each, number=64, busy=1.0):

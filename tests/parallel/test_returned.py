@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envlanes.episode.turn import RAGEN, Turn
-from envlanes.games.gym_game import GYM, GymTurn
-from envlanes.games.gym_old import GYM_OLD
+from envlanes.episode.turn import TEXT, Turn
+from envlanes.gym.game import GYM, GYM_OLD, GymTurn
 from envlanes.returned import success_of
 from ragen.cage2.env import Cage2Env
 from ragen.env import BaseLanguageBasedEnv
@@ -73,13 +72,13 @@ NO_STEPS: list[Any] = [
 @pytest.mark.parametrize("given", NO_STEPS, ids=range(len(NO_STEPS)))
 def test_what_is_no_step_is_refused(given: Any) -> None:
     with pytest.raises(ReturnError, match=r"^Given\.step\(\) returned"):
-        RAGEN.play(Given(given), Turn(("go",), 1))
+        TEXT.play(Given(given), Turn(("go",), 1))
 
 
 @pytest.mark.parametrize("given", [5, {}, [0, 17], [[[1], [2, 3]]], np.zeros((2, 2))])
 def test_what_is_neither_text_nor_image_is_refused(given: Any) -> None:
     with pytest.raises(ReturnError, match=r"^Given\.render\(\) returned"):
-        RAGEN.reset(Given(render_gives=given), 1, {})
+        TEXT.reset(Given(render_gives=given), 1, {})
 
 
 @pytest.mark.parametrize("given", [None, (0,), np.zeros(2), (0, None)])
@@ -109,13 +108,13 @@ SUCCESSES = [True, False, None, 0, 1, 0.0, 0.5, 1.0, np.True_, np.int64(0), np.a
 
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_what_holds_one_number_is_that_number(reward: Any) -> None:
-    found = RAGEN.play(Given(("seen", reward, 1, {})), Turn(("go",), 1)).reward
+    found = TEXT.play(Given(("seen", reward, 1, {})), Turn(("go",), 1)).reward
     assert float(found) == float(np.asarray(reward).item())
 
 
 @pytest.mark.parametrize("success", SUCCESSES, ids=repr)
 def test_what_stands_for_a_success_or_none_is_taken(success: Any) -> None:
-    result = RAGEN.play(Given(["seen", 1.0, np.True_, {"success": success}]), Turn(("go",), 1))
+    result = TEXT.play(Given(["seen", 1.0, np.True_, {"success": success}]), Turn(("go",), 1))
     assert result.done is True and result.info["success"] == success
 
 
@@ -138,7 +137,7 @@ def test_a_reward_is_a_finite_number_in_every_game(kind: str, reward: Any) -> No
         env.reset(seed=1)
         env.game.step = lambda action: ([0] * 52, reward)
     plays = {
-        "ragen": lambda: RAGEN.play(env, Turn(("go",), 1)),
+        "ragen": lambda: TEXT.play(env, Turn(("go",), 1)),
         "container": lambda: ACTIONS.play(env, "go"),
         "meta": lambda: META.play(env, GymTurn("go")),
         "cage2": lambda: GYM.play(env, GymTurn(0)),
@@ -149,7 +148,7 @@ def test_a_reward_is_a_finite_number_in_every_game(kind: str, reward: Any) -> No
 
 def test_a_turns_rewards_sum_up_to_a_finite_number() -> None:
     with pytest.raises(ReturnError):
-        RAGEN.play(Given(("seen", 2.0**60, False, {})), Turn(("go", "go"), 2))
+        TEXT.play(Given(("seen", 2.0**60, False, {})), Turn(("go", "go"), 2))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from envlanes import EnvSpec
-from envlanes.episode.turn import RAGEN, Turn
+from envlanes.episode.turn import TEXT, Turn
 from ragen.env.bandit.config import BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv
 from ragen.env.countdown.config import CountdownEnvConfig
@@ -95,7 +95,7 @@ def drawn(kind: Kind, count: int, seed: int) -> list[Turn]:
 
 def recorded(result: Any) -> tuple[Any, ...]:
     """Of a result, what a replay has to give again."""
-    return RAGEN.record(result)
+    return TEXT.record(result)
 
 
 def bare(kind: Kind) -> Kind:

@@ -42,7 +42,7 @@ PRELOADED = (  # what tests and most environments import; none of them starts a 
     "ragen.env.sudoku.env",
     "ragen.env.text",
     "ragen.env.webshop.env",
-    "envlanes.games.gym_game",
+    "envlanes.gym.game",
     "ragen.meta.making",
     "envlanes.gym.lane_vector_env",
     "support.check_cases",

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from envlanes import Engine, EnvSpec, Settings
-from envlanes.games.gym_game import GYM, GymTurn
+from envlanes.gym.game import GYM, GymTurn
 from ragen.meta.manager import META
 from ragen.turns.game import ActionGame
 from support.gym_envs import Walk

@@ -6,8 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envlanes.games.gym_game import GymTurn
-from envlanes.games.gym_old import GYM_OLD
+from envlanes.gym.game import GYM_OLD, GymTurn
 from support.gym_envs import same_runs, walks
 
 

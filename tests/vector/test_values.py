@@ -4,14 +4,11 @@ from itertools import starmap
 from pathlib import Path
 
 import numpy as np
-import pytest
-from gymnasium.vector import VectorEnv
 
 from envlanes.episode.outcome import Outcome
 from envlanes.episode.pickled import Pickled
-from envlanes.games.gym_game import GymTurn
-from envlanes.games.values import detached, digest_of
-from envlanes.gym.batch import merged
+from envlanes.episode.values import detached, digest_of
+from envlanes.gym.game import GymTurn
 from envlanes.lanes import codec
 from envlanes.lanes.orders import Play
 from support.gym_envs import same
@@ -67,28 +64,3 @@ def test_a_detached_value_shares_nothing():
     copy = detached(value)
     array[:] = 1
     assert copy["a"].sum() == copy["b"][0].sum() == copy["b"][1][0].sum() == 0
-
-
-INFOS = [
-    [{}, {}, {}],
-    [{"a": 1.0}, {"a": 2.0}, {"a": 3.0}],
-    [{"a": 1}, {"a": 2.5}, {}],
-    [{"a": np.float32(1)}, {}, {"a": np.float32(2), "b": "text"}],
-    [{}, {"deep": {"n": 1, "deeper": {"m": None}}}, {"deep": {"n": 2}}],
-    [{"array": np.ones((2, 2))}, {}, {"array": np.zeros((2, 2))}],
-    [{"final_obs": np.ones(2), "final_info": {"x": 1}, "y": True}, {"y": False}, {}],
-    [{"final_obs": {"o": 1}}, {}, {"final_obs": {"o": 2}}],
-    [{"list": [1, 2]}, {"list": [3]}, {"list": []}],
-    [{"b": True}, {"b": False}, {"b": True}],
-    [{"a": 1, "b": 2}, {"b": 1, "a": 2}, {"a": 1, "b": 2}],
-]
-
-
-@pytest.mark.parametrize("infos", INFOS, ids=range(len(INFOS)))
-def test_infos_are_merged_as_gymnasium_does(infos):
-    envs = VectorEnv()
-    envs.num_envs = len(infos)
-    expected = {}
-    for index, info in enumerate(infos):
-        expected = envs._add_info(expected, info, index)
-    same(merged(infos), expected)

@@ -1,9 +1,9 @@
 """The interface of a kind of game to the engine: how its environments are built, reset, played and compared.
 
-The engine, its journals and its lanes carry any picklable action and any observation. Everything they do to an
+The engine, its journals and its workers carry any picklable action and any observation. Everything they do to an
 environment goes through a :class:`Game`, in the main process and in workers alike:
-:class:`~envlanes.episode.turn.RagenGame` for RAGEN's text games, :class:`~envlanes.games.gym_game.GymGame` for
-gymnasium's environments.
+:class:`~envlanes.episode.turn.TextGame` for text games, :class:`~envlanes.gym.game.GymGame` for gymnasium's
+environments.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from envlanes.episode import generators
+from envlanes.episode.values import copied
 
 Options = Mapping[str, Any] | None
 
+named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
+
 
 class EpisodeStart(NamedTuple):
-    """How an episode began within a turn, for its journal.
+    """How an episode began, for its journal.
 
     Attributes:
         seed: Seed of the episode; None if the environment's own generators continued.
         options: Further arguments of ``reset``.
         digest: Digest of the first observation.
-        before: State of the global and of the environment's own generators before the reset, if there was no seed.
+        before: States of the global and of the environment's own generators before the reset, as far as no seed decides
+            them; see :meth:`~envlanes.episode.journal.EpisodeJournal.can_be_rebuilt`.
     """
 
     seed: int | None
@@ -34,24 +38,24 @@ class EpisodeStart(NamedTuple):
 
 
 def declares_snapshots(env_class: Any) -> bool:
-    """Whether a class itself declares ``save`` and ``load``; those of a base class do not count."""
+    """Whether a class itself declares ``save`` and ``load``; a base class's do not count: a subclass adds state."""
     return {"save", "load"} <= getattr(env_class, "__dict__", {}).keys()
 
 
 class Game(ABC):
     """One kind of game; a stateless object, sent to workers by its class.
 
+    An episode may begin within a turn: the turn's result then has an attribute ``began``, an :class:`EpisodeStart`.
+
     Attributes:
         recorded: Names of the result's fields that a replay must reproduce.
-        begins_in_turns: Whether an episode may begin within a turn: results then have ``began``, None if none began.
     """
 
     recorded: tuple[str, ...] = ("reward", "done", "digest")
-    begins_in_turns: bool = False
 
-    @abstractmethod
     def build(self, spec: Any) -> Any:
-        """Build the environment of an :class:`~envlanes.episode.spec.EnvSpec`, leaving the spec unchanged."""
+        """Build the environment of an :class:`~envlanes.episode.spec.EnvSpec`, with a copy of its configuration."""
+        return spec.env_class() if spec.config is None else spec.env_class(copied(spec.config))
 
     @abstractmethod
     def reset(self, env: Any, seed: int | None, options: Options) -> Any:
@@ -69,16 +73,12 @@ class Game(ABC):
         """The values of the recorded fields of a result."""
         return tuple([getattr(result, name) for name in self.recorded])
 
-    def start(self, action: Any, result: Any) -> EpisodeStart | None:
-        """How an episode began within a turn, None if none did; the journal then starts over from there."""
-        return None
-
     def apply(self, env: Any, change: Any) -> Any:
         """Apply a change to an environment between two turns; returns the change's result."""
         return change.apply(env)
 
     def has_snapshots(self, env: Any) -> bool:
-        """Whether the environment's own class declares ``save`` and ``load``; a subclass may add to its state."""
+        """Whether the environment's own class declares ``save`` and ``load``."""
         return declares_snapshots(type(env))
 
     def saves_midway(self, env: Any) -> bool:
@@ -107,7 +107,3 @@ class Game(ABC):
         Empty if none was found; None if something else is known to decide the episode.
         """
         return generators.states(env, of_spaces=is_seeded)
-
-    def restore_generator(self, env: Any, state: Any) -> None:
-        """Restore states returned by :meth:`generator_state`."""
-        generators.restore(env, state)

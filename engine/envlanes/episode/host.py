@@ -219,7 +219,7 @@ class EnvHost:
     def _save(self, replica: Replica, item: Any, value: Any, phase: str, seconds: float) -> None:
         """Take a snapshot after an item if one is due."""
         if phase in ("play", "reset"):
-            begun = item if phase == "reset" else replica.spec.game.start(item[1], value)
+            begun = item if phase == "reset" else getattr(value, "began", None)
             if begun is not None:
                 replica.unsaved_s = seconds = 0.0  # what was before is not replayed
             replicas.save_if_due(replica, value.observation, seconds, begun is not None and begun.seed is None)
@@ -252,7 +252,7 @@ class EnvHost:
         replicas.build_if_needed(replica)
         game, seed = replica.spec.game, order.seed
         if seed is None:
-            before = replicas.generators(replica, is_seeded=False)
+            before = replicas.generator_states(replica, is_seeded=False)
             observation = replicas.reset(replica, None, order.options)
             return ResetResult(observation, game.digest(observation), before)
         group = (replica.spec.group_id, seed, repr(order.options))
@@ -264,7 +264,7 @@ class EnvHost:
                 return loaded
             self._not_shared.add(tag)
             self._restart_clock()
-        before, start = replicas.generators(replica, is_seeded=True), perf_counter()
+        before, start = replicas.generator_states(replica, is_seeded=True), perf_counter()
         observation = replicas.reset(replica, seed, order.options)
         digest = game.digest(observation)
         if doubt:  # or each reset gives something else, which is not to be blamed on `load`

@@ -15,6 +15,7 @@ from pickle import PicklingError
 from time import perf_counter
 from typing import Any
 
+from envlanes.episode import generators
 from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.journal import Change, EpisodeJournal, difference
 from envlanes.episode.outcome import Overdue
@@ -89,7 +90,7 @@ def reset(replica: Replica, seed: int | None, options: dict[str, Any] | None) ->
     return observation
 
 
-def generators(replica: Replica, is_seeded: bool) -> Any:
+def generator_states(replica: Replica, is_seeded: bool) -> Any:
     """The state of the generators before a reset; without a seed, the global ones are first seeded at random.
 
     None if the seed decides all of them, or the class declares snapshots, since one is taken after the reset.
@@ -112,7 +113,7 @@ def _restore_generators(replica: Replica, before: tuple[Any, Any]) -> None:
     if replica.rng is not None and outer is not None:
         replica.rng.restore(outer)
     if own is not None:
-        replica.spec.game.restore_generator(replica.env, own)
+        generators.restore(replica.env, own)
 
 
 def play(replica: Replica, item: tuple[int, Any]) -> Any:
@@ -218,10 +219,10 @@ def load(replica: Replica, saved: bytes) -> tuple[Any, bool]:
     Returns:
         The observation, and whether the environment rendered it; otherwise it is the one saved with the snapshot.
     """
-    state, generators, shown = Pickled(saved).open()
+    state, outer, shown = Pickled(saved).open()
     game = replica.spec.game
     if replica.rng is not None:
-        replica.rng.restore(generators)
+        replica.rng.restore(outer)
     with replica.rng.in_place() if replica.rng else nullcontext():
         replica.is_loading = True
         game.load(replica.env, state)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envlanes.episode.game import Game
-from envlanes.episode.turn import RAGEN
+from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean
 
-HINTS = ("cheap", "heavy", "io")  # the same as ``CostHint``, which the base classes of a RAGEN checkout lack
+HINTS = ("cheap", "heavy", "io")  # how a class may declare where its environments are best played
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class EnvSpec:
             ConfigError: ``cost_hint`` is not one of those.
         """
         hint = getattr(self.env_class, "cost_hint", None)
-        if hint is not None and hint not in HINTS:
-            meant = did_you_mean(str(hint), HINTS, cutoff=0.5)
+        if hint not in (None, *HINTS):
+            meant = did_you_mean(str(hint), HINTS, cutoff=0.5)  # of words this short, one letter is a fifth
             known = ", ".join(map(repr, HINTS))
             raise ConfigError(f"cost_hint = {hint!r} in {self.env_type!r}: expected one of {known}, or None.{meant}")
 
@@ -69,12 +69,12 @@ class EnvSpec:
             env_id: Its index.
             group_id: Its group; a group of its own by default.
             tag: Its tag; the name of the class by default.
-            game: What kind of game it is; RAGEN's by default.
+            game: The kind of game; the text game by default.
         """
         name = getattr(env_class, "__qualname__", type(env_class).__qualname__)
         path = f"{getattr(env_class, '__module__', '')}:{name}"
         group = env_id if group_id is None else group_id
-        return cls(env_id, group, tag or name, path, env_class, config, game or RAGEN)
+        return cls(env_id, group, tag or name, path, env_class, config, game or TEXT)
 
     def describe(self) -> str:
         """The environment, for messages."""

@@ -1,22 +1,31 @@
-"""Copies of mutable values that pass into or out of an environment."""
+"""Copies and digests of values that pass into or out of an environment.
+
+An environment may return the same array repeatedly, or one that it uses internally, so returned values are copied at
+once. A journal keeps a digest of each observation, or the bytes themselves if they are few.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
+import pickle
+import zlib
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_SHORT = 64  # bytes up to which the content replaces a digest: no more than a digest takes with its envelope
+_LONG = 4096  # bytes of an array from which two checksums are cheaper than a hash, five times for pictures: measured
 
 
 def is_immutable(value: Any) -> bool:
     """Whether a value is of a known immutable type."""
-    kind = type(value)
-    if kind in IMMUTABLE:
-        return True
-    names = {base.__name__ for base in kind.__mro__} if kind.__module__ == "numpy" else ()
-    return "generic" in names and "void" not in names  # a record of a structured array is a view of it
+    # A record of a structured array is a scalar of NumPy's too, and a view of the array.
+    return type(value) in IMMUTABLE or (isinstance(value, np.generic) and not isinstance(value, np.void))
 
 
 def copied(value: Any) -> Any:
@@ -29,9 +38,56 @@ def copied(value: Any) -> Any:
         return value
 
 
-@lru_cache(maxsize=256)
-def options_taken(reset: Any) -> frozenset[str] | None:
-    """The names of the options that a ``reset`` takes; None if it takes any."""
+def detached(value: Any) -> Any:
+    """:func:`copied`, quicker for arrays and plain containers; views of one array become arrays of their own."""
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if kind is dict:
+        return {key: detached(item) for key, item in value.items()}
+    return tuple([detached(item) for item in value]) if kind is tuple else copied(value)
+
+
+def digest_of(observation: Any) -> Any:
+    """The digest of an observation for the journal: bytes, equal only for equal observations."""
+    if isinstance(observation, np.ndarray) and observation.nbytes > _LONG and not observation.dtype.hasobject:
+        # A view counts as its copy does: the array of the replay may be laid out in another way.
+        pixels: Any = np.ascontiguousarray(observation).reshape(-1).view(np.uint8)
+        return b"%x %x " % (zlib.crc32(pixels), zlib.adler32(pixels)) + _form(observation)
+    found = _content(observation)
+    return found if len(found) <= _SHORT else hashlib.blake2b(found, digest_size=16).digest()
+
+
+def _content(value: Any) -> bytes:
+    kind = type(value)
+    if issubclass(kind, np.ndarray | np.generic) and not value.dtype.hasobject:
+        return value.tobytes() + _form(value)
+    if kind in IMMUTABLE:
+        return repr(value).encode()
+    if isinstance(value, dict):
+        parts = [repr(key).encode() + _content(value[key]) for key in sorted(value, key=repr)]
+    elif isinstance(value, tuple | list):
+        parts = [_content(item) for item in value]
+    else:
+        try:
+            return pickle.dumps(value, protocol=5)
+        except Exception:  # what cannot be pickled is identified by its class alone
+            return kind.__qualname__.encode()
+    return kind.__name__.encode() + b"".join([hashlib.blake2b(part, digest_size=16).digest() for part in parts])
+
+
+def _form(array: Any) -> bytes:
+    return f"{array.dtype.str}{array.shape}".encode()
+
+
+def options_for(env: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Those of the options that the environment's ``reset`` takes."""
+    taken = _taken(type(env).reset)
+    return {key: value for key, value in (options or {}).items() if taken is None or key in taken}
+
+
+@lru_cache(maxsize=256)  # reading a signature takes longer than a cheap environment's reset
+def _taken(reset: Any) -> frozenset[str] | None:
     parameters = inspect.signature(reset).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None

@@ -7,8 +7,8 @@
     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
     envs.close()
 
-Reading order: ``lane_vector_env`` (the public class), ``sub_envs`` (sub-environments in an engine, and when each begins
-its next episode), ``batch`` (arrays from results), ``spaces``, ``arguments``, ``pending``.
+Reading order: ``lane_vector_env`` (sub-environments in an engine, and the public class), ``game`` (a turn of one of
+gymnasium's environments), ``shared_buffer``, ``arguments``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,30 @@ from typing import TYPE_CHECKING
 from envlanes.lazy import attach
 
 if TYPE_CHECKING:
-    from envlanes.gym.lane_vector_env import LaneVectorEnv
+    from envlanes.gym.game import GYM, READ, GymGame, GymOldGame, GymResult, GymTurn, IsMethod
+    from envlanes.gym.lane_vector_env import LaneVectorEnv, SubEnvs
     from envlanes.gym.make import make_vec
-    from envlanes.gym.sub_envs import SubEnvs
 
-__all__ = ["LaneVectorEnv", "SubEnvs", "make_vec"]
+__all__ = [
+    "GYM",
+    "READ",
+    "GymGame",
+    "GymOldGame",
+    "GymResult",
+    "GymTurn",
+    "IsMethod",
+    "LaneVectorEnv",
+    "SubEnvs",
+    "make_vec",
+]
 
-__getattr__, __dir__ = attach(__name__, {"LaneVectorEnv": "lane_vector_env", "SubEnvs": "sub_envs", "make_vec": "make"})
+_GAME = ("GYM", "READ", "GymGame", "GymOldGame", "GymResult", "GymTurn", "IsMethod")
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        **dict.fromkeys(_GAME, "game"),
+        "LaneVectorEnv": "lane_vector_env",
+        "SubEnvs": "lane_vector_env",
+        "make_vec": "make",
+    },
+)

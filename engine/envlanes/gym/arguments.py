@@ -8,47 +8,48 @@ from typing import Any
 import numpy as np
 
 from envlanes.errors import ConfigError
-from envlanes.settings import Mode, Settings, default_workers
+from envlanes.settings import Settings, default_workers
 
 Options = dict[str, Any] | None
 OptionsSource = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | Callable[[int, int], Options] | None
 SeedsSource = Sequence[int | None] | Callable[[int, int], int | None] | None
 
+# Workers are never forks of this process, whose threads may hold locks: of a clean one where "fork" is asked for.
 CONTEXTS = {None: "forkserver", "fork": "forkserver", "forkserver": "forkserver", "spawn": "spawn"}
 
 
 def settings_from(
     context: str | None, worker: Any, max_concurrency: int | None, workers: int | str | None, **others: Any
 ) -> Settings:
-    """The engine's settings.
-
-    Args:
-        context: Of ``multiprocessing``; workers are never forks of this process.
-        worker: Refused: workers here have no loop of their own to replace.
-        max_concurrency: Maximum number of environments at work at the same time: one for each worker.
-        workers: Maximum number of workers; 0 for none, ``"auto"`` where it was measured to pay, and as many as pay;
-            None for the default.
-        others: Further settings of the engine.
+    """The engine's settings; see :class:`~envlanes.gym.LaneVectorEnv`.
 
     Raises:
         ValueError: An argument is invalid.
     """
     if worker is not None:
-        raise ConfigError("worker: a worker hosts many environments and cannot be replaced; leave it out.")
+        raise ConfigError(
+            f"worker = {worker!r}: expected None, since a worker hosts many environments and cannot be replaced. Did "
+            "you mean 'workers'?"
+        )
     if context not in CONTEXTS:
         raise ConfigError(f"context = {context!r}: expected one of {', '.join(map(repr, CONTEXTS))}.")
-    if max_concurrency is not None:
-        if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int | np.integer):
-            raise ValueError(f"`max_concurrency` must be an integer or None, got {type(max_concurrency)}.")
-        if max_concurrency < 1:
-            raise ValueError(f"`max_concurrency` must be a positive or None, got {max_concurrency}.")
-    is_count = isinstance(workers, int | np.integer) and not isinstance(workers, bool) and workers >= 0
-    if workers not in (None, "auto") and not is_count:
+    if max_concurrency is not None and not _is_count(max_concurrency, 1):  # in gymnasium's words, as its tests read
+        kind, got = "a positive", max_concurrency
+        if not _is_count(max_concurrency, max_concurrency):
+            kind, got = "an integer", type(max_concurrency)
+        raise ConfigError(f"`max_concurrency` must be {kind} or None, got {got}.")
+    if workers not in (None, "auto") and not _is_count(workers, 0):
         raise ConfigError(f"workers = {workers!r}: expected a number of at least 0, 'auto' or None.")
-    use_lanes: Mode = "auto" if workers == "auto" else workers != 0
-    counted = int(workers) if is_count and workers else None if workers == "auto" else default_workers()
-    most = min([int(count) for count in (counted, max_concurrency) if count is not None], default=None)
-    return Settings.of(use_lanes=use_lanes, max_workers=most, start_method=CONTEXTS[context], **others)
+    is_auto = workers == "auto"
+    # One environment of each worker is at work at a time. "auto" has as many workers as pay.
+    most = [count for count in (default_workers() if workers is None else workers, max_concurrency) if count]
+    limit = min([int(count) for count in most if count != "auto"], default=None)
+    mode = "auto" if is_auto else workers != 0
+    return Settings.of(use_lanes=mode, max_workers=limit, start_method=CONTEXTS[context], **others)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
 
 
 def seeds_from(seed: Any, count: int) -> list[int | None]:
@@ -65,8 +66,8 @@ def seeds_from(seed: Any, count: int) -> list[int | None]:
     return seeds
 
 
-def options_from(options: Any, count: int) -> tuple[list[int], list[Options]]:
-    """Which sub-environments are to be reset, and the options of each.
+def options_from(options: Any, count: int) -> dict[int, Options]:
+    """The options of each sub-environment that is to be reset.
 
     Args:
         options: One mapping for all, which may hold a ``"reset_mask"`` besides, or one for each in a list. It is the
@@ -79,14 +80,11 @@ def options_from(options: Any, count: int) -> tuple[list[int], list[Options]]:
     if isinstance(options, list | tuple):
         if len(options) != count:
             raise ValueError(f"options: expected one for each of {count} environments, got a list of {len(options)}.")
-        return list(range(count)), [None if each is None else dict(each) for each in options]
+        return {index: None if each is None else dict(each) for index, each in enumerate(options)}
     if options is None or "reset_mask" not in options:
-        return list(range(count)), [options] * count
-    given = {key: value for key, value in options.items() if key != "reset_mask"}
-    return np.flatnonzero(_checked_mask(options["reset_mask"], count)).tolist(), [given] * count
-
-
-def _checked_mask(mask: Any, count: int) -> np.ndarray:
+        return dict.fromkeys(range(count), options)
+    mask = options["reset_mask"]
+    # In the words of gymnasium, whose own tests look for them.
     if not isinstance(mask, np.ndarray):
         raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
     if mask.shape != (count,):
@@ -97,7 +95,8 @@ def _checked_mask(mask: Any, count: int) -> np.ndarray:
         raise ValueError(
             f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
         )
-    return mask
+    others = {key: value for key, value in options.items() if key != "reset_mask"}
+    return dict.fromkeys(np.flatnonzero(mask).tolist(), others)
 
 
 def ids_from(ids: Any, count: int) -> list[int]:
@@ -112,29 +111,23 @@ def ids_from(ids: Any, count: int) -> list[int]:
     return found
 
 
-def options_source(given: OptionsSource, count: int) -> Callable[[int, int], Options]:
-    """Returns the options of an autoreset, by the index of the sub-environment and the number of its episode."""
-    if given is None or callable(given):
-        return given or nothing
-    if isinstance(given, Mapping):
-        same = dict(given)
-        return lambda index, episode: same
-    if len(given) != count:
-        raise ConfigError(f"autoreset_options: expected one for each of {count} environments, got {len(given)}.")
-    each = [None if item is None else dict(item) for item in given]
-    return lambda index, episode: each[index]
-
-
-def seeds_source(given: SeedsSource, count: int) -> Callable[[int, int], int | None]:
-    """Returns the seed of an autoreset likewise."""
-    if given is None or callable(given):
-        return given or nothing
-    if len(given) != count:
-        raise ConfigError(f"autoreset_seeds: expected one for each of {count} environments, got {len(given)}.")
-    each = list(given)
-    return lambda index, episode: each[index]
-
-
 def nothing(index: int, episode: int) -> None:
     """Returns None: an autoreset has no options, and no seed."""
-    return None
+
+
+def source(name: str, value: Any, count: int) -> Callable[[int, int], Any]:
+    """Options or seeds of autoresets, by the index of the sub-environment and the number of its episode.
+
+    Args:
+        name: Name of the argument.
+        value: Its value: such a function, one mapping for all, one item for each, or None.
+        count: Number of sub-environments.
+    """
+    if callable(value):
+        return value
+    if value is None:
+        return nothing
+    each = [value] * count if isinstance(value, Mapping) else list(value)
+    if len(each) != count:
+        raise ConfigError(f"{name}: expected one for each of {count} environments, got {len(each)}.")
+    return lambda index, episode: each[index]

@@ -2,15 +2,15 @@
 
         reset / step / call             reset_async, step_async, call_async          send
                |                                     |                                 |
-               |                            Pending (a thread)                PendingSteps (a thread
-               v                                     v                         each home)   |
+               |                              a thread and its Future       the same for each worker
+               v                                     v                                 v
     +-------------------------------------- SubEnvs <-----------------------------------------+
     |  which sub-environment is stepped, and which begins its next episode                    |
     +-----------------------------------------------------------------------------------------+
                |                                     |
-          Engine: lanes with many sub-environments each, journals, replays
+          Engine: workers with many sub-environments each, journals, replays
                |
-          results in order -> Batches -> observations, rewards, terminations, truncations, infos
+          results in order -> observations, rewards, terminations, truncations, infos
 
 Differences from gymnasium's ``AsyncVectorEnv``: several sub-environments share a worker; a killed worker is restarted
 and its sub-environments are rebuilt from their journals; a call whose ``*_wait`` timed out is still pending, and
@@ -22,35 +22,266 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import pickle
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for
 from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, Space, logger
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium import Env, Space, logger, spaces
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import iterate
+from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
 
-from envlanes import Engine, EnvSpec, LaneStats
+from envlanes import EnvFailed, EnvSet, EnvSpec, LaneStats, Settings
+from envlanes.env_set import REBALANCE_INTERVAL
+from envlanes.episode.game import named
 from envlanes.episode.journal import Change
 from envlanes.episode.values import copied
-from envlanes.games.gym_game import CHECK, DESCRIBE, GYM, HAS, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
-from envlanes.games.gym_old import GYM_OLD
-from envlanes.games.values import dumped
-from envlanes.gym import arguments, spaces
-from envlanes.gym.arguments import OptionsSource, SeedsSource
-from envlanes.gym.batch import Batches, Infos, Stepped
-from envlanes.gym.pending import Pending, PendingSteps
-from envlanes.gym.sub_envs import SubEnvs
-from envlanes.interrupts import holds_interrupts, interrupts_come_too_late
+from envlanes.errors import EpisodeOverError, StateError, add_note
+from envlanes.gym import arguments
+from envlanes.gym.arguments import Options, OptionsSource, SeedsSource
+from envlanes.gym.game import AT_END, GYM, GYM_OLD, NEVER, NOW, OWN, GymResult, GymTurn, IsMethod, Shown, dumped
+from envlanes.gym.shared_buffer import IN_BUFFER, Place, SharedBuffer
+from envlanes.interrupts import holds_interrupts, interrupts_come_too_late, interrupts_let_through
 from envlanes.settings import OnEnvFailure
 
 log = logging.getLogger(__name__)
 
-_ABANDONED = 5.0  # seconds to wait for a call whose workers were killed
+Infos = dict[str, Any]
+Stepped = tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]
+
+_ABANDONED = 5.0  # seconds to wait for a call whose workers were killed: it ends when it notices, in milliseconds
+_LARGE = 16_384  # bytes of an observation from which shared memory is quicker than a pipe: measured
+_OF_FIXED_SIZE = (
+    spaces.Box,
+    spaces.Discrete,
+    spaces.MultiBinary,
+    spaces.MultiDiscrete,
+    spaces.OneOf,
+    spaces.Text,
+)
+
+
+class SubEnvs(EnvSet):
+    """Sub-environments in an engine by index, and when each of them begins its next episode.
+
+    Nothing here knows of batches or spaces. Different environments may be used by several threads at the same time.
+
+    Attributes:
+        engine: The engine that hosts them.
+        autoreset: When an environment whose episode has ended begins the next one.
+        buffer: Shared memory for large observations, if there are such.
+        last: The last observation of each; None before the first.
+        over: Environments whose episodes have ended: the next step begins another one, or is refused.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[EnvSpec],
+        settings: Settings,
+        autoreset: AutoresetMode,
+        next_options: Callable[[int, int], Options] = arguments.nothing,
+        next_seed: Callable[[int, int], int | None] = arguments.nothing,
+    ) -> None:
+        """Host these; workers that they need start now.
+
+        Args:
+            specs: The environments; their ids are their indices.
+            settings: The engine's settings.
+            autoreset: When ended environments start over.
+            next_options: Options of an autoreset, by index and number of the episode: a reset begins number 1.
+            next_seed: The seed of an autoreset likewise; None continues with the environment's generators.
+        """
+        self._hold(specs, settings)
+        self.engine = self._engine
+        self.autoreset = autoreset
+        self._next_options, self._next_seed = next_options, next_seed
+        count = len(specs)
+        self.last: list[Any] = [None] * count
+        self.over: set[int] = set()
+        self._unset = set(range(count))  # those that were never reset
+        self._failed: set[int] = set()
+        self._failures = [0] * count
+        self._episodes = [0] * count
+        self._planned: dict[int, tuple[int | None, Options]] = {}  # of the next episodes, asked for once for each
+        self._seeds: list[int | None] = [None] * count
+        self.buffer: SharedBuffer | None = None
+        self._slots = [0] * count  # the row of each that holds its last observation
+
+    def reset_envs(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
+        """Begin new episodes.
+
+        Args:
+            ids: The environments.
+            seeds: The seed of each.
+            options: The options of each.
+
+        Returns:
+            What each shows. Of one that failed: its last observation, and the reason in its info.
+
+        Raises:
+            Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others are reset.
+        """
+        found = self._reset(dict(zip(ids, seeds, strict=True)), dict(zip(ids, options, strict=True)))
+        for index, seed in zip(ids, seeds, strict=True):
+            self._seeds[index] = self._seeds[index] if seed is None else seed
+            self._episodes[index] = 1
+            self._planned.pop(index, None)
+        self._raise_first(found)
+        for index, value in found.items():
+            if isinstance(value, EnvFailed):
+                found[index] = Shown(self.last[index], {"env_error": value.text})
+        return [found[index] for index in ids]
+
+    def step_envs(self, ids: Sequence[int], actions: Sequence[Any]) -> list[GymResult]:
+        """Step environments, or begin the next episodes of those whose last ones are over.
+
+        Args:
+            ids: The environments.
+            actions: An action for each; ignored where an episode begins instead.
+
+        Returns:
+            A result for each. An environment that failed is truncated, and its info says why.
+
+        Raises:
+            EpisodeOverError: An episode has ended, and is not reset by itself; no environment was stepped.
+            ResetNeeded: An environment was never reset; no environment was stepped.
+            Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others were stepped.
+        """
+        if self._unset and (never := self._unset.intersection(ids)):
+            raise ResetNeeded(
+                f"Environments {sorted(never)} were stepped before their first reset: call `reset` first."
+            )
+        if self.autoreset is AutoresetMode.DISABLED and (over := self.over.intersection(ids)):
+            raise EpisodeOverError(
+                f"The episodes of environments {sorted(over)} are over, and with autoreset_mode DISABLED nothing "
+                "resets them: call `reset` with these in `options['reset_mask']` first. No environment was stepped."
+            )
+        self._turns += len(ids)  # here, since one function less in each step can be measured
+        if self._turns > REBALANCE_INTERVAL * len(self.last):
+            self._count_turns(0)
+        at_end = AT_END if self.autoreset is AutoresetMode.SAME_STEP else NEVER
+        turns, buffer = {}, self.buffer
+        for index, action in zip(ids, actions, strict=True):
+            if index in self._failed:
+                continue
+            begins = NOW if index in self.over else at_end
+            seed, options = self._plan(index) if begins else (None, None)
+            place = buffer and Place(buffer.address, 1 - self._slots[index], index)
+            turns[index] = named(GymTurn, (action, begins, seed, options, place))
+        results: dict[int, Any] = self.engine.play(turns) if turns else {}
+        failed = []
+        for index, result in results.items():
+            if type(result) is EnvFailed:
+                self._fail(index)
+                failed.append(index)
+                continue
+            observation = result.observation
+            if type(observation) is str and observation == IN_BUFFER and buffer is not None:
+                slot = self._slots[index] = 1 - self._slots[index]
+                observation = buffer.rows[slot, index]
+                results[index] = result._replace(observation=observation)
+            self.last[index] = observation
+            if result.began is not None:
+                self._next_episode(index)
+            elif result.terminated or result.truncated:
+                self.over.add(index)
+        if len(results) < len(ids):
+            for index, shown in self._reset_lost([index for index in ids if index in self._failed - results.keys()]):
+                results[index] = shown
+                if isinstance(shown, EnvFailed):
+                    failed.append(index)
+                else:
+                    results[index] = GymResult(shown.observation, 0.0, False, False, shown.info, None)
+        if failed:
+            self._raise_first(results)
+            self._truncate(results, failed)
+        return list(map(results.__getitem__, ids))
+
+    def _truncate(self, results: dict[int, Any], failed: Sequence[int]) -> None:
+        """Put a last turn in the place of each failure: nothing gained, cut short, with the reason in its info."""
+        last = {index: self.last[index] for index in failed}
+        again = dict(self._reset_lost(failed)) if self.autoreset is AutoresetMode.SAME_STEP else {}
+        for index in failed:
+            note, shown = {"env_error": results[index].text}, again.get(index)
+            result = GymResult(last[index], 0.0, False, True, note, None)
+            if isinstance(shown, Shown):
+                final, info = Shown(last[index], note), {**shown.info, **note}
+                result = result._replace(observation=shown.observation, info=info, final=final)
+            results[index] = result
+
+    def close(self) -> None:
+        """Close the environments, and then forget the shared memory that they write to."""
+        super().close()
+        self.buffer, self.last = None, []  # memory that nobody maps any more is freed
+
+    def _plan(self, index: int) -> tuple[int | None, Options]:
+        """Seed and options of the environment's next autoreset."""
+        if index not in self._planned:
+            episode = self._episodes[index] + 1
+            self._planned[index] = self._next_seed(index, episode), self._next_options(index, episode)
+        return self._planned[index]
+
+    def _reset_lost(self, ids: Sequence[int]) -> Iterable[tuple[int, Any]]:
+        """Begin new episodes of environments that have failed, with a seed: their own generators are lost."""
+        plans = {index: self._plan(index) for index in ids}
+        seeds = {index: self._seed_after_failure(index) if seed is None else seed for index, (seed, _) in plans.items()}
+        return self._reset(seeds, {index: options for index, (_, options) in plans.items()}).items()
+
+    def _seed_after_failure(self, index: int) -> int | None:
+        seed = self._seeds[index]
+        return None if seed is None else zlib.crc32(f"{seed} {index} {self._failures[index]}".encode())
+
+    def _reset(self, seeds: Mapping[int, int | None], options: Mapping[int, Options]) -> dict[int, Any]:
+        found = self.engine.reset(seeds, own_options=options)
+        for index, shown in found.items():
+            self._unset.discard(index)
+            if isinstance(shown, EnvFailed):
+                self._fail(index)
+            else:
+                self._failed.discard(index)
+                self.last[index] = shown.observation
+                self._next_episode(index)
+        return found
+
+    def _next_episode(self, index: int) -> None:
+        self.over.discard(index)
+        self._episodes[index] += 1
+        self._planned.pop(index, None)
+
+    def _fail(self, index: int) -> None:
+        self._failures[index] += index not in self._failed
+        self._failed.add(index)
+        self.over.add(index)
+
+    def _raise_first(self, values: Mapping[int, Any]) -> None:
+        """Raise the first failure if the settings say so."""
+        if self._raises:
+            first_or_all([value.error if isinstance(value, EnvFailed) else value for value in values.values()])
+
+
+def first_or_all(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values, unless one is an error of the engine's.
+
+    Raises:
+        Exception: The first such error, or the environment's own exception that caused it, with a note of the place.
+    """
+    found = tuple(values)
+    for error in found:
+        if isinstance(error, Exception):
+            own = error.__cause__
+            if not isinstance(own, Exception):
+                raise error
+            add_note(own, str(error))
+            raise own
+    return found
 
 
 class EnvFn:
@@ -63,7 +294,7 @@ class EnvFn:
         replayable: Whether it can be rebuilt from its seed and actions.
     """
 
-    preload = ("gymnasium", "envlanes.games.gym_game", __name__)
+    preload = ("gymnasium", "envlanes.gym.game", __name__)
 
     def __init__(self, build: Callable[[], Any], uses_global_rng: bool = False, replayable: bool = True) -> None:
         """Build environments with this function."""
@@ -97,7 +328,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         autoreset_mode: When a sub-environment whose episode has ended begins the next one.
     """
 
-    _pending: Pending | None = None
+    _pending: tuple[str, Future[Any]] | None = None
 
     def __init__(
         self,
@@ -176,32 +407,61 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        next_options = arguments.options_source(autoreset_options, self.num_envs)
-        next_seed = arguments.seeds_source(autoreset_seeds, self.num_envs)
-        specs = [spec_of(EnvFn(fn, uses_global_rng), index, old_api) for index, fn in enumerate(env_fns)]
+        next_options = arguments.source("autoreset_options", autoreset_options, self.num_envs)
+        next_seed = arguments.source("autoreset_seeds", autoreset_seeds, self.num_envs)
+        game, fns = GYM_OLD if old_api else GYM, [EnvFn(fn, uses_global_rng) for fn in env_fns]
+        specs = [EnvSpec.of(fn, env_id=index, tag="env", game=game) for index, fn in enumerate(fns)]
         self._envs = SubEnvs(specs, settings, self.autoreset_mode, next_options, next_seed)
-        self._sent = PendingSteps(self._envs.step_envs)
+        self._sent: dict[int, Future[dict[int, GymResult]]] = {}  # in the order in which they were sent
         try:
             self._learn_spaces()
         except BaseException:
-            self._envs.engine.close()
-            self._envs.forget()
+            self._envs.close()
             self.closed = True
             raise
-        self._batches = Batches(self.single_observation_space, self.num_envs, copy)
 
     def _learn_spaces(self) -> None:
-        engine, mode = self._envs.engine, self.observation_mode
-        described = descriptions(engine, None if mode == "different" else 1)
-        found = spaces.batched(mode, described + described[:1] * (self.num_envs - len(described)))
-        self.observation_space, self.single_observation_space, self.action_space, self.single_action_space = found
-        self.metadata = {**metadata(described[0]), "autoreset_mode": self.autoreset_mode}
+        """Take spaces and metadata from the sub-environments, and refuse those that do not fit together."""
+        mode, ids = self.observation_mode, range(self.num_envs)
+        described = self._ask(ids if mode == "different" else [0], "describe")
+        each = [pickle.loads(description.spaces)[0] for description in described]
+        single, self.single_action_space = pickle.loads(described[0].spaces)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        if isinstance(mode, tuple) and len(mode) == 2:
+            if not all(isinstance(space, Space) for space in mode):
+                raise TypeError(f"Expected both elements of observation_mode to be Spaces, got {mode}")
+            self.observation_space, single = mode
+        elif mode == "same":
+            self.observation_space = batch_space(single, self.num_envs)
+        elif mode == "different":
+            self.observation_space = batch_differing_spaces(each)
+        else:
+            raise ValueError(
+                "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
+                f"space, actual got {mode}"
+            )
+        self.single_observation_space = single
+        self.metadata = {**pickle.loads(described[0].metadata), "autoreset_mode": self.autoreset_mode}
         self.render_mode = described[0].render_mode
-        if self.shared_memory and engine.settings.backend != "ray":  # whose lanes are on other machines
-            spaces.refuse_shared_memory(self.single_observation_space)
-            self._envs.buffer = spaces.buffer_for(self.single_observation_space, self.num_envs)
-        shared = dumped((self.single_observation_space, self.single_action_space))
-        spaces.raise_if_differing(mode, found, fits(engine, mode == "same", shared))
+        if self.shared_memory and self._envs.engine.settings.backend != "ray":  # whose workers are on other machines
+            refuse_shared_memory(single)
+            self._envs.buffer = _buffer_for(single, self.num_envs)
+        # Where they live, since the spaces of many environments with large observations are larger than a step.
+        fits = self._ask(ids, "fits", mode == "same", dumped((single, self.single_action_space)))
+        for index, what, expected in (0, "observation", single), (1, "action", self.single_action_space):
+            if strangers := [env for env, fit in enumerate(fits) if not fit[index]]:
+                rule = "are not equivalent" if index or mode == "same" else "do not share a common shape and dtype"
+                hint = " If this is intentional, use `observation_mode='different'` instead."
+                raise RuntimeError(
+                    f"the sub-environments {what} spaces {rule}. Expected {expected}, which those of environments "
+                    f"{strangers} are not.{'' if index or mode != 'same' else hint}"
+                )
+        # What an environment shows that has failed in its first reset.
+        blank = next(iter(iterate(batch_space(single, 1), create_empty_array(single, n=1))))
+        self._envs.last = [blank] * self.num_envs
+        self._observations: Any = create_empty_array(
+            single, n=self.num_envs
+        )  # reused by each step if nothing is copied
 
     # Resets and steps
 
@@ -243,18 +503,60 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._wait("step", timeout)
 
     def _resetting(self, seed: Any, options: Any) -> Callable[[], Any]:
-        seeds = arguments.seeds_from(seed, self.num_envs)
-        ids, given = arguments.options_from(options, self.num_envs)
+        seeds, given = arguments.seeds_from(seed, self.num_envs), arguments.options_from(options, self.num_envs)
 
         def work() -> Any:
-            shown = self._envs.reset_envs(ids, [seeds[index] for index in ids], [given[index] for index in ids])
-            return self._batches.of_reset(self._envs.last, ids, shown)
+            shown = self._envs.reset_envs(list(given), [seeds[index] for index in given], list(given.values()))
+            infos = dict(zip(given, [each.info for each in shown], strict=True))
+            return self._observed(self._envs.last), self._merged([infos.get(i, {}) for i in range(self.num_envs)])
 
         return work
 
     def _stepping(self, actions: Any) -> Callable[[], Any]:
-        each = actions_of(self.action_space, actions, self.num_envs)
-        return lambda: self._batches.of_step(self._envs.step_envs(range(self.num_envs), each))
+        each = self._each(actions, self.num_envs)
+        return lambda: self._batched(self._envs.step_envs(range(self.num_envs), each))
+
+    def _each(self, actions: Any, count: int) -> list[Any]:
+        """One action for each of ``count`` sub-environments, independent of later changes to the caller's array."""
+        copies = actions.copy() if isinstance(actions, np.ndarray) else copied(actions)
+        each = list(iterate(self.action_space, copies))
+        if len(each) != count:
+            raise ValueError(f"expected an action for each of {count} environments, got {len(each)}; none was stepped.")
+        return each
+
+    def _batched(self, results: Sequence[GymResult], ids: Sequence[int] | None = None) -> Stepped:
+        """The results of a step as arrays, in their order; ``ids`` of some environments are repeated in the infos."""
+        observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results, strict=True)
+        if finals.count(None) < len(finals):
+            ends = [{"final_obs": end.observation, "final_info": end.info} if end else {} for end in finals]
+            infos = tuple({**end, **info} for end, info in zip(ends, infos, strict=True))
+        merged = self._merged(infos) if any(infos) else {}
+        if ids is not None:
+            merged["env_id"] = np.array(ids)
+        return (
+            self._observed(observations),
+            np.array(rewards, dtype=np.float64).reshape(len(results)),
+            np.array(terminated, dtype=np.bool_),
+            np.array(truncated, dtype=np.bool_),
+            merged,
+        )
+
+    def _observed(self, shown: Sequence[Any]) -> Any:
+        """Observations of single environments as one batch."""
+        if len(shown) == self.num_envs and not self.copy:
+            self._observations = concatenate(self.single_observation_space, shown, self._observations)
+            return self._observations
+        empty: Any = create_empty_array(self.single_observation_space, n=len(shown), fn=np.empty)
+        return concatenate(self.single_observation_space, shown, empty)
+
+    def _merged(self, infos: Sequence[Infos]) -> Infos:
+        """The infos of environments by gymnasium's own rules: a key of any becomes an array over all, with a mask."""
+        rows: VectorEnv[Any, Any, Any] = VectorEnv()
+        rows.num_envs = len(infos)
+        found: Infos = {}
+        for row, info in enumerate(infos):
+            found = rows._add_info(found, info, row)
+        return found
 
     # Subsets
 
@@ -269,9 +571,8 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Returns:
             Like :meth:`step`, with one row for each of ``ids`` in that order, repeated in ``infos["env_id"]``.
         """
-        some = self._free(arguments.ids_from(ids, self.num_envs))
-        results = self._envs.step_envs(some, actions_of(self.action_space, actions, len(some)))
-        return self._with_ids(some, self._batches.of_step(results))
+        some = self._free(ids)
+        return self._batched(self._envs.step_envs(some, self._each(actions, len(some))), some)
 
     @holds_interrupts
     def send(self, actions: Any, ids: Sequence[int] | None = None) -> None:
@@ -279,9 +580,20 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
         May be called again, with others, before anything is received.
         """
-        some = self._free(arguments.ids_from(range(self.num_envs) if ids is None else ids, self.num_envs))
-        each = actions_of(self.action_space, actions, len(some))
-        self._sent.send(some, each, [self._envs.engine.home(index) for index in some])
+        some = self._free(range(self.num_envs) if ids is None else ids)
+        groups: dict[str, dict[int, Any]] = {}
+        for index, action in zip(some, self._each(actions, len(some)), strict=True):
+            groups.setdefault(self._envs.engine.home(index), {})[index] = action
+        begun: dict[int, Future[Any]] = {}
+
+        def step(group: dict[int, Any]) -> dict[int, GymResult]:
+            return dict(zip(group, self._envs.step_envs(list(group), list(group.values())), strict=True))
+
+        try:
+            for home in sorted(groups, key="main".__eq__):  # main last, so that workers are at work meanwhile
+                begun |= dict.fromkeys(groups[home], _started(step, groups[home], in_thread=home != "main"))
+        finally:  # an interrupt ends what main has begun; workers' steps can be received all the same
+            self._sent |= {index: begun[index] for index in some if index in begun}
 
     @holds_interrupts
     def recv(self, min_envs: int = 1, *, in_order: bool = False, timeout: float | None = None) -> Stepped:
@@ -296,20 +608,35 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             Like :meth:`step_some`.
         """
         self._assert_is_running()
-        results = self._sent.receive(min_envs, in_order, timeout)
+        if not 1 <= min_envs <= len(self._sent):
+            raise StateError(f"`recv` asks for {min_envs} environments, but only {len(self._sent)} were sent a step.")
+        wanted = list(self._sent)[: min_envs if in_order else None]
+        until = None if timeout is None else time.monotonic() + timeout
+        while len(ready := [index for index in wanted if self._sent[index].done()]) < min_envs:
+            left = None if until is None else until - time.monotonic()
+            with interrupts_let_through():
+                done, _ = wait_for(
+                    {self._sent[index] for index in wanted} - {*map(self._sent.get, ready)}, left, FIRST_COMPLETED
+                )
+            if not done:
+                raise multiprocessing.TimeoutError(
+                    f"`recv` has timed out after {timeout} second(s). The steps are still pending: call `recv` again "
+                    "to get them."
+                )
+        for future in map(self._sent.__getitem__, ready):
+            if (error := future.exception()) is not None:  # of its whole group; the others can be received afterwards
+                self._sent = {index: each for index, each in self._sent.items() if each is not future}
+                raise error
         interrupts_come_too_late()
-        return self._with_ids(list(results), self._batches.of_step(list(results.values())))
-
-    @staticmethod
-    def _with_ids(ids: list[int], stepped: Stepped) -> Stepped:
-        stepped[4]["env_id"] = np.array(ids)
-        return stepped
+        return self._batched([self._sent.pop(index).result()[index] for index in ready], ready)
 
     # Attributes and methods
 
     def render(self) -> tuple[Any, ...]:
         """The rendering of each sub-environment."""
-        return self._now("call_async", lambda: read_all(self._envs.engine, "render", calls=True))
+        return self._now(
+            "call_async", lambda: first_or_all(self._envs.engine.read(range(self.num_envs), "render").values())
+        )
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every sub-environment, or read an attribute; returns a tuple of the results.
@@ -320,11 +647,11 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def call_some(self, ids: Sequence[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """:meth:`call` of some sub-environments, in the order of ``ids``."""
-        return self._now("call_async", lambda: call_all(self._envs.engine, name, args, kwargs, ids))
+        return self._now("call_async", self._calling(ids, name, args, kwargs))
 
     def call_async(self, name: str, *args: Any, **kwargs: Any) -> None:
         """Begin a :meth:`call`; :meth:`call_wait` returns its result."""
-        self._begin("call", lambda: call_all(self._envs.engine, name, args, kwargs))
+        self._begin("call", self._calling(range(self.num_envs), name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """The result of :meth:`call_async`; after a ``TimeoutError`` it can be called again."""
@@ -332,23 +659,16 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every sub-environment; methods are called."""
-        return self.get_attr_of(range(self.num_envs), name)
+        found = self.read_some(range(self.num_envs), name)
+        return self.call(name) if any(type(each) is IsMethod for each in found) else found
 
-    def get_attr_of(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
-        """:meth:`get_attr` of some sub-environments, in the order of ``ids``."""
-        return self._now("call_async", lambda: read_all(self._envs.engine, name, ids=ids))
-
-    def read_of(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
-        """:meth:`get_attr_of` that calls no method; an ``IsMethod`` stands for one."""
-        return self._now("call_async", lambda: _values(self._envs.engine.read(ids, READ, name)))
-
-    def have_attr(self, ids: Sequence[int], name: str) -> tuple[bool, ...]:
-        """Whether each of the given sub-environments has an attribute, which is not called."""
-        return self._now("call_async", lambda: _values(self._envs.engine.read(ids, HAS, name)))
+    def read_some(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
+        """An attribute of some sub-environments, in the order of ``ids``; an ``IsMethod`` stands for a method."""
+        return self._now("call_async", lambda: self._ask(ids, "read", name))
 
     def are_wrapped(self, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
         """Whether each of the given sub-environments, or anything it wraps, is an instance of a class."""
-        return self._now("call_async", lambda: are_wrapped(self._envs.engine, wrapper, ids))
+        return self._now("call_async", lambda: self._ask(ids, "is_wrapped", wrapper))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute, to one value for all or to one for each in a list or tuple.
@@ -362,11 +682,12 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 "Values must be a list or tuple with length equal to the number of environments. "
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
-        self.set_attr_of(dict(enumerate(values)), name)
+        self.set_some(dict(enumerate(values)), name)
 
-    def set_attr_of(self, values: Mapping[int, Any], name: str) -> None:
+    def set_some(self, values: Mapping[int, Any], name: str) -> None:
         """:meth:`set_attr` of some sub-environments, to a value for each."""
-        self._now("set_attr", lambda: set_all(self._envs.engine, name, values))
+        changes = {index: Change(name, (copied(value),), is_set=True) for index, value in values.items()}
+        self._now("set_attr", lambda: first_or_all(self._envs.engine.change(changes).values()))
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -378,12 +699,22 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Every sub-environment's generator, or a copy of it if the sub-environment lives in a worker."""
         return self.get_attr("np_random")
 
+    def _calling(
+        self, ids: Sequence[int], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        return lambda: first_or_all(self._envs.engine.call(ids, name, *args, **kwargs).values())
+
+    def _ask(self, ids: Sequence[int], method: str, *arguments: Any) -> tuple[Any, ...]:
+        """The results of a method of the game for some environments; such a call changes nothing."""
+        return first_or_all(self._envs.engine.read(ids, OWN + method, *arguments).values())
+
     # Pending calls
 
     @holds_interrupts
     def _now(self, name: str, work: Callable[[], Any]) -> Any:
         """Run a call; if it is interrupted before its arrays are returned, it has no effect."""
-        self._refuse_pending(name)
+        if self.closed or self._pending or self._sent:
+            self._refuse_pending(name)
         return work()
 
     @holds_interrupts
@@ -391,35 +722,45 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._refuse_pending(f"{kind}_async")
         engine = self._envs.engine
         is_apart = engine.use_lanes is True and "main" not in map(engine.home, engine.env_ids)
-        self._pending = Pending(kind, work, in_thread=is_apart)
+        self._pending = kind, _started(work, in_thread=is_apart)
 
     @holds_interrupts
     def _wait(self, kind: str, timeout: float | None) -> Any:
         self._assert_is_running()
-        pending = self._pending
-        if pending is None or pending.kind != kind:
+        if self._pending is None or self._pending[0] != kind:
             raise NoAsyncCallError(f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind)
-        pending.wait(timeout)
+        future = self._pending[1]
+        with interrupts_let_through():
+            done, _ = wait_for([future], timeout)
+        if not done:
+            raise multiprocessing.TimeoutError(
+                f"The call to `{kind}_wait` has timed out after {timeout} second(s). It is still pending: call "
+                f"`{kind}_wait` again to get its result."
+            )
         self._pending = None
         interrupts_come_too_late()
-        return pending.result()
+        return future.result()
+
+    @property
+    def _under_way(self) -> str | None:
+        """The kind of a pending call."""
+        return self._pending[0] if self._pending else "send" if self._sent else None
 
     def _refuse_pending(self, name: str) -> None:
-        if self.closed:
-            self._assert_is_running()
-        under_way = self._pending.kind if self._pending is not None else "send" if self._sent.order else None
-        if under_way is not None:
+        self._assert_is_running()
+        if (kind := self._under_way) is not None:
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{under_way}` to complete.", under_way
+                f"Calling `{name}` while waiting for a pending call to `{kind}` to complete.", kind
             )
 
-    def _free(self, ids: list[int]) -> list[int]:
+    def _free(self, ids: Collection[int]) -> list[int]:
+        """Indices of sub-environments, none of which has a pending call."""
         self._assert_is_running()
-        taken = [index for index in ids if index in self._sent.order]
-        if self._pending is not None or taken:
-            kind = self._pending.kind if self._pending is not None else f"send` of {taken} by `send"
+        some = arguments.ids_from(ids, self.num_envs)
+        if self._pending or not self._sent.keys().isdisjoint(some):
+            kind = str(self._under_way)
             raise AlreadyPendingCallError(f"Calling while waiting for a pending call to `{kind}` to complete.", kind)
-        return ids
+        return some
 
     def _assert_is_running(self) -> None:
         if self.closed:
@@ -429,7 +770,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def stats(self) -> list[LaneStats]:
         """Statistics of each process: turns, seconds, restarts."""
-        return self._envs.engine.stats()
+        return self._envs.stats()
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the sub-environments, and the workers that nothing else uses.
@@ -438,144 +779,72 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             timeout: Seconds to wait for a pending call; None until it is done.
             terminate: Do not wait: kill the workers of a pending call.
         """
-        if (envs := getattr(self, "_envs", None)) is not None:
-            try:
-                _close(envs.engine, self._pending, self._sent, timeout, terminate)
-            finally:
-                envs.forget()
+        if (envs := getattr(self, "_envs", None)) is None:
+            return
+        calls = {*self._sent.values(), *([self._pending[1]] if self._pending else [])}
+        if calls:
+            logger.warn(f"Calling `close` while waiting for a pending call to `{self._under_way}` to complete.")
+            if wait_for(calls, 0.0 if terminate else timeout).not_done:
+                envs.engine.abandon()
+                if wait_for(calls, _ABANDONED).not_done:
+                    log.warning("an environment in the main process does not return; it is abandoned.")
+                    return
+        envs.close()
 
     def __del__(self) -> None:
-        """Close the environment when it is garbage collected."""
-        if not getattr(self, "closed", True) and (envs := getattr(self, "_envs", None)) is not None:
-            envs.engine.close(forgotten=True)
-            envs.forget()
+        """Nothing: environments that nobody holds any more close themselves; gymnasium would wait for pending calls."""
 
 
-def spec_of(build: EnvFn, index: int, old_api: bool = False) -> EnvSpec:
-    """The engine's specification of a sub-environment."""
-    return EnvSpec.of(build, env_id=index, tag="env", game=GYM_OLD if old_api else GYM)
+def _started(work: Callable[..., Any], *arguments: Any, in_thread: bool) -> Future[Any]:
+    """Begin a call, in a thread of its own or here, where it is then done.
 
-
-def descriptions(engine: Engine, count: int | None) -> list[Description]:
-    """Spaces and metadata of the first ``count`` sub-environments, or of all."""
-    ids = engine.env_ids[:count]
-    return list(_values(engine.read(ids, DESCRIBE)))
-
-
-def metadata(description: Description) -> dict[str, Any]:
-    """The metadata of a sub-environment, a copy."""
-    return pickle.loads(description.metadata)
-
-
-def fits(engine: Engine, is_same: bool, shared: bytes) -> list[tuple[bool, bool]]:
-    """Whether each sub-environment has these spaces; see :meth:`envlanes.games.gym_game.GymGame.check`."""
-    return list(_values(engine.read(engine.env_ids, CHECK, is_same, shared)))
-
-
-def call_all(
-    engine: Engine, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ids: Sequence[int] | None = None
-) -> tuple[Any, ...]:
-    """Call a method of all or some sub-environments; the call is journaled."""
-    refuse(name)
-    return _values(engine.call(engine.env_ids if ids is None else ids, name, *copied(args), **copied(dict(kwargs))))
-
-
-def read_all(engine: Engine, name: str, calls: bool = False, ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-    """Read an attribute of all or some sub-environments; not journaled, unless it is a method.
-
-    Args:
-        engine: Their engine.
-        name: Name of the attribute.
-        calls: Whether it is known to be a method that changes nothing.
-        ids: Indices of the sub-environments; None for all.
+    Environments in the main process are stepped by the calling thread: they may hold what only the thread that built
+    them can use, such as a database connection or an OpenGL context.
     """
-    refuse(name)
-    ids = list(engine.env_ids if ids is None else ids)
-    if calls:
-        return _values(engine.read(ids, name))
-    found = _values(engine.read(ids, READ, name))
-    return call_all(engine, name, (), {}, ids) if any(type(each) is IsMethod for each in found) else found
+    future: Future[Any] = Future()
 
-
-def are_wrapped(engine: Engine, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
-    """Whether each of these sub-environments, or anything it wraps, is an instance of a class."""
-    return _values(engine.read(ids, IS_WRAPPED, wrapper))
-
-
-def set_all(engine: Engine, name: str, values: Mapping[int, Any]) -> None:
-    """Set an attribute of each sub-environment to its value."""
-    _values(engine.change({i: Change(name, (copied(value),), is_set=True) for i, value in values.items()}))
-
-
-def refuse(name: str) -> None:
-    """Refuse calls that would bypass the journals of episodes.
-
-    Raises:
-        ValueError: The method is one of these.
-    """
-    if name in NOT_TO_CALL:
-        raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-
-
-def actions_of(space: Space[Any], actions: Any, count: int) -> list[Any]:
-    """One action for each of ``count`` sub-environments, independent of later changes to the caller's array.
-
-    Raises:
-        ValueError: There are fewer or more.
-        TypeError: The actions cannot be iterated over.
-    """
-    each = list(iterate(space, actions.copy() if isinstance(actions, np.ndarray) else copied(actions)))
-    if len(each) != count:
-        raise ValueError(f"expected an action for each of {count} environments, got {len(each)}; none was stepped.")
-    return each
-
-
-def _values(found: Mapping[int, Any]) -> tuple[Any, ...]:
-    """The results of environments, in order.
-
-    Raises:
-        Exception: The first exception among them.
-    """
-    for value in found.values():
-        if isinstance(value, Exception):
-            cause = value.__cause__
-            if isinstance(cause, Exception):
-                cause.add_note(str(value))
-                raise cause
-            raise value
-    return tuple(found.values())
-
-
-def _close(engine: Engine, pending: Pending | None, sent: PendingSteps, timeout: float | None, terminate: bool) -> None:
-    """Wait for pending calls, or end them, and close the engine.
-
-    Args:
-        engine: The engine.
-        pending: A call that was begun and not waited for.
-        sent: Steps that were sent and not received.
-        timeout: Seconds to wait for them; None until they are done.
-        terminate: Do not wait.
-    """
-    under_way = pending.kind if pending is not None else "send" if sent.order else None
-    if under_way is not None:
-        logger.warn(f"Calling `close` while waiting for a pending call to `{under_way}` to complete.")
-        if not _is_over(pending, sent, 0.0 if terminate else timeout):
-            engine.abandon()
-            if not _is_over(pending, sent, _ABANDONED):
-                log.warning("an environment in the main process does not return from `%s`; it is abandoned.", under_way)
-                return
-    engine.close()
-
-
-def _is_over(pending: Pending | None, sent: PendingSteps, timeout: float | None) -> bool:
-    """Wait for pending calls, ignoring their results; returns whether they have ended."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    if pending is not None:
+    def run(kept: type[BaseException]) -> None:
         try:
-            pending.wait(timeout)
-        except multiprocessing.TimeoutError:
-            if not pending.is_done:
-                return False
-        except BaseException:
-            log.debug("a call that was pending when closing has failed", exc_info=True)
-    return sent.wait_all(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            future.set_result(work(*arguments))
+        except kept as error:
+            future.set_exception(error)
+
+    if in_thread:  # not of a pool, whose threads would keep the program from ending
+        threading.Thread(target=run, args=[BaseException], name="vector call", daemon=True).start()
+    else:
+        run(Exception)  # an interrupt flies: the call has not happened
+    return future
+
+
+def refuse_shared_memory(space: Space[Any]) -> None:
+    """Refuse ``shared_memory=True`` for spaces whose observations have no fixed size.
+
+    Raises:
+        ValueError: The space is none of gymnasium's own.
+        TypeError: Its observations have a shape of their own each.
+    """
+    if isinstance(space, spaces.Graph | spaces.Sequence):
+        raise TypeError(
+            f"{space} has a dynamic shape so its not possible to make a static shared memory. "
+            "Use `shared_memory=False`."
+        )
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            refuse_shared_memory(part)
+    elif not isinstance(space, _OF_FIXED_SIZE):
+        raise ValueError(
+            f"shared_memory=True needs one of gymnasium's own spaces, and {space} is none: use `shared_memory=False`."
+        )
+
+
+def _buffer_for(space: Space[Any], count: int) -> SharedBuffer | None:
+    """Shared memory for observations that are large arrays; None where a pipe does as well, or there is none."""
+    if not isinstance(space, spaces.Box) or space.dtype is None or not hasattr(os, "memfd_create"):
+        return None
+    if int(np.prod(space.shape)) * space.dtype.itemsize < _LARGE:
+        return None
+    try:
+        return SharedBuffer(count, space.shape, space.dtype.str)
+    except OSError as error:
+        log.warning("no shared memory is available for observations (%s); they are sent through pipes.", error)
+        return None

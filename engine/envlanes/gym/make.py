@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from envlanes.errors import ConfigError, did_you_mean
 from envlanes.gym.lane_vector_env import LaneVectorEnv
 
 
@@ -47,12 +48,20 @@ def make_vec(
 
     Returns:
         The vector environment; its ``spec`` records how it was created.
+
+    Raises:
+        ConfigError: An argument is invalid, or neither takes one that is named much like one of the vector's.
     """
     names = set(inspect.signature(LaneVectorEnv).parameters) - {"env_fns"}
     vector = {key: kwargs.pop(key) for key in list(kwargs) if key in names} | (vector_kwargs or {})
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))
-    build = _Make(spec, wrappers or (), kwargs)
-    envs = LaneVectorEnv([build] * num_envs, **vector)
+    try:
+        envs = LaneVectorEnv([_Make(spec, wrappers or (), kwargs)] * num_envs, **vector)
+    except TypeError as error:  # which the environment may have raised, since it knows no such argument
+        for key in kwargs:
+            if f"'{key}'" in str(error) and (meant := did_you_mean(key, names)):
+                raise ConfigError(f"make_vec got {key!r}, which {spec.id} does not take.{meant}") from error
+        raise
     recorded = {**spec.kwargs, **kwargs, "num_envs": num_envs, "vectorization_mode": "lanes", "vector_kwargs": vector}
     envs.spec = copy.deepcopy(spec)
     envs.spec.kwargs = recorded | {"wrappers": wrappers or ()}

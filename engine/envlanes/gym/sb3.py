@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
 from envlanes.errors import ConfigError
-from envlanes.games.gym_game import IsMethod
+from envlanes.gym.game import IsMethod
 from envlanes.gym.lane_vector_env import LaneVectorEnv
 from envlanes.interrupts import holds_interrupts
 
@@ -85,19 +85,25 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of some sub-environments; instead of a method, a function that calls it where they live."""
         ids = self._get_indices(indices)
-        found = zip(ids, self.envs.read_of(ids, attr_name), strict=True)
+        found = zip(ids, self.envs.read_some(ids, attr_name), strict=True)
         return [partial(self._call, index, attr_name) if type(each) is IsMethod else each for index, each in found]
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether all sub-environments have an attribute; methods are not called."""
-        return all(self.envs.have_attr(range(self.num_envs), attr_name))
+        try:
+            self.envs.read_some(range(self.num_envs), attr_name)
+        except AttributeError:
+            return False
+        except Exception:  # it is there, and cannot travel
+            pass
+        return True
 
     def _call(self, index: int, name: str, *args: Any, **kwargs: Any) -> Any:
         return self.env_method(name, *args, indices=[index], **kwargs)[0]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of some sub-environments."""
-        self.envs.set_attr_of(dict.fromkeys(self._get_indices(indices), value), attr_name)
+        self.envs.set_some(dict.fromkeys(self._get_indices(indices), value), attr_name)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         """Call a method of some sub-environments."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from envlanes import bare
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import RAGEN
+from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean, in_short
 from envlanes.lanes.worker import _worker_init, _worker_step_single_env
 from envlanes.own_process import why_own_process
@@ -118,7 +118,7 @@ class _EntryBuilder:
             raise ConfigError(f"{where}.env_type = {self._env_type!r}: unknown environment type.{meant}")
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
-        env_class, game = ENVS.REGISTERED_ENVS[self._env_type], RAGEN if RULES.generation == 2026 else GAME_2025
+        env_class, game = ENVS.REGISTERED_ENVS[self._env_type], TEXT if RULES.generation == 2026 else GAME_2025
         try:
             config = ENVS.REGISTERED_ENV_CONFIGS[self._env_type](**copy.deepcopy(self._fields))
         except (TypeError, ValueError) as error:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from envlanes.episode.turn import RagenGame, digest_observation, observe, play_turn
+from envlanes.episode.turn import TextGame, digest_observation, observe, play_turn
 from envlanes.episode.values import copied
 
 
-class Game2025(RagenGame):
+class Game2025(TextGame):
     """RAGEN's game of 2025, in which a turn's ``raw_reward`` is that of its last action, as any other info."""
 
     play = staticmethod(partial(play_turn, sums_raw_reward=False))  # type: ignore[assignment]
@@ -32,7 +32,7 @@ class Stepped(NamedTuple):
     done: Any
 
 
-class StepGame(RagenGame):
+class StepGame(TextGame):
     """A turn is one call of ``step``, whose result goes to a manager that is not ours."""
 
     def record(self, result: Any) -> tuple[Any, ...]:  # type: ignore[override]

@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any
 
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import RAGEN
+from envlanes.episode.turn import TEXT
 from envlanes.failures import OnFailure
 from envlanes.ragen.settings import EnvEntry, ManagerSettings
 from envlanes.settings import (
@@ -253,7 +253,7 @@ class _EntryBuilder:
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        return EnvEntry(EnvSpec(*described, self._config(), RAGEN, self._fields), self._max_actions)
+        return EnvEntry(EnvSpec(*described, self._config(), TEXT, self._fields), self._max_actions)
 
     def check_kinds(self, config: Any) -> None:
         """Check the types of the fields of one of its configurations; raises ConfigError."""

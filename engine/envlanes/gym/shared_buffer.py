@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import weakref
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from envlanes.games.values import detached
+from envlanes.episode.values import detached
 
 _numbers = itertools.count(1)
 
@@ -31,20 +32,18 @@ class BufferAddress(NamedTuple):
     Attributes:
         path: The file to map.
         number: The buffer's number, since descriptors are reused.
-        envs: Number of environments with rows.
-        shape: Shape of an observation.
-        dtype: Its dtype, as text.
+        shape: Shape of its rows: ``(2, envs, *shape)``.
+        dtype: Their dtype, as text.
     """
 
     path: str
     number: int
-    envs: int
     shape: tuple[int, ...]
     dtype: str
 
 
 class SharedBuffer:
-    """A shared buffer of this process.
+    """A shared buffer of this process; freed when it is forgotten, and all arrays that are views of its rows.
 
     Attributes:
         address: Its address for workers.
@@ -57,18 +56,12 @@ class SharedBuffer:
         Raises:
             OSError: It cannot be allocated.
         """
-        self._descriptor = os.memfd_create("envlanes observations", os.MFD_CLOEXEC)
-        path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        self.address = BufferAddress(path, next(_numbers), envs, shape, dtype)
-        os.ftruncate(self._descriptor, _bytes(self.address))
-        self.rows = _mapped(self._descriptor, self.address)
-
-    def close(self) -> None:
-        """Release it; arrays returned earlier remain valid."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-            self.rows = self.rows[:, :0]
+        descriptor = os.memfd_create("envlanes observations", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        self.address = BufferAddress(path, next(_numbers), (2, envs, *shape), dtype)
+        os.ftruncate(descriptor, 2 * envs * np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)))
+        self.rows = _mapped(descriptor, self.address)
 
 
 class Place(NamedTuple):
@@ -88,18 +81,18 @@ class Place(NamedTuple):
 def left(observation: Any, place: Place) -> Any:
     """Store an observation at its place if its shape and dtype match; otherwise return a copy of it."""
     address = place.address
-    if type(observation) is not np.ndarray or observation.shape != address.shape or observation.dtype != address.dtype:
-        return detached(observation)
-    try:
-        attached(address)[place.slot, place.env] = observation
-    except OSError:  # processes may not access each other's descriptors here
-        return detached(observation)
-    return IN_BUFFER
+    # Not what would be converted: a picture of another dtype than its space's has to come back as it is.
+    if type(observation) is np.ndarray and (observation.shape, observation.dtype) == (address.shape[2:], address.dtype):
+        try:
+            _attached(address)[place.slot, place.env] = observation
+            return IN_BUFFER
+        except OSError:  # processes may not access each other's descriptors here
+            pass
+    return detached(observation)
 
 
-@lru_cache(maxsize=4)
-def attached(address: BufferAddress) -> np.ndarray:
-    """The rows of a buffer, which may be another process's."""
+@lru_cache(maxsize=4)  # of the few vector environments that share a worker at a time
+def _attached(address: BufferAddress) -> np.ndarray:
     descriptor = os.open(address.path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return _mapped(descriptor, address)
@@ -108,10 +101,4 @@ def attached(address: BufferAddress) -> np.ndarray:
 
 
 def _mapped(descriptor: int, address: BufferAddress) -> np.ndarray:
-    memory = mmap.mmap(descriptor, _bytes(address))
-    return np.frombuffer(memory, address.dtype).reshape(2, address.envs, *address.shape)
-
-
-def _bytes(address: BufferAddress) -> int:
-    size = np.dtype(address.dtype).itemsize * int(np.prod(address.shape, dtype=np.int64))
-    return 2 * address.envs * size
+    return np.frombuffer(mmap.mmap(descriptor, 0), address.dtype).reshape(address.shape)

@@ -1,0 +1,348 @@
+"""Gymnasium's games: environments whose ``step`` returns five values, or four before ``gym`` 0.26.
+
+An episode may begin within a turn: gymnasium's vector environments reset a sub-environment in the step after its
+episode's end, or in the step that ends it. Both happen here, in the environment's process, and the data for the new
+episode's journal (the digest of its first observation, the generators' states before it) is returned with the turn.
+
+A snapshot holds one state per layer: the environment and each of its wrappers. Every layer has to declare ``save`` and
+``load``, but gymnasium's own wrappers, whose state is in their attributes, and Atari: ALE clones its state with its
+generator, which is in C++ and can be saved in no other way.
+"""
+
+from __future__ import annotations
+
+import operator
+import pickle
+from collections.abc import Mapping
+from functools import lru_cache, reduce
+from typing import Any, NamedTuple
+
+from envlanes.episode.game import EpisodeStart, Game, Options, declares_snapshots, named
+from envlanes.episode.global_rng import state_in_place
+from envlanes.episode.journal import Change
+from envlanes.episode.values import copied, detached, digest_of, options_for
+from envlanes.errors import EnvError
+from envlanes.gym.shared_buffer import Place, left
+from envlanes.returned import FIVE, REWARD, is_number, wrong, wrong_reset, wrong_step
+
+NEVER, NOW, AT_END = range(3)
+"""When a turn begins the next episode: not at all, instead of playing, or if it ends the last one."""
+
+OWN = "envlanes:"  # begins the name of a change that is a method of the game, not of the environment
+READ = f"{OWN}read"
+NOT_TO_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")  # which would bypass the episode's journal
+_WRAPPERS = ("gymnasium.wrappers.", "ale_py.")
+_BUILT = ("env", "spec", "action_space", "observation_space", "metadata", "ale")  # attributes that building sets
+
+
+class Shown(NamedTuple):
+    """An observation after a reset, or at the end of an episode, and its info."""
+
+    observation: Any
+    info: Any
+
+
+class GymTurn(NamedTuple):
+    """The request of a turn.
+
+    Attributes:
+        action: An element of the action space.
+        begins: Whether and when the next episode begins: :data:`NEVER`, :data:`NOW`, :data:`AT_END`.
+        seed: The seed of that episode's reset.
+        options: The options of that episode's reset.
+        place: Where the observation may be stored in shared memory.
+    """
+
+    action: Any
+    begins: int = NEVER
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    place: Place | None = None
+
+
+class GymResult(NamedTuple):
+    """The result of a turn.
+
+    Attributes:
+        observation: The current observation.
+        reward: The environment's reward.
+        terminated: Whether the episode has terminated.
+        truncated: Whether it was truncated.
+        info: The environment's info.
+        digest: The observation's digest for the journal.
+        final: The last observation of the previous episode, if the next one began in the same turn.
+        began: The episode that began in this turn, if one did.
+    """
+
+    observation: Any
+    reward: Any
+    terminated: bool
+    truncated: bool
+    info: Any
+    digest: Any
+    final: Shown | None = None
+    began: EpisodeStart | None = None
+
+
+class Description(NamedTuple):
+    """The properties of a sub-environment for its vector environment; pickled, since spaces may be of any class."""
+
+    spaces: bytes
+    metadata: bytes
+    render_mode: str | None
+
+
+class IsMethod(NamedTuple):
+    """A placeholder for an attribute that is callable."""
+
+
+class GymGame(Game):
+    """Environments with ``reset(seed=, options=)`` and a ``step(action)`` that returns five values."""
+
+    recorded = ("reward", "terminated", "truncated", "digest")
+    record = staticmethod(operator.itemgetter(1, 2, 3, 5))  # type: ignore[assignment]  # no method where each call counts
+
+    def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
+        """Begin an episode."""
+        observation, info = self.shown(env, seed, options)
+        return named(Shown, (detached(observation), detached(info)))
+
+    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
+        """Reset it; returns the environment's observation and info."""
+        returned = env.reset(seed=seed, options=copied(options))
+        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+            raise wrong_reset(env, returned)
+        return returned
+
+    def play(self, env: Any, turn: GymTurn) -> GymResult:
+        """Play a turn, or begin an episode instead, or at the end of the last one."""
+        action, begins, seed, options, place = turn
+        final: Shown | None = None
+        began: EpisodeStart | None = None
+        if begins == NOW:
+            reward, terminated, truncated = 0.0, False, False
+            began, observation, info = self._begin(env, seed, options)
+        else:
+            returned = self.step(env, detached(action))
+            try:
+                observation, reward, terminated, truncated, info = returned
+                terminated, truncated = bool(terminated), bool(truncated)
+            except Exception as error:  # whatever values of a user's classes raise
+                raise wrong_step(env, returned, FIVE) from error
+            if type(reward) is not float:
+                if not is_number(reward):  # NaN and infinity are passed on, as gymnasium's own vector environments do
+                    raise wrong(env, "step", reward, REWARD, "reward")
+                reward = detached(reward)
+            if begins and (terminated or truncated):
+                # Before the reset, which may overwrite the array that holds the final observation.
+                final = Shown(detached(observation), detached(info))
+                began, observation, info = self._begin(env, seed, options)
+        digest = digest_of(observation) if began is None else began.digest
+        observation = detached(observation) if place is None else left(observation, place)
+        return named(GymResult, (observation, reward, terminated, truncated, detached(info), digest, final, began))
+
+    def _begin(self, env: Any, seed: int | None, options: Options) -> tuple[EpisodeStart, Any, Any]:
+        own = self.generator_state(env, is_seeded=seed is not None)
+        before = (state_in_place(), own) if seed is None else (None, own) if own else None
+        observation, info = self.shown(env, seed, options)
+        return named(EpisodeStart, (seed, options, digest_of(observation), before)), observation, info
+
+    def step(self, env: Any, action: Any) -> Any:
+        """Step it; returns observation, reward, terminated, truncated and info."""
+        return env.step(action)
+
+    def digest(self, observation: Shown) -> Any:
+        """The digest of the observation, without the info, which may contain clock times."""
+        return digest_of(observation.observation)
+
+    def without_place(self, action: GymTurn) -> GymTurn:
+        """The turn without shared memory for its observation."""
+        return action._replace(place=None)
+
+    # Snapshots
+
+    def has_snapshots(self, env: Any) -> bool:
+        """Whether it and all its wrappers declare snapshots, or are of the two kinds that need not."""
+        *wrappers, inner = map(type, _layers(env))
+        plain = (declares_snapshots(kind) or kind.__module__.startswith(_WRAPPERS) for kind in wrappers)
+        return (declares_snapshots(inner) or _is_atari(inner)) and all(plain)
+
+    def saves_midway(self, env: Any) -> bool:
+        """True except for Atari: ALE does not clone the last executed action, which a sticky action repeats."""
+        return not _is_atari(type(_layers(env)[-1]))
+
+    def save(self, env: Any) -> Any:
+        """The state of each layer, the outermost wrapper first."""
+        return list(map(_saved, _layers(env)))
+
+    def load(self, env: Any, state: Any) -> None:
+        """Restore a state from :meth:`save`."""
+        for layer, saved in zip(_layers(env), state, strict=True):
+            if declares_snapshots(type(layer)):
+                layer.load(saved)
+                continue
+            attributes, native = saved
+            vars(layer).update(attributes)
+            if native is not None:
+                layer.restore_state(native)
+
+    def generator_state(self, env: Any, is_seeded: bool = False) -> Any:
+        """The states of ``np_random``, spaces, and generators in attributes; None for Atari's, which decides alone."""
+        return super().generator_state(env, is_seeded) if self.saves_midway(env) else None
+
+    # Attributes and methods
+
+    def apply(self, env: Any, change: Change) -> Any:
+        """Call a method, set or read an attribute, through wrappers; or call a method of this game."""
+        name = change.name
+        if name.startswith(OWN):
+            return getattr(self, name.removeprefix(OWN))(env, *change.arguments)
+        if change.is_set:
+            getattr(env, "set_wrapper_attr", env.__setattr__)(name, copied(change.arguments[0]))
+            return None
+        if name in NOT_TO_CALL:
+            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
+        arguments, keywords = copied((change.arguments, change.keywords))
+        found = _attribute(env, name)
+        return found(*arguments, **keywords) if callable(found) else found
+
+    def read(self, env: Any, name: str, *path: str) -> Any:
+        """An attribute, or one of it and so on along a path; an :class:`IsMethod` stands for a method."""
+        found = reduce(getattr, path, _attribute(env, name))
+        return IsMethod() if callable(found) else found
+
+    def is_wrapped(self, env: Any, wrapper: type) -> bool:
+        """Whether the environment, or anything it wraps, is an instance of a class."""
+        return any(isinstance(layer, wrapper) for layer in _layers(env))
+
+    def spaces(self, env: Any) -> tuple[Any, Any]:
+        """Its observation space and its action space, of gymnasium's classes."""
+        return env.observation_space, env.action_space
+
+    def describe(self, env: Any) -> Description:
+        """The properties of a sub-environment for its vector environment."""
+        metadata, mode = getattr(env, "metadata", None) or {}, getattr(env, "render_mode", None)
+        return Description(dumped(self.spaces(env)), dumped(dict(metadata)), mode)
+
+    def fits(self, env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
+        """Whether an environment's observation space and action space match those of others.
+
+        Args:
+            env: The environment.
+            is_same: Whether observation spaces must be equal; otherwise only their shapes and types.
+            spaces: The pickled spaces of the others.
+        """
+        from gymnasium.spaces.utils import is_space_dtype_shape_equiv  # late: an old environment needs no gymnasium
+
+        observation, action = _loaded(spaces)
+        mine, my_action = self.spaces(env)
+        is_alike = observation == mine if is_same else is_space_dtype_shape_equiv(observation, mine)
+        return bool(is_alike), bool(action == my_action)
+
+
+class GymOldGame(GymGame):
+    """Environments of the older interface: ``reset`` returns only an observation, and ``step`` four values.
+
+    The seed is passed by ``seed(seed)`` if ``reset`` does not accept one; of the options, those that ``reset`` accepts
+    are passed, such as ``task``. Truncation is read from ``info["TimeLimit.truncated"]``. A ``reset`` that also returns
+    an info, or a ``step`` that returns five values, is supported too. The package ``gym`` is not needed: its spaces,
+    unknown to gymnasium, are recognized by the names of their classes.
+    """
+
+    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
+        """Reset it; returns observation and info."""
+        given = options_for(env, copied({**(options or {}), **({} if seed is None else {"seed": seed})}))
+        if seed is not None and "seed" not in given and hasattr(env, "seed"):
+            env.seed(seed)
+        shown = env.reset(**given)
+        is_pair = isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
+        return shown if is_pair else (shown, {})
+
+    def step(self, env: Any, action: Any) -> Any:
+        """Step it; returns five values, with its end split into terminated and truncated."""
+        values = env.step(action)
+        try:
+            if len(values) == 5:
+                return values
+            observation, reward, done, info = values
+            over, truncated = bool(done), bool(info.get("TimeLimit.truncated", False))
+        except Exception as error:  # whatever values of a user's classes raise
+            raise wrong_step(env, values) from error
+        return observation, reward, over and not truncated, over and truncated, info
+
+    def spaces(self, env: Any) -> tuple[Any, Any]:
+        """Its observation space and its action space.
+
+        Raises:
+            EnvError: One is of an unknown class.
+        """
+        return space_of(env.observation_space), space_of(env.action_space)
+
+
+GYM, GYM_OLD = GymGame(), GymOldGame()
+
+
+def space_of(space: Any) -> Any:
+    """Convert a space of ``gym``'s to gymnasium's; returns gymnasium's spaces unchanged.
+
+    Raises:
+        EnvError: Its class is unknown.
+    """
+    import gymnasium.spaces as known
+
+    if isinstance(space, known.Space):
+        return space
+    made = {
+        "Box": lambda: known.Box(space.low, space.high, space.shape, space.dtype),
+        "Discrete": lambda: known.Discrete(int(space.n), start=int(getattr(space, "start", 0))),
+        "MultiBinary": lambda: known.MultiBinary(space.n),
+        "MultiDiscrete": lambda: known.MultiDiscrete(space.nvec),
+        "Tuple": lambda: known.Tuple([space_of(part) for part in space.spaces]),
+        "Dict": lambda: known.Dict({key: space_of(part) for key, part in space.spaces.items()}),
+    }
+    if (make := made.get(type(space).__name__)) is None:
+        raise EnvError(
+            f"{space!r} is a space of {type(space).__module__}, and none of {', '.join(made)}: give the environment "
+            "one of gymnasium's spaces."
+        )
+    return make()
+
+
+def dumped(value: Any) -> bytes:
+    """A value pickled so that any process can load it, including instances of classes of the main script."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # classes that only the main script, or a function, defines
+        import cloudpickle
+
+        return cloudpickle.dumps(value)
+
+
+@lru_cache(maxsize=4)  # environments of a worker are checked one after the other against the same spaces
+def _loaded(spaces: bytes) -> Any:
+    return pickle.loads(spaces)
+
+
+def _attribute(env: Any, name: str) -> Any:
+    get = getattr(env, "get_wrapper_attr", None)
+    return getattr(env, name) if get is None else get(name)
+
+
+def _layers(env: Any) -> list[Any]:
+    """The environment's wrappers, the outermost first, and the environment itself."""
+    found = [env]
+    # An environment without `unwrapped` is none of gymnasium's: its `env` may be anything.
+    while hasattr(type(found[-1]), "unwrapped") and "env" in vars(found[-1]):
+        found.append(vars(found[-1])["env"])
+    return found
+
+
+def _is_atari(kind: type) -> bool:
+    return (kind.__module__, kind.__name__) == ("ale_py.env", "AtariEnv")
+
+
+def _saved(layer: Any) -> Any:
+    if declares_snapshots(type(layer)):
+        return layer.save()
+    attributes = {name: value for name, value in vars(layer).items() if name not in _BUILT}
+    return attributes, layer.clone_state(include_rng=True) if _is_atari(type(layer)) else None

@@ -43,7 +43,6 @@ from ragen.settings import key, read
 
 GATHER = 0.001  # seconds to wait for requests that arrive together
 Group = tuple[str, int, str]  # tag, seed and mode
-_ENGINE_SECTIONS = ("es_manager", "custom_envs")
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,9 @@ class EnvService:
             ConfigError: A key of ``es_manager`` or ``agent_loop`` has an invalid value.
         """
         self.limits = read(ServiceSettings, config)
-        self._entries = _EnvEntries(config)
+        self._config = config
+        self._entries: dict[str, EnvEntry] = {}
+        self._group_numbers: dict[tuple[str, str], int] = {}  # apart for groups of another tag or mode
         self._settings = read_config(config, "train")
         self._open: dict[str, _Place] = {}
         self._numbers = itertools.count()
@@ -120,10 +121,13 @@ class EnvService:
         Raises:
             ConfigError: The tag's entry is invalid.
         """
-        entry, group = self._entries.entry(tag), (tag, seed, mode)
+        if tag not in self._entries:
+            self._entries[tag] = read_entry(self._config, tag)
+        entry, group = self._entries[tag], (tag, seed, mode)
         place = self._open[name] = _Place(next(self._numbers), self._queue_for(entry.spec, group), group)
         place.queue.groups[group] += 1
-        spec = replace(entry.spec, env_id=place.number, group_id=self._entries.number(tag, mode))
+        number = self._group_numbers.setdefault((tag, mode), len(self._group_numbers))
+        spec = replace(entry.spec, config=copy.deepcopy(entry.spec.config), env_id=place.number, group_id=number)
         found = await place.queue.ask("open", (spec, seed, mode))
         if name not in self._open:  # its caller gave up meanwhile, and the closing may have come first
             await place.queue.ask("close", place.number)
@@ -291,23 +295,11 @@ class _Place(NamedTuple):
     group: Group
 
 
-class _EnvEntries:
-    """The entry of each tag, read on first use."""
+def read_entry(config: Mapping[str, Any], tag: str) -> EnvEntry:
+    """The entry of a tag, whichever tags the configuration plays.
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config: dict[str, Any] = {name: config.get(name) for name in _ENGINE_SECTIONS}
-        self._entries: dict[str, EnvEntry] = {}
-        self._group_numbers: dict[tuple[str, str], int] = {}
-
-    def entry(self, tag: str) -> EnvEntry:
-        """The tag's entry, with a new configuration object each time."""
-        if tag not in self._entries:
-            part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
-            es_manager = {**self._config["es_manager"], "train": part}
-            self._entries[tag] = read_config({**self._config, "es_manager": es_manager}, "train").entries[0]
-        entry = self._entries[tag]
-        return replace(entry, spec=replace(entry.spec, config=copy.deepcopy(entry.spec.config)))
-
-    def number(self, tag: str, mode: str) -> int:
-        """A number that distinguishes groups of this tag and mode from others with the same seed."""
-        return self._group_numbers.setdefault((tag, mode), len(self._group_numbers))
+    Raises:
+        ConfigError: It is invalid.
+    """
+    part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
+    return read_config({**config, "es_manager": {**config["es_manager"], "train": part}}, "train").entries[0]

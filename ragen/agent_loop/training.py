@@ -75,12 +75,6 @@ def train(config: Any) -> None:
         if isinstance(error.cause, RagenError):
             raise error.cause from None
         raise
-    except ConnectionError as error:
-        address = os.environ.get("RAY_ADDRESS", "")
-        raise ConfigError(
-            f"no Ray cluster answers at RAY_ADDRESS={address!r} ({one_line(error)}); start one (`ray start --head`) "
-            "or unset it, to train on this machine alone."
-        ) from error
 
 
 def check_packages() -> None:
@@ -91,8 +85,8 @@ def check_packages() -> None:
     """
     if lacking := missing("verl"):
         raise ConfigError(
-            f"verl's trainer with agent loops needs {', '.join(lacking)}, which {'is' if len(lacking) == 1 else 'are'} "
-            f"not installed: {install_command('verl')}."
+            f"verl's trainer with agent loops needs packages that are not installed, {', '.join(lacking)}: "
+            f"{install_command('verl')}."
         )
 
 
@@ -220,8 +214,8 @@ def prepare(trainer: DictConfig) -> Path:
     from omegaconf import OmegaConf
 
     steps = trainer.trainer.total_training_steps or dataset.STEPS
-    dataset.write(_whole(trainer), Path(trainer.data.train_files), "train", steps)
-    dataset.write(_whole(trainer), Path(trainer.data.val_files), "val")
+    dataset.write(trainer.ragen, Path(trainer.data.train_files), "train", steps)
+    dataset.write(trainer.ragen, Path(trainer.data.val_files), "val")
     path = Path(trainer.ragen.output_dir) / FILE
     path.write_text(OmegaConf.to_yaml(trainer), "utf-8")
     return path.resolve()
@@ -246,14 +240,6 @@ def verl_sections() -> list[str]:
     return [str(name) for name in _stock()]
 
 
-def _whole(trainer: DictConfig) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    whole = OmegaConf.to_container(trainer.ragen, resolve=True)
-    assert isinstance(whole, dict)
-    return {str(name): value for name, value in whole.items()}
-
-
 def _resolved(config: Any) -> dict[str, Any]:
     """The configuration as plain dicts, with absolute paths for other processes and nodes."""
     plain = plain_sections(config, {*known_sections(), *verl_sections()})
@@ -266,15 +252,10 @@ def _resolved(config: Any) -> dict[str, Any]:
 
 def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The keys in verl's sections that are read here, with RAGEN's meaning."""
-    from omegaconf import OmegaConf
-
     rollout = _section(_section(asked, "actor_rollout_ref"), "rollout")
     kept = {name: rollout[name] for name in ("response_length", "max_model_len") if name in rollout}
     template = _section(asked, "data").get("apply_chat_template_kwargs") or {}
-    of_data = {"apply_chat_template_kwargs": template}
-    keys: Any = OmegaConf.create({"actor_rollout_ref": {"rollout": kept}, "data": of_data})
-    plain: Any = OmegaConf.to_container(keys)
-    return plain
+    return {"actor_rollout_ref": {"rollout": kept}, "data": {"apply_chat_template_kwargs": template}}
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

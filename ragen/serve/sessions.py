@@ -31,7 +31,7 @@ from typing import Any
 from envlanes.episode.turn import Observation, Turn
 from envlanes.journal import JournalFile
 from envlanes.ragen.seeds import SEED_LIMIT, checked_seed
-from ragen.agent_loop.service import EnvService
+from ragen.agent_loop.service import EnvService, read_entry
 from ragen.agent_loop.session import Session
 from ragen.errors import (
     ConfigError,
@@ -44,7 +44,6 @@ from ragen.errors import (
     in_short,
 )
 from ragen.files import json_text
-from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.prompts.replies import sent_actions
 
 log = logging.getLogger(__name__)
@@ -401,9 +400,7 @@ class ServedSession:
 
 def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:
     """The names of a tag's actions, empty for free text; checks the tag's entry."""
-    part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
-    checked = read_config({**config, "es_manager": {**config["es_manager"], "train": part}}, "train")
-    return tuple((getattr(checked.entries[0].spec.config, "action_lookup", None) or {}).values())
+    return tuple((getattr(read_entry(config, tag).spec.config, "action_lookup", None) or {}).values())
 
 
 def _checked_id(name: str, value: Any) -> str | None:

@@ -135,14 +135,6 @@ def other_seed(data):
     return "".join(json.dumps(line) + "\n" for line in (first, head, *rest)).encode()
 
 
-def test_a_line_that_was_cut_short_was_never_answered(serve, whole, tmp_path):
-    with serve(journal_dir=tmp_path).websocket_connect("/s/mine/ws") as socket:
-        begun = episode(socket, MOVES[:3])
-    with restarted(serve, tmp_path, lambda data: data[:-9]).websocket_connect("/s/mine/ws") as socket:
-        assert ask(socket, "state")["step_count"] == 2
-        assert [*begun[:3], *turns(socket, MOVES[2:])] == whole
-
-
 @pytest.mark.parametrize(
     "change",
     [other_seed, lambda data: b"{}\n", lambda data: data.replace(b'"turn":1,"actions"', b'"turn":2,"actions"')],
@@ -154,26 +146,6 @@ def test_a_journal_that_does_not_replay_is_refused_and_never_another_episode(ser
     for _ in range(2):
         with client.websocket_connect("/s/mine/ws") as socket:
             assert ask(socket, "step", text="Right") == "SESSION_ERROR"
-
-
-def test_a_reset_begins_a_new_episode_whatever_a_server_that_was_killed_in_one_left(serve, tmp_path):
-    with serve(journal_dir=tmp_path).websocket_connect("/s/mine/ws") as socket:
-        episode(socket, MOVES[:2])
-    client = restarted(serve, tmp_path, other_seed)
-    (path,) = (tmp_path / "next").iterdir()
-    path.with_name(f".{path.name}.part").write_text('{"version"')
-    with client.websocket_connect("/s/mine/ws") as socket:
-        assert ask(socket, "step", text="Right") == "SESSION_ERROR"
-        assert ask(socket, "reset", seed=5)["done"] is False
-        assert ask(socket, "step", text="Right")["metadata"]["turn"] == 1
-        assert [*(tmp_path / "next").iterdir()] == [path]
-
-
-def test_journals_are_for_their_owner_alone(serve, tmp_path):
-    with serve(journal_dir=tmp_path / "journals").websocket_connect("/s/mine/ws") as socket:
-        episode(socket)
-        found = [tmp_path / "journals", *(tmp_path / "journals").iterdir()]
-        assert [path.stat().st_mode & 0o777 for path in found] == [0o700, 0o600]
 
 
 def test_two_servers_cannot_have_one_session(serve, tmp_path):

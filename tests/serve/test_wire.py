@@ -9,6 +9,7 @@ from ragen.errors import ConfigError
 from ragen.serve.app import MAX_FRAME
 from ragen.serve.command import main, parser, read_token, settings_of
 from ragen.serve.sessions import Sessions
+from support.leftovers import until
 
 
 def error_of(socket, text):
@@ -236,6 +237,7 @@ def test_without_an_episode_there_is_no_session(serve, tmp_path, ask, journaled)
     client = serve(journal_dir=tmp_path if journaled else None, max_sessions=2)
     for number in range(4):
         ask(client, f"unknown{number}")
+        assert until(lambda: not len(client.sessions))  # a closed connection is let go of after its client has left
     assert client.post("/s/mine/reset", json={"seed": 1}).status_code == 200
     client.post("/s/other/reset", json={"seed": 1})
     assert len(client.sessions) == 2

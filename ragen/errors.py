@@ -23,7 +23,6 @@ from envlanes.errors import (  # noqa: F401  (some for the floors above)
     ReturnError,
     StateError,
     StorageError,
-    add_note,
     around_difference,
     counted,
     described_with_place,
@@ -37,7 +36,6 @@ from envlanes.errors import (  # noqa: F401  (some for the floors above)
     steady_repr,
     steady_text,
     suggestion,
-    without_addresses,
     without_values,
 )
 

@@ -32,19 +32,10 @@ def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = 
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """The known name that is most similar to the given one, or the first three if several are equally similar.
+    """The known name that is most similar to the given one; empty if none is."""
+    from difflib import get_close_matches  # here, since workers import this module
 
-    A name of the same letters in another order is the most similar one.
-    """
-    from difflib import SequenceMatcher, get_close_matches  # here, since workers import this module
-
-    near = get_close_matches(name, sorted({*known}), 3, cutoff)
-    matcher = SequenceMatcher(b=name)
-    ratios = {}
-    for each in near:
-        matcher.set_seq1(each)
-        ratios[each] = sorted(each) == sorted(name), matcher.ratio()
-    return sorted(each for each in near if ratios[each] == max(ratios.values()))
+    return get_close_matches(name, sorted({*known}), 1, cutoff)
 
 
 def suggestion(names: Iterable[str]) -> str:
@@ -59,14 +50,6 @@ def shown_path(path: str | os.PathLike[str]) -> str:
         return str(path).removeprefix(f"{os.getcwd()}{os.sep}")
     except OSError:  # the current folder was removed
         return str(path)
-
-
-def add_note(error: BaseException, text: str) -> None:
-    """Add a note to an error, shown below its message; before Python 3.11 it is stored but not shown."""
-    if hasattr(error, "add_note"):
-        error.add_note(text)
-    else:
-        error.__notes__ = [*getattr(error, "__notes__", []), text]
 
 
 def in_short(value: Any, limit: int = 80) -> str:
@@ -104,7 +87,7 @@ def steady_repr(value: Any, longest: int | None = None) -> str:
         longest: Maximum number of characters; None for all.
     """
     try:
-        text = without_addresses(repr(value))
+        text = _ADDRESS.sub("", repr(value))
     except Exception:  # of a class that a user wrote
         text = f"a {type(value).__name__} whose repr() raises"
     return text if longest is None or len(text) <= longest else f"{text[: longest - 3]}..."
@@ -118,11 +101,6 @@ def steady_text(value: Any) -> str:
         return _ADDRESS.sub("", str(value))
     except Exception:  # likewise
         return steady_repr(value)
-
-
-def without_addresses(text: str) -> str:
-    """A text without the addresses of objects, which differ between processes."""
-    return _ADDRESS.sub("", text)
 
 
 def without_values(text: str) -> str:
@@ -143,28 +121,20 @@ def described_with_place(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """Where a user's code raised, such as ``my_env.py, line 12``; empty if it was not the user's.
 
-    It is the innermost line that is neither of this package nor of Python's libraries or an installed package; of an
-    installed one only if it was called directly.
+    It is the innermost line that is neither of this package nor of Python's libraries or an installed package; or else
+    the line of an installed one that was called directly.
     """
     import sysconfig  # here, since workers import this module
     import traceback
 
     paths = sysconfig.get_paths()
-    installed = tuple(f"{paths[name]}{os.sep}" for name in ("purelib", "platlib"))
-    pickler = [f"{folder}cloudpickle{os.sep}" for folder in installed]  # which we call on what users return
-    others = (*(f"{folder}{os.sep}" for folder in own_folders), "<", *pickler)
-    python = tuple(f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib"))
-    called = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(others)
-        and (frame.filename.startswith(installed) or not frame.filename.startswith(python))
-    ]
-    own = [frame for frame in called if not frame.filename.startswith(installed)]
-    found = own or [frame for frame in called if frame.filename == called[0].filename]
-    if not found:
-        return ""
-    return f"{shown_path(found[-1].filename)}, line {found[-1].lineno}"
+    python, platform, *installed = (f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    pickler = [f"{folder}cloudpickle{os.sep}" for folder in installed]  # which is called on what users return
+    ours = (*(f"{folder}{os.sep}" for folder in own_folders), "<", *pickler)
+    called = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
+    own = [each for each in called if not each.filename.startswith((python, platform, *installed))]
+    found = own[-1:] or [each for each in called if each.filename.startswith(tuple(installed))][:1]
+    return f"{shown_path(found[0].filename)}, line {found[0].lineno}" if found else ""
 
 
 def counted(count: int, one: str, many: str = "") -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from envlanes.errors import ConfigError, did_you_mean
@@ -22,7 +21,6 @@ MODES: tuple[Mode, ...] = (True, False, "auto")
 
 ALL, WORKERS = "all", "worker"
 CURRENT = "current"
-_CLIENT = "ray://"
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,15 @@ class RayOptions:
             begins), address or host name.
         placement_group: Name of a placement group whose bundles the claims are made of, ``"current"`` for the one that
             this process is in; None for none.
-        runtime_env: Ray's ``runtime_env`` for the nodes, as JSON, for example to ship code; "" for the job's alone.
+        runtime_env: Ray's ``runtime_env`` for the nodes, for example to ship code; empty for the job's alone.
     """
 
     address: str | None = None
     num_cpus: float = 1
-    resources: tuple[tuple[str, float], ...] = ()
-    nodes: str | tuple[str, ...] = ALL
+    resources: Mapping[str, float] = field(default_factory=dict)
+    nodes: str | Sequence[str] = ALL
     placement_group: str | None = None
-    runtime_env: str = ""
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -54,27 +52,27 @@ class RayOptions:
         Raises:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
-        for name in ("address", "placement_group"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigError(f"ray.{name} = {value!r}: expected a text, or null.")
-        if self.address is not None and self.address.startswith(_CLIENT):
+        names = [self.nodes] if isinstance(self.nodes, str) else self.nodes
+        are_nodes = self.nodes in (ALL, WORKERS) or (names is self.nodes and bool(names) and all(map(_is_text, names)))
+        are_amounts = isinstance(self.resources, Mapping)
+        _check(
+            self,
+            "ray.",
+            address=(self.address is None or _is_text(self.address), "a text, or null"),
+            num_cpus=(_is_amount(self.num_cpus), "a number of at least 0"),
+            resources=(are_amounts and all(map(_is_amount, self.resources.values())), "a mapping of names to amounts"),
+            nodes=(are_nodes, "'all', 'worker', or a list of nodes"),
+            placement_group=(self.placement_group is None or _is_text(self.placement_group), "a text, or null"),
+            runtime_env=(isinstance(self.runtime_env, Mapping), "a mapping, which ray.init takes"),
+        )
+        if reserved := {"CPU", "memory", "object_store_memory"}.intersection(self.resources):
+            raise ConfigError(f"ray.resources.{min(reserved)}: that is not a custom resource; see ray.num_cpus.")
+        if (self.address or "").startswith("ray://"):
             raise ConfigError(
                 f"ray.address = {self.address!r}: workers cannot be started over Ray Client, as the driver is not in "
                 "the cluster's network; run the program on a node of the cluster (`ray job submit` does), with address "
                 "'auto'."
             )
-        _expect_amount("ray.num_cpus", self.num_cpus)
-        for name, amount in self.resources:
-            _expect_amount(f"ray.resources.{name}", amount)
-            if name in ("CPU", "memory", "object_store_memory"):
-                raise ConfigError(
-                    f"ray.resources.{name} = {amount!r}: that is not a custom resource; see ray.num_cpus."
-                )
-        if isinstance(self.nodes, str) and self.nodes not in (ALL, WORKERS):
-            raise ConfigError(f"ray.nodes = {self.nodes!r}: expected 'all', 'worker', or a list of nodes.")
-        if not self.nodes or not all(isinstance(name, str) and name for name in self.nodes):
-            raise ConfigError(f"ray.nodes = {list(self.nodes)!r}: expected 'all', 'worker', or a list of nodes.")
 
     @classmethod
     def of(cls, values: Any, key: str = "ray") -> RayOptions:
@@ -87,37 +85,25 @@ class RayOptions:
         Raises:
             ConfigError: There is no such option, or a value is invalid.
         """
-        if values is None:
-            return cls()
-        if isinstance(values, cls):
-            return values
+        if values is None or isinstance(values, cls):
+            return values or cls()
         if not isinstance(values, Mapping):
             raise ConfigError(f"{key} = {values!r}: expected a mapping such as {{num_cpus: 1, nodes: all}}.")
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in values:
-            if name not in known:
-                meant = did_you_mean(str(name), known, lambda near: f"{key}.{near}") or _there_are(known)
-                raise ConfigError(f"{key}.{name} = {values[name]!r}: there is no such key.{meant}")
+        _refuse_unknown(cls, values, f"{key}.")
         try:
-            return cls(**{**values, **_hashable(values, key)})
+            return cls(**{name: value for name, value in values.items() if value is not None})
         except ConfigError as error:
-            text = str(error)
-            raise ConfigError(key + text.removeprefix("ray") if text.startswith("ray.") else text) from None
-
-    def environment(self) -> dict[str, Any]:
-        """``runtime_env`` as Ray takes it."""
-        return json.loads(self.runtime_env) if self.runtime_env else {}
+            raise ConfigError(str(error).replace("ray.", f"{key}.", 1)) from None
 
     def local_paths(self) -> list[str]:
         """What ``runtime_env`` ships from this machine, which Ray does for a whole job alone."""
-        given = self.environment()
-        listed = given.get("py_modules") or []
-        paths = [given.get("working_dir"), *(listed if isinstance(listed, list) else [listed])]
+        listed = self.runtime_env.get("py_modules") or []
+        paths = [self.runtime_env.get("working_dir"), *(listed if isinstance(listed, list) else [listed])]
         return [str(path) for path in paths if path and "://" not in str(path)]
 
     def claims(self) -> dict[str, float]:
         """What one lane claims, by Ray's names."""
-        return {name: amount for name, amount in (("CPU", self.num_cpus), *self.resources) if amount}
+        return {name: amount for name, amount in (("CPU", self.num_cpus), *self.resources.items()) if amount}
 
 
 @dataclass(frozen=True)
@@ -159,8 +145,8 @@ class Settings:
     on_env_failure: OnEnvFailure = "fallback"
     max_restarts: int = 3
     start_method: str = "forkserver"
-    ray: RayOptions = dataclasses.field(default_factory=RayOptions)
-    why_sequential: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ray: RayOptions = field(default_factory=RayOptions)
+    why_sequential: Mapping[str, str] = field(default_factory=dict)
     preloaded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -169,21 +155,23 @@ class Settings:
         Raises:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
-        _expect("use_lanes", self.use_lanes, MODES)
-        _expect("backend", self.backend, BACKENDS)
-        _expect("start_method", self.start_method, START_METHODS)
-        _expect("on_env_failure", self.on_env_failure, ON_ENV_FAILURE)
+        choices = {"use_lanes": MODES, "backend": BACKENDS, "start_method": START_METHODS}
+        choices["on_env_failure"] = ON_ENV_FAILURE
+        for name, allowed in choices.items():
+            # By its text: 1 equals True, and is no mode.
+            _check(self, "", **{name: (repr(getattr(self, name)) in map(repr, allowed), f"one of {allowed}")})
         for name in ("step_timeout", "reset_timeout", "startup_timeout"):
             seconds = getattr(self, name)
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
-                raise ConfigError(f"{name} = {seconds!r}: expected a finite number of seconds greater than 0.")
-        if self.max_workers is not None and not _is_integer(self.max_workers, 1):
-            raise ConfigError(f"max_workers = {self.max_workers!r}: expected an integer of at least 1, or None.")
-        if not _is_integer(self.max_restarts, 0):
-            raise ConfigError(f"max_restarts = {self.max_restarts!r}: expected an integer of at least 0.")
+            _check(self, "", **{name: (_is_amount(seconds) and seconds > 0, "a finite number of seconds above 0")})
+        most = self.max_workers
+        _check(
+            self,
+            "",
+            max_workers=(most is None or _is_integer(most, 1), "an integer of at least 1, or None"),
+            max_restarts=(_is_integer(self.max_restarts, 0), "an integer of at least 0"),
+            sequential_env_types=(not isinstance(self.sequential_env_types, str), "a list of names"),
+        )
         object.__setattr__(self, "ray", RayOptions.of(self.ray))
-        if isinstance(self.sequential_env_types, str):
-            raise ConfigError(f"sequential_env_types = {self.sequential_env_types!r}: expected a list of names.")
 
     @classmethod
     def of(cls, **values: Any) -> Settings:
@@ -192,10 +180,7 @@ class Settings:
         Raises:
             ConfigError: There is no such setting, or a value is invalid.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in values:
-            if name not in known:
-                raise ConfigError(f"unknown setting {name!r}.{did_you_mean(name, known) or _there_are(known)}")
+        _refuse_unknown(cls, values)
         return cls(**values)
 
     @property
@@ -209,43 +194,28 @@ def default_workers() -> int:
     return min(8, usable_cpus())
 
 
-def _expect(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in choices):
-        raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(map(repr, choices))}.")
+def _check(values: Any, prefix: str, **checks: tuple[bool, str]) -> None:
+    """Raise an error for the first field that does not fit; ``checks``: whether it does, and what was expected."""
+    for name, (fits, expected) in checks.items():
+        if not fits:
+            raise ConfigError(f"{prefix}{name} = {getattr(values, name)!r}: expected {expected}.")
+
+
+def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str = "") -> None:
+    known = [each.name for each in dataclasses.fields(cls)]
+    for name in values:
+        if name not in known:
+            meant = did_you_mean(str(name), known, lambda near: prefix + near) or f" There are {', '.join(known)}."
+            raise ConfigError(f"{prefix}{name} = {values[name]!r}: there is no such key.{meant}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
 def _is_integer(value: Any, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
-
-
-def _hashable(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    resources, nodes = values.get("resources") or {}, values.get("nodes", ALL)
-    if not isinstance(resources, Mapping):
-        raise ConfigError(f"{key}.resources = {resources!r}: expected a mapping of names to amounts.")
-    if isinstance(nodes, list | tuple):
-        nodes = tuple(nodes)
-    elif not isinstance(nodes, str):
-        raise ConfigError(f"{key}.nodes = {nodes!r}: expected 'all', 'worker', or a list of nodes.")
-    amounts = tuple(sorted((str(name), amount) for name, amount in resources.items()))
-    return {"resources": amounts, "nodes": nodes, "runtime_env": _as_json(values.get("runtime_env"), key)}
-
-
-def _as_json(given: Any, key: str) -> str:
-    if not given:
-        return ""
-    try:
-        if not isinstance(given, Mapping):
-            raise TypeError
-        return json.dumps(given, sort_keys=True)
-    except (TypeError, ValueError):
-        expected = "expected a mapping of plain values, such as {working_dir: .}"
-        raise ConfigError(f"{key}.runtime_env = {given!r}: {expected}, which ray.init takes.") from None
-
-
-def _there_are(names: Iterable[str]) -> str:
-    return f" There are {', '.join(names)}."
-
-
-def _expect_amount(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{name} = {value!r}: expected a number of at least 0.")

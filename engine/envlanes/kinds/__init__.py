@@ -24,7 +24,7 @@ def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPo
     backend = available(settings.backend)
     key: tuple[object, ...] = (backend, settings.start_method)
     if backend == "ray":
-        key = (*key, settings.ray)
+        key = (*key, repr(settings.ray))
     return shared_pool(user, key, partial(_new_kind, backend, settings, preload))
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -66,8 +66,7 @@ class RayCluster:
 
         if not self.nodes():
             there = ", ".join(sorted(_node_of(entry).name for entry in ray.nodes() if entry["Alive"])) or "none"
-            named = list(self._options.nodes) if isinstance(self._options.nodes, tuple) else self._options.nodes
-            return f"ray.nodes = {named!r}: no such node is alive; nodes: {there}."
+            return f"ray.nodes = {self._options.nodes!r}: no such node is alive; nodes: {there}."
         return (
             f"no node of the cluster has {self._options.claims()} free, which each worker claims "
             f"(es_manager.ray.num_cpus and .resources): claim less, such as num_cpus: 0, or free some."
@@ -183,7 +182,7 @@ def _node_of(entry: dict[str, Any]) -> Node:
 
 def is_wanted(node: Node, options: RayOptions) -> bool:
     """Whether the options name a node."""
-    if isinstance(options.nodes, tuple):
+    if not isinstance(options.nodes, str):
         known = (node.address, node.name, node.name.partition("/")[0])
         return any(name in known or (len(name) > 3 and node.node_id.startswith(name)) for name in options.nodes)
     return options.nodes != WORKERS or not node.is_head
@@ -214,7 +213,7 @@ def _why_not_started(error: Exception) -> str:
 
 _connecting = threading.RLock()
 _users = 0  # of a connection that was made here
-_job_has = ""  # the runtime_env that it was made with
+_job_has: Mapping[str, Any] = {}  # the runtime_env that it was made with
 
 
 def connect(options: RayOptions) -> bool:
@@ -251,7 +250,7 @@ def connect(options: RayOptions) -> bool:
         address = options.address or os.environ.get("RAY_ADDRESS")
         expect_answer(address)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-        shipped: dict[str, Any] = {"runtime_env": options.environment()} if options.runtime_env else {}
+        shipped: dict[str, Any] = {"runtime_env": dict(options.runtime_env)} if options.runtime_env else {}
         own: dict[str, Any] = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
         try:
             ray.init(address=address or "local", **own, **shipped, **quiet)
@@ -272,7 +271,7 @@ def disconnect() -> None:
     with _connecting:
         _users -= 1
         if not _users:
-            _job_has = ""
+            _job_has = {}
             ray.shutdown()
 
 
@@ -307,7 +306,7 @@ def warn_if_open() -> None:
 
 def _to_ship(options: RayOptions) -> dict[str, Any]:
     """The ``runtime_env`` that agents are to have beside the job's."""
-    return options.environment() if options.runtime_env != _job_has else {}
+    return dict(options.runtime_env) if options.runtime_env != _job_has else {}
 
 
 def _hint(address: str | None) -> str:

@@ -2,9 +2,9 @@
 
 Reading order: ``episode`` (the state of one trajectory), ``script`` (prompts, and parsing of replies), ``tokens`` (the
 trajectory in tokens), ``service`` (the environments), ``ray_service`` (the service in a Ray actor), ``session`` (one
-trajectory's environment), ``loop`` (verl's side: the class that ``config/agent_loop/agent_loops.yaml`` names),
-``sampler`` (failed trajectories are left out), ``dataset`` (the rows that the trainer reads) and ``training`` (starting
-the trainer).
+trajectory's environment), ``replies`` (their journal, for a job that is killed), ``loop`` (verl's side: the class that
+``config/agent_loop/agent_loops.yaml`` names), ``sampler`` (failed trajectories are left out), ``dataset`` (the rows
+that the trainer reads) and ``training`` (starting the trainer).
 
 Only ``loop`` and ``sampler`` import verl. Neither registers anything on import: verl's ``@register`` would replace the
 entry from the YAML file together with its arguments.

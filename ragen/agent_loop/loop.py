@@ -17,12 +17,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
 from omegaconf import OmegaConf
 
 from ragen.agent_loop.episode import Episode
+from ragen.agent_loop.replies import StepReplies
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.session import Service, Session, connect
 from ragen.agent_loop.tokens import TrajectoryTokens
@@ -58,6 +60,7 @@ class SharedParts:
         service: The environment service.
         reply_length: Maximum number of tokens of a reply.
         seed: ``agent_loop.seed``, from which the seed of each reply is derived; None for unseeded sampling.
+        replies: The journal of the step in flight, in ``replies`` of the output folder.
         trainer_config: Kept alive so that its id is not reused.
     """
 
@@ -65,6 +68,7 @@ class SharedParts:
     service: Service
     reply_length: int
     seed: int | None
+    replies: StepReplies
     trainer_config: Any
 
 
@@ -89,7 +93,10 @@ def shared_parts(trainer_config: Any, tokenizer: Any) -> SharedParts:
         script = Script(config, tokenizer)
         length = script.settings.response_length or trainer_config.actor_rollout_ref.rollout.response_length
         seed = setting(config, "agent_loop.seed", int, None)
-        parts = _shared[id(trainer_config)] = SharedParts(script, connect(config), length, seed, trainer_config)
+        folder = Path(setting(config, "output_dir", str, "outputs")).absolute() / "replies"
+        replies = StepReplies(folder, {"configuration": hashlib.sha256(str(trainer_config).encode()).hexdigest()})
+        parts = SharedParts(script, connect(config), length, seed, replies, trainer_config)
+        _shared[id(trainer_config)] = parts
     return parts
 
 
@@ -105,7 +112,7 @@ class RagenEnvLoop(AgentLoopBase):
         self._preempted = -1
         self._invalid_replies = 0
         self._rows: list[TrajectoryTokens] = []
-        self._place = ""
+        self._place, self._step = "", 0
         self._asked = 0
 
     async def run(  # type: ignore[override]  # verl's V1 trainer takes lists, verl's annotation does not say so
@@ -129,6 +136,7 @@ class RagenEnvLoop(AgentLoopBase):
         """
         tag, seed, mode = read_row(kwargs)
         step, number = kwargs.get("global_steps", 0), kwargs.get("session_id", 0)
+        self._step = int(step)
         self._place = f"{mode}/{step}/{tag}/{seed}/{number}"
         session = Session(self._parts.service, tag, seed, mode)
         asked: dict[str, Any] = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
@@ -202,19 +210,22 @@ class RagenEnvLoop(AgentLoopBase):
         self, row_tokens: TrajectoryTokens, budget: int, request: str, sampling_params: Mapping[str, Any], priority: int
     ) -> list[int]:
         """Have the server continue a row; returns the tokens of the reply."""
-        with simple_timer("generate_sequences", self._seconds):
+        prompt, asked = row_tokens.ids, {**sampling_params, **self._seed(), "max_tokens": budget}
+
+        async def ask() -> Any:
             output = await self.server_manager.generate(
-                request_id=request,
-                prompt_ids=row_tokens.ids,
-                sampling_params={**sampling_params, **self._seed(), "max_tokens": budget},
-                priority=int(priority),
+                request_id=request, prompt_ids=prompt, sampling_params=asked, priority=int(priority)
             )
-        if output.num_preempted is not None:
-            self._preempted = max(0, self._preempted) + output.num_preempted
-        worst = {WORST: output.extra_fields[WORST]} if WORST in output.extra_fields else {}
-        self._server_says = {**output.extra_fields, **self._server_says, **worst}
-        tokens = list(output.token_ids[:budget])
-        row_tokens.add_reply(tokens, output.log_probs[:budget] if output.log_probs else None)
+            if output.num_preempted is not None:
+                self._preempted = max(0, self._preempted) + output.num_preempted
+            return output
+
+        with simple_timer("generate_sequences", self._seconds):
+            reply = await self._parts.replies.reply(self._step, f"{self._place}/{self._asked}", asked, prompt, ask)
+        worst = {WORST: reply.extra_fields[WORST]} if WORST in reply.extra_fields else {}
+        self._server_says = {**reply.extra_fields, **self._server_says, **worst}
+        tokens = reply.tokens[:budget]
+        row_tokens.add_reply(tokens, reply.log_probs[:budget] if reply.log_probs else None)
         return tokens
 
     def _seed(self) -> dict[str, int]:

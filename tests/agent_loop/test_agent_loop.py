@@ -4,6 +4,7 @@ import asyncio
 import copy
 import os
 import signal
+import tempfile
 from contextlib import suppress
 from functools import cache
 
@@ -25,6 +26,8 @@ def composed(*overrides):
 
 def ragen(*overrides, lanes=False):
     config = copy.deepcopy(composed(*overrides))
+    if config["output_dir"] == "x":
+        config["output_dir"] = tempfile.mkdtemp(prefix="job")  # with no replies of another one
     config["es_manager"]["use_multiprocessing"] = lanes
     return config
 
@@ -275,3 +278,24 @@ def test_what_cannot_work_is_refused(info, lengths, changes):
 
     with pytest.raises((ConfigError, InputError)):
         asyncio.run(work())
+
+
+@pytest.mark.parametrize(("after", "step", "is_used"), [(4, 7, True), (0, 7, True), (4, 8, False)])
+def test_a_killed_job_takes_the_replies_of_the_step_in_flight(tmp_path, after, step, is_used):
+    class Killed(BaseException):
+        """The end of the process."""
+
+    def end(calls):
+        if calls == after:
+            raise Killed
+
+    whole, first, second = (StandInClient(tokenizer()) for _ in range(3))
+    expected = play(trainer_config(ragen(f"output_dir={tmp_path}/whole")), whole, ROWS, step=7)
+    first.before_answer = end
+    with suppress(Killed):
+        play(trainer_config(ragen(f"output_dir={tmp_path}/job")), first, ROWS, step=7)
+    outputs = play(trainer_config(ragen(f"output_dir={tmp_path}/job")), second, ROWS, step=step)
+    assert len(first.calls) == after and len(second.calls) == len(whole.calls) - after * is_used
+    for output, other in zip(outputs, expected, strict=True):
+        assert (output.response_ids, output.response_logprobs) == (other.response_ids, other.response_logprobs)
+    assert len(list((tmp_path / "job" / "replies").iterdir())) <= 2

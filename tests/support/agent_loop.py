@@ -98,7 +98,9 @@ def service_of(config: Any, client: Any) -> Any:
     return shared_parts(config, client.tokenizer).service
 
 
-def play(config: Any, client: Any, rows: list[tuple[str, int]], mode: str = "train", **sampling: Any) -> list[Any]:
+def play(
+    config: Any, client: Any, rows: list[tuple[str, int]], mode: str = "train", step: int = 0, **sampling: Any
+) -> list[Any]:
     """Play trajectories, all at once, and shut the service down; the loops' outputs."""
 
     async def session() -> list[Any]:
@@ -109,6 +111,7 @@ def play(config: Any, client: Any, rows: list[tuple[str, int]], mode: str = "tra
                 loop.run(
                     {"temperature": 1.0, "logprobs": True, **sampling},
                     extra_info={"tag": tag, "seed": seed, "mode": mode},
+                    global_steps=step,
                 )
                 for loop, (tag, seed) in zip(loops, rows, strict=True)
             ]

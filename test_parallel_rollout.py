@@ -23,7 +23,7 @@ import psutil
 
 from ragen.errors import RagenError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import create_backend, create_tokenizer
+from ragen.llm_agent.backends import Backend, Reply, Request, Sampling, create_backend, create_tokenizer
 from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.testing.equivalence import Difference, Recording
@@ -51,22 +51,19 @@ class Played:
     reason: str | None = None
 
 
-class Disturbed:
-    """An actor before whose second answer something happens."""
+class Disturbed(Backend):
+    """A backend before whose second answer something happens."""
 
-    def __init__(self, actor: Any, disturb: Callable[[], None]) -> None:
-        """Wrap an actor."""
-        self._actor, self._disturb, self._asked = actor, disturb, 0
+    def __init__(self, backend: Backend, disturb: Callable[[], None]) -> None:
+        """Wrap a backend."""
+        self._backend, self._disturb, self._asked = backend, disturb, 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._actor, name)
-
-    def generate_sequences(self, lm_inputs: Any) -> Any:
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Answer."""
         self._asked += 1
         if self._asked == 2:
             self._disturb()
-        return self._actor.generate_sequences(lm_inputs)
+        return self._backend.generate(requests, sampling)
 
 
 def kill_a_worker() -> None:
@@ -97,9 +94,8 @@ def play(config: Any, parallel: bool, rollouts: int, disturb: Callable[[], None]
     tokenizer = create_tokenizer(config)
     backend, played = create_backend(config, tokenizer), Played()
     try:
-        with LLMAgentProxy(config, backend, tokenizer) as proxy:
-            if disturb is not None:
-                proxy.actor = Disturbed(proxy.actor, disturb)
+        answering = backend if disturb is None else Disturbed(backend, disturb)
+        with LLMAgentProxy(config, answering, tokenizer) as proxy:
             for number in range(rollouts + 1):
                 start = time.perf_counter()
                 batch = proxy.rollout(DataProto(meta_info={"validate": False}))

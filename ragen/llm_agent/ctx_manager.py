@@ -24,7 +24,7 @@ replies are parsed in :mod:`~ragen.llm_agent.prompts.replies`, and batches are b
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -212,13 +212,14 @@ class ContextManager:
             count = "no" if env_ids is None else len(env_ids)
             raise InputError(f"the model's output has {len(texts)} replies and {count} env_ids; expected one for each.")
         exchanges = lm_outputs.non_tensor_batch.get("exchanges", [None] * len(texts))
-        _log_cut_off(env_ids, texts, self.settings.reply_limit)
-        return [self._env_input(*each) for each in zip(env_ids, texts, exchanges, strict=True)]
+        return [self.env_input(*each) for each in zip(env_ids, texts, exchanges, strict=True)]
 
-    def _env_input(self, env_id: Any, text: str, exchange: Exchange | None) -> dict[str, Any]:
+    def env_input(self, env_id: int, text: str, exchange: Exchange | None = None) -> dict[str, Any]:
+        """Parse one reply; see :meth:`get_env_inputs`."""
         kept = text[: self.settings.reply_limit]
         if len(kept) < len(text):
             exchange = replace(exchange or Exchange(), cut_off=True)
+            log.warning("env %s: a reply of %d characters was cut off after %d.", env_id, len(text), len(kept))
         reply = self._parser.parse(kept)
         return {
             "env_id": int(env_id),
@@ -263,16 +264,6 @@ class ContextManager:
             return plain_messages(self._batches.asked_prompt(self._tagged([rollout])[0], turn, left_out))
         columns, _ = self._batches.prompt_columns(self._tagged([asked(rollout, turn)]), with_tokens=False)
         return plain_messages(columns["messages_list"][0])
-
-
-def _log_cut_off(env_ids: Iterable[Any], texts: Sequence[str], limit: int | None) -> None:
-    longer = [] if limit is None else [each for each in zip(env_ids, texts, strict=True) if len(each[1]) > limit]
-    if longer:
-        (env_id, text), count = longer[0], len(longer)
-        log.warning(
-            "%d of %d replies were cut off after %d characters; the first, of env %s, had %d.",
-            *(count, len(texts), limit, env_id, len(text)),
-        )
 
 
 def _warn_about_thoughts(settings: ContextSettings, marker: ReplyMarker) -> None:

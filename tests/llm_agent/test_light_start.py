@@ -82,7 +82,6 @@ def test_an_evaluation_gives_what_a_rollout_for_training_gives():
         tokenizer = LightTokenizer()
         with LLMAgentProxy(config, create_backend(config, tokenizer), tokenizer) as proxy:
             play(proxy)
-            assert proxy._needs_tensors is False
             return proxy.rollout_states
 
     def train(proxy):

@@ -1,4 +1,4 @@
-"""Playing rollouts: players, schedules, actors, and the files of a rollout."""
+"""Playing rollouts: the proxy and its loop, actors, joblib's shards, the command, and the files of a rollout."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.llm_agent.rollout.actor import BackendActor
-    from ragen.llm_agent.rollout.player import RolloutPlayer
+    from ragen.llm_agent.rollout.proxy import LLMAgentProxy, ParallelRolloutManager
     from ragen.llm_agent.rollout.timeline import Timeline
 
 __all__ = [
     "BackendActor",
-    "RolloutPlayer",
+    "LLMAgentProxy",
+    "ParallelRolloutManager",
     "Timeline",
 ]
 
@@ -21,7 +22,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "BackendActor": "actor",
-        "RolloutPlayer": "player",
+        **dict.fromkeys(("LLMAgentProxy", "ParallelRolloutManager"), "proxy"),
         "Timeline": "timeline",
     },
 )

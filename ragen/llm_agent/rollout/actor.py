@@ -1,13 +1,6 @@
-"""Adapts a backend to the actor of RAGEN's rollout loop, which maps ``DataProto`` to ``DataProto``.
+"""Adapts backends, and actors of other projects, to the loop of a rollout.
 
-The input is a batch of ``ContextManager.get_lm_inputs``: ``non_tensor_batch`` has ``env_ids``, ``group_ids``,
-``messages_list``, with images ``multi_modal_data``, and, if the loop adds them, ``tags`` and ``turns``; ``batch`` has
-left-padded ``input_ids`` and their ``attention_mask``. The output has ``env_ids``, ``group_ids``, ``response_texts``,
-``errors`` and ``out_of_context`` (both None for a reply) and ``exchanges`` (known tokens of prompt and reply, for the
-training batch); if all replies' tokens are known, also right-padded ``responses`` and ``response_mask``, and, if known,
-``rollout_log_probs``.
-
-In a batch of ``get_prompts``, the tokens are the column ``prompt_ids``, and the output has no tensors.
+A :class:`BackendActor` answers requests, and also batches of RAGEN's loop, see :mod:`ragen.llm_agent.backends.batch`.
 
 Workers of RAGEN 2026 get a mode with every batch of prompts, so that weights are switched once per rollout. A verl
 worker that trains and generates keeps weights for each. RAGEN's switches to those for generation at
@@ -18,15 +11,16 @@ switches back without generating.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from envlanes.returned import wrong
-from ragen.errors import BackendError, counted
+from ragen.errors import BackendError, ConfigError, counted
 from ragen.llm_agent.backends.base import (
     Activity,
     Backend,
@@ -38,12 +32,10 @@ from ragen.llm_agent.backends.base import (
 from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.streaming import StreamingBackend
+from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 
 if TYPE_CHECKING:
     from ragen.llm_agent.batches.dataproto import AnyBatch
-
-
-_ROLLOUT = "actor_rollout_ref.rollout"
 
 
 @runtime_checkable
@@ -54,30 +46,44 @@ class GeneratesSequences(Protocol):
         """Answer a ``DataProto`` of prompts with a ``DataProto`` of replies."""
 
 
-class Actor(ABC):
-    """Answers the batches of a rollout loop; the defaults apply to an actor of another project.
+SINGLE, START, MIDDLE, END = "singleturn", "multiturn-start", "multiturn-middle", "multiturn-end"
+
+
+class Actor:
+    """Anything with ``generate_sequences``, as a rollout uses it.
 
     Attributes:
-        takes_prompts: Whether batches may come without tensors.
-        needs_tokens: Whether it needs a prompt's tokens, not only its chat.
         backend: The backend behind it, if any.
         activity: Its current and past activity.
         replies: Facts about each reply of the last episode, by environment id; see
             :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
 
-    takes_prompts: ClassVar[bool] = False
-    needs_tokens: bool = True
     backend: Backend | None = None
 
-    def __init__(self) -> None:
-        """Begin with zero counts."""
+    def __init__(self, given: Any) -> None:
+        """Wrap the object."""
+        self._given = given
+        self._last: Any = None
         self.activity = Activity()
         self.replies: dict[int, list[dict[str, Any]]] = {}
+        if isinstance(given, Backend):
+            self.backend = given
 
-    @abstractmethod
     def generate_sequences(self, lm_inputs: Any) -> Any:
         """Answer a batch of prompts."""
+        self._last = lm_inputs
+        return self._given.generate_sequences(lm_inputs)
+
+    @contextmanager
+    def turns(self, most: int) -> Iterator[Iterator[str]]:
+        """The mode of each turn of a rollout; at the end of the block, workers hear of an early end."""
+        modes = iter([START, *[MIDDLE] * (most - 2), END] if most > 1 else [SINGLE])
+        self._last = None
+        yield modes
+        if self._last is not None and next(modes, None) is not None:
+            self._last.meta_info = {**self._last.meta_info, "mode": END, "skip_generation": True}
+            self._given.generate_sequences(self._last)
 
     @property
     def usage(self) -> dict[str, float]:
@@ -87,31 +93,32 @@ class Actor(ABC):
     @property
     def title(self) -> str:
         """The actor's display name."""
-        return type(self).__name__
+        return type(self._given).__name__
 
 
-class ForeignActor(Actor):
-    """Anything with ``generate_sequences``.
+def actor_of(given: Any, config: Any, tokenizer: Any) -> Actor:
+    """An actor for a backend, a worker group or any other object, which answers batches of any size.
 
-    Attributes:
-        given: The object.
+    Args:
+        given: A backend, a worker group, or anything with ``generate_sequences``.
+        config: The whole configuration.
+        tokenizer: The actor's tokenizer.
+
+    Raises:
+        ConfigError: It is none of these, or a sampling parameter is invalid.
     """
-
-    def __init__(self, given: GeneratesSequences) -> None:
-        """Wrap the object."""
-        super().__init__()
-        self.given = given
-        if isinstance(given, Backend):
-            self.backend = given
-
-    @property
-    def title(self) -> str:
-        """The class's name."""
-        return type(self.given).__name__
-
-    def generate_sequences(self, lm_inputs: Any) -> Any:
-        """See :class:`Actor`."""
-        return self.given.generate_sequences(lm_inputs)
+    if isinstance(given, Actor):
+        return given
+    if is_worker_group(given):
+        return Actor(VerlBackend(given, tokenizer))
+    if isinstance(given, GeneratesSequences):
+        return Actor(given)
+    if isinstance(given, Backend):
+        return BackendActor(given, config, tokenizer)
+    raise ConfigError(
+        f"the actor is a {type(given).__name__}; expected a backend, which derives from "
+        "ragen.llm_agent.backends.Backend, or an object with generate_sequences, such as a worker group of verl."
+    )
 
 
 class BackendActor(Actor):
@@ -122,7 +129,6 @@ class BackendActor(Actor):
         journal: The journal of its replies; None for none. Set it before the first prompt.
     """
 
-    takes_prompts: ClassVar[bool] = True
     backend: Backend
     journal: ReplyJournal | None = None
 
@@ -137,8 +143,7 @@ class BackendActor(Actor):
         Raises:
             ConfigError: A key of the section has an invalid value.
         """
-        super().__init__()
-        self.backend = backend
+        super().__init__(backend)
         self.needs_tokens = backend.takes_tokens
         self._usage: Counter[str] = Counter()
         self._streaming = backend if isinstance(backend, StreamingBackend) else None
@@ -158,12 +163,21 @@ class BackendActor(Actor):
         """
         if lm_inputs.meta_info.get("skip_generation", False):
             return lm_inputs
-        requests, sampling = requests_of(lm_inputs), self.sampling(lm_inputs.meta_info)
+        return outputs_of(lm_inputs, self.answer(requests_of(lm_inputs), lm_inputs.meta_info), self._pad_id)
+
+    def answer(self, requests: Sequence[Request], meta_info: Mapping[str, Any]) -> list[Reply]:
+        """Answer a batch of requests; see :meth:`generate_sequences` for ``meta_info``."""
+        sampling = self.sampling(meta_info)
         if self._streaming is not None:
             replies = [future.result() for future in [self.submit(request, sampling) for request in requests]]
         else:
             replies = self._generated(requests, sampling)
-        return outputs_of(lm_inputs, self.noted(requests, replies), self._pad_id)
+        return self.noted(requests, replies)
+
+    @contextmanager
+    def turns(self, most: int) -> Iterator[Iterator[str]]:
+        """See :class:`Actor`; a backend needs no modes."""
+        yield repeat("")
 
     def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
         """Ask a streaming backend, unless the journal has the reply; see :meth:`StreamingBackend.submit`.
@@ -269,63 +283,3 @@ def in_vocabulary(reply: Reply, size: int) -> Reply:
     if reply.prompt_ids is None or max((*reply.prompt_ids, *(reply.token_ids or ())), default=0) < size:
         return reply
     return replace(reply, token_ids=None, log_probs=None, prompt_ids=None)
-
-
-def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
-    """Add the tag and the turn, from 0, to every prompt."""
-    from ragen.llm_agent.batches.dataproto import object_array
-
-    caches = {cache["env_id"]: cache for cache in active}
-    rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]
-    lm_inputs.non_tensor_batch["tags"] = object_array(cache["tag"] for cache in rows)
-    lm_inputs.non_tensor_batch["turns"] = object_array(len(cache["history"]) - 1 for cache in rows)
-
-
-def reasons_of(lm_outputs: AnyBatch, column: str) -> dict[int, str]:
-    """Why prompts have no reply, by environment id: the column ``errors`` or ``out_of_context``."""
-    reasons = lm_outputs.non_tensor_batch.get(column)
-    if reasons is None:
-        return {}
-    env_ids = lm_outputs.non_tensor_batch["env_ids"]
-    return {int(env_id): reason for env_id, reason in zip(env_ids, reasons, strict=True) if reason is not None}
-
-
-# The modes of RAGEN 2026's workers
-
-
-SINGLE, START, MIDDLE, END = "singleturn", "multiturn-start", "multiturn-middle", "multiturn-end"
-SKIP = "skip_generation"
-
-
-class WorkerModes:
-    """The modes of the batches of one rollout, with one batch per turn."""
-
-    def __init__(self, max_turn: int, meta_info: Mapping[str, Any]) -> None:
-        """Begin.
-
-        Args:
-            max_turn: Maximum number of turns.
-            meta_info: The caller's ``meta_info`` for workers, which stays as it is.
-        """
-        self._max_turn = max_turn
-        self._meta_info = {**meta_info}
-        self._mode = END
-
-    def of_turn(self, turn: int) -> dict[str, Any]:
-        """The ``meta_info`` of a turn, counted from 0."""
-        if self._max_turn == 1:
-            self._mode = SINGLE
-        elif turn == 0:
-            self._mode = START
-        else:
-            self._mode = END if turn == self._max_turn - 1 else MIDDLE
-        self._meta_info["mode"] = self._mode
-        return self._meta_info
-
-    def of_end(self) -> dict[str, Any] | None:
-        """The ``meta_info`` after the last turn; None if the last turn's mode has already ended the rollout."""
-        if self._mode in (SINGLE, END):
-            return None
-        self._mode = END
-        self._meta_info.update({"mode": END, SKIP: True})
-        return self._meta_info

@@ -45,9 +45,8 @@ from ragen.llm_agent.config.loading import (
 )
 from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.actor import BackendActor
-from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress, spent
-from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+from ragen.llm_agent.rollout.proxy import MODES, LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import write_report_of
 from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
@@ -347,13 +346,9 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
             progress.over(len(states), len(judged), succeeded)
 
-    def on_turn(_: int, active: int) -> None:
-        if active:  # else all are finished
-            check()
-
     with progress.shown():
         # no training batch, since it would not be used
-        proxy.play({"validate": val}, val, on_turn, on_over, file.kept)
+        proxy.play({"validate": val}, val, check, on_over, file.kept)
 
 
 def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:

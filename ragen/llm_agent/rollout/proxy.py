@@ -1,47 +1,77 @@
-"""``LLMAgentProxy``: a player with the schedule chosen by the configuration.
+"""``LLMAgentProxy``: plays rollouts, and builds training batches from them.
 
-If the backend answers requests one by one, such as a server (:class:`~ragen.llm_agent.backends.base.StreamingBackend`),
-each trajectory advances at its own pace; if it answers batches, the turns of all trajectories are played together.
+    reset -> [ prompts -> replies -> actions -> step ] x max_turn -> formulate_rollouts
+    |         |----------------- loop -----------------|          |
+    |----------------------- play -------------------------------|
+    |----------------------- rollout ----------------------------------------------|
+
+``rollout`` is for training. An evaluation calls ``play``, since it needs no batch of tokens, in which every row is as
+wide as the longest trajectory. If the backend answers requests one by one, such as a server, each trajectory advances
+at its own pace; if it answers batches, the turns of all trajectories are played together
+(:mod:`~ragen.llm_agent.rollout.loop`). With ``agent_proxy.use_parallel_rollout``, joblib's workers play shards of the
+environments instead (:mod:`~ragen.llm_agent.rollout.shards`).
 
 ``use_parallel_envs: true`` returns one row per turn, collected from containers of environments as in verl-agent; see
-:mod:`ragen.turns`. If these cannot be created, two lines say so, and everything proceeds as with
-``false``. The default is false: environments run in parallel either way, and false keeps RAGEN's rows, one per
-trajectory, for which its recipes are tuned.
+:mod:`ragen.turns`. If these cannot be created, two lines say so, and everything proceeds as with ``false``. The default
+is false: environments run in parallel either way, and false keeps RAGEN's rows, one per trajectory, for which its
+recipes are tuned.
+
+Importing this module imports neither torch nor verl, so that ``--help`` and errors about the configuration appear at
+once, and worker processes, which may import the main module, stay small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING, Any, Self
 
-from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, actor_of
-from ragen.llm_agent.rollout.schedules import ordinary_schedule
+from envlanes.closing import Closing
+from ragen.llm_agent.backends.scripted import ScriptedBackend
+from ragen.llm_agent.config.loading import read_max_turn
+from ragen.llm_agent.rollout.actor import actor_of
+from ragen.llm_agent.rollout.loop import OverCallback, Rollout, TurnCallback
 from ragen.llm_agent.rollout.shards import Shards
+from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.settings import setting
 from ragen.validity import check_share, env_error
 
 if TYPE_CHECKING:
     from verl import DataProto
 
+    from ragen.llm_agent.batches.dataproto import AnyBatch
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
     from ragen.turns.collector import TrajectoryCollector
     from ragen.turns.managers import EnvironmentManagerBase
     from ragen.turns.rollouts import TurnRollouts
 
+MODES = ("train", "val")
+PARTS = ("generation", "environments", "tokenizing")
 
-class LLMAgentProxy(RolloutPlayer):
-    """Plays rollouts, by joblib's workers with ``agent_proxy.use_parallel_rollout``.
 
-    A context manager; ``close`` may be called twice. Its other attributes are those of
-    :class:`~ragen.llm_agent.rollout.player.RolloutPlayer`.
+class LLMAgentProxy(Closing):
+    """Plays rollouts: an actor answers, environments are stepped, and states or a training batch are returned.
+
+    A context manager; ``close`` may be called twice. It closes the managers that it created, but not the actor.
 
     Attributes:
+        config: The whole configuration.
+        actor_wg: The actor, as passed by the caller.
+        actor: The same actor behind this package's interface.
+        tokenizer: The actor's tokenizer.
+        parallel: Plays rollouts by joblib; None unless it is chosen.
         use_parallel_envs: Whether rollouts are collected as one row per turn, if that is possible.
+        max_turn: Maximum number of turns of a rollout.
+        failures: Why an environment got no reply in the last rollout, by environment id.
+        rollout_states: The result of ``EnvStateManager.get_rollout_states()`` for the last rollout.
+        timeline: The last rollout's time spans, by track.
+        record_lanes: Whether the next rollout's timeline includes each worker.
     """
 
     def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any) -> None:
-        """Take the parts; the managers of a mode are made when they are first needed.
+        """Store the parts; the managers of a mode are created on first use.
 
         Args:
             config: The whole configuration.
@@ -52,12 +82,50 @@ class LLMAgentProxy(RolloutPlayer):
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1, or a key of parallel rollouts cannot work.
         """
-        parallel = Shards(config) if setting(config, "agent_proxy.use_parallel_rollout", bool, False) else None
+        self.config, self.actor_wg, self.tokenizer = config, actor_rollout_wg, tokenizer
+        self.max_turn = read_max_turn(config)
+        self.parallel = Shards(config) if setting(config, "agent_proxy.use_parallel_rollout", bool, False) else None
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
+        self.actor = actor_of(actor_rollout_wg, config, tokenizer)
+        self.failures: dict[int, str] = {}
+        self.rollout_states: list[dict[str, Any]] = []
+        self.record_lanes = False
+        self.timeline = Timeline()
         self._turn_rollouts: TurnRollouts | None = None
         self._errors: list[str | None] = []  # of each trajectory that was played for training
-        actor = actor_of(actor_rollout_wg, config, tokenizer)
-        super().__init__(config, actor_rollout_wg, tokenizer, ordinary_schedule(actor), actor, parallel)
+
+    # Managers
+
+    @cached_property
+    def train_es_manager(self) -> EnvStateManager:
+        """The environments of ``es_manager.train``."""
+        return _es_manager(self.config, "train")
+
+    @cached_property
+    def val_es_manager(self) -> EnvStateManager:
+        """The environments of ``es_manager.val``."""
+        return _es_manager(self.config, "val")
+
+    @cached_property
+    def train_ctx_manager(self) -> ContextManager:
+        """Writes the prompts of ``es_manager.train`` and parses the replies."""
+        return _ctx_manager(self.config, self.tokenizer, "train")
+
+    @cached_property
+    def val_ctx_manager(self) -> ContextManager:
+        """Writes the prompts of ``es_manager.val`` and parses the replies."""
+        return _ctx_manager(self.config, self.tokenizer, "val")
+
+    def prepare(self, val: bool = False) -> tuple[EnvStateManager, ContextManager]:
+        """Create the managers of a mode now, which validates their part of the configuration.
+
+        Raises:
+            ConfigError: A key is missing or has an invalid value; no environment was built.
+        """
+        ctx_manager = self.val_ctx_manager if val else self.train_ctx_manager  # before the manager that starts workers
+        es_manager = self.val_es_manager if val else self.train_es_manager
+        self._prepare_parallel_envs()
+        return es_manager, ctx_manager
 
     @property
     def parallel_envs(self) -> bool:
@@ -67,23 +135,17 @@ class LLMAgentProxy(RolloutPlayer):
     @property
     def train_parallel_envs(self) -> EnvironmentManagerBase | None:
         """The manager of ``es_manager.train``; None unless :attr:`parallel_envs`."""
-        return self._turn_rollouts.train if self._turn_rollouts is not None else None
+        return getattr(self._turn_rollouts, "train", None)
 
     @property
     def val_parallel_envs(self) -> EnvironmentManagerBase | None:
         """The manager of ``es_manager.val``; None unless :attr:`parallel_envs`."""
-        return self._turn_rollouts.val if self._turn_rollouts is not None else None
+        return getattr(self._turn_rollouts, "val", None)
 
     @property
     def traj_collector(self) -> TrajectoryCollector | None:
         """Collects from both; None unless :attr:`parallel_envs`."""
-        return self._turn_rollouts.collector if self._turn_rollouts is not None else None
-
-    def prepare(self, val: bool = False) -> tuple[EnvStateManager, ContextManager]:
-        """See :meth:`RolloutPlayer.prepare`; also creates containers of environments if enabled."""
-        prepared = super().prepare(val)
-        self._prepare_parallel_envs()
-        return prepared
+        return getattr(self._turn_rollouts, "collector", None)
 
     def _prepare_parallel_envs(self) -> None:
         """Make containers once; say so in two lines where that fails, and do not try again."""
@@ -98,17 +160,23 @@ class LLMAgentProxy(RolloutPlayer):
             print(f"Failed to initialize parallel environments: {error}")
             print("Falling back to original environment system")
 
-    def rollout(
-        self,
-        dataproto: DataProto,
-        val: bool = False,
-        on_turn: TurnCallback | None = None,
-        on_over: OverCallback | None = None,
-        skip: Collection[int] = (),
-    ) -> DataProto:
-        """See :meth:`RolloutPlayer.rollout`; with ``use_parallel_envs``, one row per turn.
+    # Rollouts
 
-        With ``on_turn``, ``on_over`` or ``skip``, a rollout is played as without ``use_parallel_envs``.
+    def generate_sequences(self, lm_inputs: AnyBatch) -> AnyBatch:
+        """Generate replies to a batch of prompts."""
+        return self.actor.generate_sequences(lm_inputs)
+
+    def rollout(self, dataproto: DataProto, val: bool = False) -> DataProto:
+        """Play one episode in every environment, and build a training batch from them.
+
+        Args:
+            dataproto: Its ``meta_info`` is passed to the actor with every batch of prompts. ``compute_collapse: False``
+                in it omits the columns for collapse detection.
+            val: Whether to play ``es_manager.val`` instead of ``es_manager.train``.
+
+        Returns:
+            The rollouts, as built by ``ContextManager.formulate_rollouts``; with ``use_parallel_envs``, one row per
+            turn.
 
         Raises:
             EnvsFailedError: More than half of the trajectories of all earlier rollouts for training failed with their
@@ -116,32 +184,136 @@ class LLMAgentProxy(RolloutPlayer):
         """
         if not val:
             check_share(self._errors)
-        collected = None
-        if on_turn is None and on_over is None and not skip:
-            self._prepare_parallel_envs()
-            collected = self._turn_rollouts
-        if collected is not None:
-            self.begin_record()
-            batch, played = self._collected(collected, dataproto, val)
+        self._prepare_parallel_envs()
+        if self._turn_rollouts is not None:
+            self.timeline, collector = Timeline(self.record_lanes), self._turn_rollouts.collector
+            with self.timeline.span("rollout", "environments"):
+                batch = self._turn_rollouts.rollout(self, dataproto, val)
+            self.failures, played = dict(collector.failures), collector.played
         else:
-            batch = super().rollout(dataproto, val, on_turn, on_over, skip)
-            played = self.rollout_states
+            played = self.play(dataproto.meta_info or {}, val, asks_failed=True)
+            _, ctx_manager = self.prepare(val)
+            with self.timeline.span("rollout", "tokenizing"):
+                include = bool((dataproto.meta_info or {}).get("compute_collapse", True))
+                batch = ctx_manager.formulate_rollouts(played, include_collapse_data=include)
         if not val:
             self._errors += map(env_error, played)
         return batch
 
-    def _collected(
-        self, rollouts: TurnRollouts, dataproto: DataProto, val: bool
-    ) -> tuple[DataProto, list[dict[str, Any]]]:
-        with self.timed("environments"):
-            batch = rollouts.rollout(self, dataproto, val)
-        self.failures = dict(rollouts.collector.failures)
-        return batch, rollouts.collector.played
+    def play(
+        self,
+        meta_info: Mapping[str, Any],
+        val: bool = False,
+        on_turn: TurnCallback | None = None,
+        on_over: OverCallback | None = None,
+        skip: Collection[int] = (),
+        asks_failed: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Play one episode in every environment.
+
+        Args:
+            meta_info: Passed to the actor with every batch of prompts.
+            val: Whether to play ``es_manager.val`` instead of ``es_manager.train``.
+            on_turn: Called before every turn, or whenever replies have arrived.
+            on_over: Called after every turn in which episodes ended, with their states; only whole groups have
+                ``pass@k``. If a reply is missing, ``failures`` has the reason.
+            skip: Environments that are reset and then not played; at least one must remain.
+            asks_failed: Whether the actor is asked about environments that failed in their reset, as in training.
+
+        Returns:
+            The final states, also kept in ``rollout_states``; :func:`~ragen.llm_agent.batches.metrics.mean_metrics`
+            computes from them the metrics that a training batch would have.
+        """
+        ctx_manager = self.val_ctx_manager if val else self.train_ctx_manager
+        ctx_manager.reset_memory_managers()
+        rollout = Rollout(self.actor, ctx_manager, self.max_turn, meta_info, asks_failed, on_over=on_over)
+        rollout.on_turn = on_turn or rollout.on_turn
+        self.timeline, self.failures = Timeline(self.record_lanes), rollout.failures
+        rollout.timeline = self.timeline
+        over, seed = list[dict[str, Any]](), None
+        if self.parallel is not None and on_turn is None and on_over is None and not skip:
+            over, seed = self.parallel.play(rollout, MODES[val], self._give_examples)
+            skip = {state["env_id"] for state in over}
+        if not over or seed is not None:
+            es_manager, _ = self.prepare(val)
+            with rollout.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
+                episodes = [cache for cache in es_manager.reset(seed) if cache["env_id"] not in skip]
+            self._give_examples(es_manager.example_action)
+            rollout.play(es_manager, episodes)
+            with rollout.timed("environments"):
+                over += [state for state in es_manager.get_rollout_states() if state["env_id"] not in skip]
+        self.rollout_states = sorted(over, key=lambda state: state["env_id"])
+        return self.rollout_states
+
+    def _give_examples(self, example: Callable[[int, Random], str]) -> None:
+        """Set where a scripted backend gets the actions that environments propose; others need none."""
+        if isinstance(self.actor.backend, ScriptedBackend):
+            self.actor.backend.example = example
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of the last rollout by activity; overlapping activities are counted each."""
+        return self.timeline.seconds(PARTS)
 
     def close(self) -> None:
-        """See :meth:`RolloutPlayer.close`."""
+        """Close the environments and their workers; may be called twice."""
+        parts = [self.parallel, self._turn_rollouts, *(self.__dict__.get(f"{mode}_es_manager") for mode in MODES)]
         try:
-            super().close()
+            for part in parts[1:]:
+                if part is not None:
+                    part.close()
         finally:
-            if self._turn_rollouts is not None:
-                self._turn_rollouts.close()
+            if self.parallel is not None:
+                self.parallel.close()
+
+
+class ParallelRolloutManager(LLMAgentProxy):
+    """A player of parallel rollouts, whatever the configuration says.
+
+    What ``LLMAgentProxy`` is with ``agent_proxy.use_parallel_rollout: true``, under the name that RAGEN's forks use. A
+    context manager; ``close`` may be called twice.
+    """
+
+    def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any, n_jobs: int | None = None) -> None:
+        """Take the parts; workers and environments are made by each rollout.
+
+        Args:
+            config: The whole configuration.
+            actor_rollout_wg: The actor; see :class:`LLMAgentProxy`.
+            tokenizer: The actor's tokenizer.
+            n_jobs: Number of workers; None for ``agent_proxy.parallel_n_jobs``.
+
+        Raises:
+            ConfigError: A key has an invalid value.
+        """
+        super().__init__(config, actor_rollout_wg, tokenizer)
+        self.parallel: Shards = Shards(config, n_jobs)
+
+    parallel_rollout = LLMAgentProxy.rollout
+
+    @property
+    def proxy(self) -> Self:
+        """Itself: the forks' manager has a proxy, this one is what a proxy is."""
+        return self
+
+    @property
+    def n_jobs(self) -> int:
+        """Number of workers; -1 for one per processor."""
+        return self.parallel.n_jobs
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why (a part of) the last rollout was played by the ordinary loop; None if it was not."""
+        return self.parallel.fallback_reason
+
+
+def _es_manager(config: Any, mode: str) -> EnvStateManager:
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+    return EnvStateManager(config, mode=mode)
+
+
+def _ctx_manager(config: Any, tokenizer: Any, mode: str) -> ContextManager:
+    from ragen.llm_agent.ctx_manager import ContextManager
+
+    return ContextManager(config, tokenizer, mode=mode)

@@ -5,8 +5,8 @@
     main process                                  joblib worker: a process of loky, or a thread
     ------------                                  ---------------------------------------------
     a shard of the groups for each worker ----->  makes its environments and resets them
-    SharedLLMInferenceManager <---- the caches of its active environments, turn by turn
-      prompts, actor, parsed replies ---------->  steps them
+    prompts, actor, parsed replies <------------  the caches of its active environments, turn by turn
+                                   ------------>  steps them
     states, in the order of environments <------  closes its environments
 
 A shard is a number of whole groups with the ids and seeds that they have in the ordinary loop, and the same manager
@@ -25,19 +25,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Client, Connection, Listener
-from queue import Empty, SimpleQueue
+from multiprocessing.connection import Client, Connection, Listener, wait
 from random import Random
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from envlanes.ragen.seeds import counted_on, first_seed
 from ragen.errors import ConfigError, LimitReachedError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.rollout.player import Cache, ParallelLoop, RolloutPlayer, actor_of
-from ragen.llm_agent.rollout.schedules import ordinary_schedule
+from ragen.llm_agent.rollout.loop import Cache, Rollout
 from ragen.settings import choice, refused, setting
 
 log = logging.getLogger(__name__)
@@ -47,7 +45,7 @@ _BACKEND, _JOBS = "agent_proxy.parallel_backend", "agent_proxy.parallel_n_jobs"
 
 
 class SharedLLMInferenceManager:
-    """Shares one actor among all workers: any thread may call it, and the actor gets one call at a time."""
+    """Shares one actor among threads: any of them may call it, and the actor gets one call at a time."""
 
     def __init__(self, actor_rollout_wg: Any) -> None:
         """Share an actor.
@@ -67,15 +65,7 @@ class SharedLLMInferenceManager:
 
 @dataclass(frozen=True)
 class Shard:
-    """One worker's part of a rollout.
-
-    Attributes:
-        settings: The manager's settings, with the environments of this shard.
-        mode: ``"train"`` or ``"val"``.
-        seed: The seed of group 0.
-        max_turn: Maximum number of turns.
-        asks_failed: Whether the model is asked about environments that failed in their reset, as in training.
-    """
+    """One worker's part of a rollout: its environments, the seed of group 0, and what the loop needs."""
 
     settings: ManagerConfig
     mode: str
@@ -119,7 +109,7 @@ def play_shard(shard: Shard, address: Any, key: bytes) -> None:
         main.send((manager.get_rollout_states(), time.perf_counter() - start, waited))
 
 
-class Shards(ParallelLoop):
+class Shards:
     """Plays rollouts by joblib.
 
     Attributes:
@@ -144,14 +134,22 @@ class Shards(ParallelLoop):
             raise refused(_JOBS, self.n_jobs, "a number of workers, or -1 for one per processor")
         self.fallback_reason: str | None = None
         self._config = config
-        self._settings: dict[str, ManagerConfig] = {}  # by mode
-        self._counted = dict.fromkeys(("train", "val"), 0)
+        self._counted = {"train": 0, "val": 0}
         self._is_used = False
 
     def play(
-        self, player: RolloutPlayer, meta_info: Mapping[str, Any], val: bool
+        self, rollout: Rollout, mode: str, give_examples: Callable[[Callable[[int, Random], str]], None]
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """See :class:`~ragen.llm_agent.rollout.player.ParallelLoop`.
+        """Play one episode in every environment.
+
+        Args:
+            rollout: Asks the actor; it has no callbacks.
+            mode: ``"train"`` or ``"val"``.
+            give_examples: Sets where a scripted backend gets the actions that environments propose.
+
+        Returns:
+            The states of all that was played to its end; and the seed of group 0 if the ordinary loop is to play the
+            rest, else None.
 
         Raises:
             ConfigError: A key is missing or has an invalid value.
@@ -159,41 +157,75 @@ class Shards(ParallelLoop):
         """
         from joblib import effective_n_jobs
 
-        mode = "val" if val else "train"
-        if mode not in self._settings:
-            self._settings[mode] = read_config(self._config, mode)
-        settings, self.fallback_reason = self._settings[mode], None
-        first, counted = first_seed(mode, settings.base_seed, self._counted[mode]), max(settings.group_numbers) + 1
-        self._counted[mode] = counted_on(mode, settings.base_seed, self._counted[mode], None, counted)
+        settings, self.fallback_reason = read_config(self._config, mode), None
+        first, groups = first_seed(mode, settings.base_seed, self._counted[mode]), max(settings.group_numbers) + 1
+        self._counted[mode] = counted_on(mode, settings.base_seed, self._counted[mode], None, groups)
         jobs = min(effective_n_jobs(self.n_jobs), settings.env_groups)
         if jobs < 2:
             return [], first
         if self.backend == LOKY:
             self._is_used, settings = True, replace(settings, engine=replace(settings.engine, use_lanes=False))
-        shards = [
-            Shard(
-                replace(settings, entries=tuple(e for e in settings.entries if e.spec.group_id % jobs == index)),
-                *(mode, first, player.max_turn, player.is_training),
-            )
-            for index in range(jobs)
-        ]
-        rollout = _Rollout(player, val, meta_info)
+        parts = [tuple(e for e in settings.entries if e.spec.group_id % jobs == index) for index in range(jobs)]
+        more = (mode, first, rollout.max_turn, rollout.asks_failed)
+        states: list[dict[str, Any]] = []
         try:
             if self.backend == THREADING:
                 _check_threads(settings)
-            rollout.play(shards, self.backend)
+            shards = [Shard(replace(settings, entries=part), *more) for part in parts]
+            self._play(shards, rollout, give_examples, states)
         except LimitReachedError:
             raise
         except Exception as error:
             self.fallback_reason = f"{type(error).__name__}: {error}"
             log.warning("the parallel rollout failed; using the ordinary loop: %s", self.fallback_reason)
-        states = sorted(rollout.states, key=lambda state: state["env_id"])
         return states, None if self.fallback_reason is None else first
+
+    def _play(
+        self, shards: Sequence[Shard], rollout: Rollout, give_examples: Any, states: list[dict[str, Any]]
+    ) -> None:
+        """Play all shards; whatever fails is raised, after the workers have ended."""
+        for index, shard in enumerate(shards):
+            tags = ", ".join(dict.fromkeys(entry.spec.tag for entry in shard.settings.entries))
+            envs = len(shard.settings.entries)
+            log.info("worker %d of %d (%s): %d environments of %s", index + 1, len(shards), self.backend, envs, tags)
+        key, failed, is_over = os.urandom(32), list[BaseException](), False
+        connections: list[Connection] = []
+        try:
+            with Listener(authkey=key) as listener:
+                arguments = shards, self.backend, listener.address, key, failed
+                jobs = threading.Thread(target=_run, args=arguments, daemon=True)
+                jobs.start()
+                connections += [listener.accept() for _ in shards]
+                _serve(list(connections), rollout, give_examples, states)
+                is_over = True
+        except (EOFError, OSError) as error:  # a worker is gone, and joblib says why, once the others have ended
+            failed.insert(0, error)
+        finally:
+            for connection in connections:  # a worker that waits for an answer ends
+                connection.close()
+            if self.backend == LOKY and not is_over:
+                _end_processes()
+            # A thread that is still stepping ends with its turn, unless that hangs.
+            jobs.join(None if is_over else shards[0].settings.engine.step_timeout)
+        if failed:
+            raise failed[-1]
 
     def close(self) -> None:
         """End loky's processes."""
         if self._is_used:
             _end_processes()
+
+
+def _run(shards: Sequence[Shard], backend: str, address: Any, key: bytes, failed: list[BaseException]) -> None:
+    from joblib import Parallel, delayed
+
+    try:
+        Parallel(n_jobs=len(shards), backend=backend)(delayed(play_shard)(shard, address, key) for shard in shards)
+    except BaseException as error:
+        failed.append(error)
+        for _ in shards:  # in the place of workers that will not connect any more
+            with suppress(Exception), Client(address, authkey=key):
+                pass
 
 
 def _check_threads(settings: ManagerConfig) -> None:
@@ -211,162 +243,33 @@ def _end_processes() -> None:
     get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
-class _Rollout:
-    """One rollout: a thread runs joblib, one reads each worker's messages, and the caller's thread answers them.
+def _serve(playing: list[Connection], rollout: Rollout, give_examples: Any, states: list[dict[str, Any]]) -> None:
+    """Answer the workers until all shards are over."""
+    hosts: dict[int, Connection] = {}
 
-    Attributes:
-        states: The states of the shards that are over.
-    """
+    def example(env_id: int, rng: Random) -> str:
+        hosts[env_id].send(Example(env_id, rng))
+        return str(hosts[env_id].recv())
 
-    def __init__(self, player: RolloutPlayer, val: bool, meta_info: Mapping[str, Any]) -> None:
-        self._player, self._meta_info = player, meta_info
-        self._ctx_manager = player.val_ctx_manager if val else player.train_ctx_manager
-        self._inference = SharedLLMInferenceManager(player)
-        self._events: SimpleQueue[tuple[Connection | None, Any]] = SimpleQueue()
-        self._kept: list[tuple[Connection | None, Any]] = []
-        self._connections: list[Connection] = []
-        self.states: list[dict[str, Any]] = []
-
-    def play(self, shards: Sequence[Shard], backend: str) -> None:
-        """Play all shards; whatever fails is raised, after the workers have ended."""
-        for index, shard in enumerate(shards):
-            tags = ", ".join(dict.fromkeys(entry.spec.tag for entry in shard.settings.entries))
-            envs = len(shard.settings.entries)
-            log.info("worker %d of %d (%s): %d environments of %s", index + 1, len(shards), backend, envs, tags)
-        key, is_over = os.urandom(32), False
-        with Listener(authkey=key) as listener:
-            jobs = threading.Thread(target=self._run, args=(shards, backend, listener.address, key), daemon=True)
-            jobs.start()
-            threading.Thread(target=self._accept, args=(listener, len(shards)), daemon=True).start()
-            try:
-                self._serve(len(shards))
-                is_over = True
-            finally:
-                for connection in self._connections:  # a worker that waits for an answer ends
-                    connection.close()
-                if backend == LOKY and not is_over:
-                    _end_processes()
-                # A thread that is still stepping ends with its turn, unless that hangs.
-                jobs.join(None if is_over else shards[0].settings.engine.step_timeout)
-
-    # Threads that pass things on
-
-    def _run(self, shards: Sequence[Shard], backend: str, address: Any, key: bytes) -> None:
-        from joblib import Parallel, delayed
-
-        try:
-            Parallel(n_jobs=len(shards), backend=backend)(delayed(play_shard)(shard, address, key) for shard in shards)
-        except BaseException as error:
-            self._events.put((None, error))
-
-    def _accept(self, listener: Listener, count: int) -> None:
-        with suppress(OSError, EOFError):  # the listener was closed
-            for _ in range(count):
-                connection = listener.accept()
-                self._connections.append(connection)
-                threading.Thread(target=self._read, args=(connection,), daemon=True).start()
-
-    def _read(self, connection: Connection) -> None:
-        with suppress(EOFError, OSError, TypeError):  # it ended, and joblib says why; TypeError: it was closed here
-            while True:
-                self._events.put((connection, connection.recv()))
-
-    # The caller's thread
-
-    def _serve(self, left: int) -> None:
-        """Answer the workers until all shards are over."""
-        while left:
-            due: dict[Connection, Sequence[Cache]] = {}
-            for connection, message in self._arrived():
-                if connection is None:
-                    raise message
-                if isinstance(message, list):
-                    due[connection] = message
-                else:
-                    left -= 1
-                    self._end(*message)
-            if due:
-                self._answer(due)
-
-    def _arrived(self) -> list[tuple[Connection | None, Any]]:
-        """All messages that are there, at least one."""
-        events, self._kept = self._kept, []
-        if not events:
-            with self._player.timed("environments"):
-                events.append(self._events.get())
-        with suppress(Empty):
-            while True:
-                events.append(self._events.get_nowait())
-        return events
-
-    def _answer(self, due: Mapping[Connection, Sequence[Cache]]) -> None:
-        """Ask the actor about all environments that are due, and send each worker its inputs."""
+    give_examples(example)
+    while playing:
+        with rollout.timed("environments"):
+            ready: Any = wait(playing)
+        due: dict[Connection, list[Cache]] = {}
+        for connection in ready:
+            message = connection.recv()
+            if isinstance(message, list):
+                due[connection] = message
+            else:
+                playing.remove(connection)
+                states += message[0]
+                told = "a worker played %d episodes in %.3f s, %.3f s of it waiting for replies"
+                log.info(told, len(message[0]), *message[1:])
         caches = sorted((cache for part in due.values() for cache in part), key=lambda cache: cache["env_id"])
-        hosts = {cache["env_id"]: connection for connection, part in due.items() for cache in part}
-        self._player.give_examples(lambda env_id, rng: self._example(hosts[env_id], Example(env_id, rng)))
-        inputs, lost, full = self._player.ask(self._ctx_manager, caches, self._meta_info, self._inference)
-        self._player.failures.update(lost)
+        hosts |= {cache["env_id"]: connection for connection, part in due.items() for cache in part}
+        answers = rollout.ask(caches)
+        rollout.failures.update(answers.lost)
         for connection, part in due.items():
             ids = [cache["env_id"] for cache in part]
-            came = [inputs[env_id] for env_id in ids if env_id in inputs]
-            with suppress(OSError):  # its worker ended, and joblib says why
-                connection.send((came, {env_id: full[env_id] for env_id in ids if env_id in full}))
-
-    def _example(self, host: Connection, question: Example) -> str:
-        """Ask an environment's worker, which waits, for an action; other messages are kept."""
-        host.send(question)
-        while True:
-            connection, message = self._events.get()
-            if connection is None:
-                raise message
-            if connection is host:
-                return str(message)
-            self._kept.append((connection, message))
-
-    def _end(self, states: list[dict[str, Any]], seconds: float, waited: float) -> None:
-        log.info(
-            "a worker played %d episodes in %.3f s, %.3f s of it waiting for replies", len(states), seconds, waited
-        )
-        self.states += states
-
-
-class ParallelRolloutManager(RolloutPlayer):
-    """A player of parallel rollouts, whatever the configuration says.
-
-    What ``LLMAgentProxy`` is with ``agent_proxy.use_parallel_rollout: true``, under the name that RAGEN's forks use. A
-    context manager; ``close`` may be called twice.
-    """
-
-    def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any, n_jobs: int | None = None) -> None:
-        """Take the parts; workers and environments are made by each rollout.
-
-        Args:
-            config: The whole configuration.
-            actor_rollout_wg: Who answers; see :class:`~ragen.llm_agent.rollout.player.RolloutPlayer`.
-            tokenizer: The actor's tokenizer.
-            n_jobs: Number of workers; None for ``agent_proxy.parallel_n_jobs``.
-
-        Raises:
-            ConfigError: A key has an invalid value.
-        """
-        actor = actor_of(actor_rollout_wg, config, tokenizer)
-        super().__init__(config, actor_rollout_wg, tokenizer, ordinary_schedule(actor), actor, Shards(config, n_jobs))
-
-    parallel_rollout = RolloutPlayer.rollout
-
-    @property
-    def proxy(self) -> Self:
-        """Itself: the forks' manager has a proxy, this one is what a proxy is."""
-        return self
-
-    @property
-    def n_jobs(self) -> int:
-        """Number of workers; -1 for one per processor."""
-        assert self.parallel is not None
-        return self.parallel.n_jobs
-
-    @property
-    def fallback_reason(self) -> str | None:
-        """Why (a part of) the last rollout was played by the ordinary loop; None if it was not."""
-        assert self.parallel is not None
-        return self.parallel.fallback_reason
+            inputs = [answers.inputs[env_id] for env_id in ids if env_id in answers.inputs]
+            connection.send((inputs, {env_id: answers.full[env_id] for env_id in ids if env_id in answers.full}))

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ragen.llm_agent.rollout import command, proxy
-from ragen.llm_agent.rollout.schedules import Lockstep
+from ragen.llm_agent.rollout import command, loop
 from ragen.results import compare, page
 from support.chat_server import chat_server, cut, fail, raw, say
 
@@ -135,7 +134,7 @@ def test_a_run_that_was_killed_loses_no_reply(whole, tmp_path):
 
 def test_the_rollouts_are_those_of_lockstep_bit_for_bit(whole, tmp_path, monkeypatch):
     folder, requests = whole
-    monkeypatch.setattr(proxy, "ordinary_schedule", lambda actor: Lockstep())
+    monkeypatch.setattr(loop, "_stream", loop._lockstep)
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, tmp_path) == 0
     assert len(server.bodies) == requests

@@ -1,8 +1,11 @@
 """Handling of Ctrl-C: an interrupted call has not happened.
 
-Python handles signals only in the main thread, between two bytecodes. A call of the engine, the manager or another
-holder is one guarded block: SIGINT is noted in it, and raised where that leaves nothing half done: while the call waits
-for workers, while environments run in the main process, right before results are committed, or at the end of the block.
+Python handles signals only in the main thread, between two bytecodes: a ``KeyboardInterrupt`` may come between any two
+lines. So a call of the engine, the manager or another holder is one guarded block: SIGINT is noted in it, and raised
+where that leaves nothing half done, which is where the time is spent: while the call waits for workers, while
+environments run in the main process, right before results are committed, or at the end of the block. (To let it fly
+everywhere but around the commit was considered. But a lock that was just acquired, a request of which half is in the
+pipe, and an environment that has a new home and no lane are then left behind, each with a remedy of its own.)
 
 A SIGINT that arrives once results are being committed is too late to stop the call, and must not appear to have done
 so: the call returns, and the next one raises it, at its first chance to. (To send it again a moment after the return,

@@ -44,7 +44,7 @@ from envlanes.env_set import REBALANCE_INTERVAL
 from envlanes.episode.game import named
 from envlanes.episode.journal import Change
 from envlanes.episode.values import copied
-from envlanes.errors import EpisodeOverError, StateError, add_note
+from envlanes.errors import EpisodeOverError, StateError
 from envlanes.gym import arguments
 from envlanes.gym.arguments import Options, OptionsSource, SeedsSource
 from envlanes.gym.game import AT_END, GYM, GYM_OLD, NEVER, NOW, OWN, GymResult, GymTurn, IsMethod, Shown, dumped
@@ -279,7 +279,7 @@ def first_or_all(values: Iterable[Any]) -> tuple[Any, ...]:
             own = error.__cause__
             if not isinstance(own, Exception):
                 raise error
-            add_note(own, str(error))
+            own.add_note(str(error))
             raise own
     return found
 

@@ -42,7 +42,7 @@ def test_the_buffer_does_not_depend_on_how_many_play(agent_class, place):
         expected = content(collect(agent_class, place, None, random_actions=random_actions))
         for copies, settings in [
             (1, {"use_lanes": False}),
-            (3, LANES if place in (ROBOT, ANT) else {"use_lanes": False}),
+            (3, LANES if place in (ROBOT, ANT, GLOBAL) else {"use_lanes": False}),
         ]:
             assert content(collect(agent_class, place, copies, settings, random_actions=random_actions)) == expected
 

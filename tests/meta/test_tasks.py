@@ -1,7 +1,5 @@
 """Tasks are drawn once, in the main process, and are the same everywhere."""
 
-import math
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -28,14 +26,6 @@ def test_the_sparse_point_robot_pays_within_the_radius_alone():
     assert not env.is_goal_state()
 
 
-def test_goals_lie_on_the_upper_half_circle_and_winds_within_their_bounds():
-    rng = np.random.default_rng(0)
-    goals = [gym.make("ragen/PointRobot-v0").unwrapped.sample_task(rng) for _ in range(50)]
-    assert all(math.isclose(math.hypot(*goal), 1.0) and goal[1] >= 0 for goal in goals)
-    winds = np.array([gym.make("ragen/Wind-v0").unwrapped.sample_task(rng) for _ in range(50)])
-    assert np.abs(winds).max() <= 0.08
-
-
 def test_an_arm_pays_as_often_as_its_task_says():
     env = gym.make("ragen/Bandit-v0", arms=2, max_episode_steps=None).unwrapped
     env.reset(seed=0, options={"task": (0.0, 0.7)})
@@ -52,18 +42,6 @@ def test_task_7_is_the_same_task_in_every_worker_as_in_the_main_process():
     expected = np.float32(env.tasks.tasks[7])
     assert all((each[2:4] == expected).all() for each in [*shown, env.reset(task=7)[0]])
     assert len({each[0] for each in shown}) == 4  # but each copy has a generator of its own
-
-
-def test_a_list_drawn_from_the_global_generator_is_the_same_in_every_process():
-    np.random.seed(77)
-    env = make_env("ragen-tests/GlobalTasks-v0", 1, n_tasks=8)
-    np.random.seed(78)
-    with make_parallel_env(
-        "ragen-tests/GlobalTasks-v0", 1, 3, n_tasks=8, settings={"use_lanes": True, "max_workers": 3}
-    ) as manager:
-        goals = [manager.get_attr("goals", index) for index in range(3)]
-        assert manager.n_tasks == 8
-    assert all((goals[0] == each).all() for each in [*goals, env.unwrapped.goals])
 
 
 def test_tasks_to_learn_from_and_others_are_apart():

@@ -57,7 +57,6 @@ EXTRAS = {
     "browser": ["playwright>=1.45", "miniwob>=1.0"],  # with the system's Chromium; playwright's own is not needed
     "alfworld": ["alfworld>=0.4.2", "textworld[pddl]>=1.7,<2"],  # fast-downward, a planner, is built from its source
     "textworld": ["textworld>=1.7,<2"],  # jericho, an interpreter in C, is built from its source
-    "webshop": ["spacy>=3.7"],  # only to prepare another catalogue than the one that comes with the package
     "test": TEST,
     "dev": [*TEST, "ruff>=0.12", "mypy>=1.15", "py-spy>=0.4"],
     "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.29"],
@@ -106,7 +105,7 @@ setup(
     package_data={
         "ragen": [
             "py.typed",
-            *(f"**/*.{kind}" for kind in ("json", "jsonl", "csv", "parquet", "gz", "txt", "jinja", "css", "js")),
+            *(f"**/*.{kind}" for kind in ("json", "jsonl", "csv", "parquet", "gz", "png", "txt", "jinja", "css", "js")),
         ],
         "ragen.config.files": ["**/*.yaml"],
     },

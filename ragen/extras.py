@@ -54,7 +54,6 @@ EXTRAS = {
     "browser": Extra("play MiniWoB++'s pages in the system's Chromium", ("playwright", "miniwob")),
     "alfworld": Extra("play ALFWorld's household tasks", ("alfworld", "textworld", "fast_downward")),
     "textworld": Extra("play games of TextWorld", ("textworld", "jericho")),
-    "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),
 }
 """The extras by name, without those for the project's own development."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ragen.errors import InputError
 
 
@@ -26,3 +28,20 @@ class TextObservation:
         if mode not in (None, "text"):
             raise InputError(f"{type(self).__name__} shows text only; render got mode {mode!r}.")
         return self.observation
+
+
+class PickledBySnapshot:
+    """Pickled as its configuration and a snapshot, without what belongs to its process."""
+
+    config: Any
+    save: Any
+    load: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The configuration and a snapshot."""
+        return {"config": self.config, "saved": self.save()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Build it again, and restore the snapshot."""
+        self.__init__(state["config"])  # type: ignore[misc]
+        self.load(state["saved"])

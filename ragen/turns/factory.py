@@ -24,7 +24,7 @@ from ragen.turns.container import EnvironmentContainer, MultiProcessEnvironmentC
 from ragen.turns.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
-_PACKAGES = {"webshop": ("spacy",), "metamathqa": ("datasets",), "countdown": ("datasets",)}
+_PACKAGES = {"metamathqa": ("datasets",), "countdown": ("datasets",)}
 """Optional packages of environment types; none is needed for the data included in this package."""
 
 

@@ -1,4 +1,4 @@
-"""ALFWorld: generated tasks, official games, snapshots, and rollouts in workers."""
+"""ALFWorld: generated tasks, official games, and rollouts in workers."""
 
 from __future__ import annotations
 
@@ -79,12 +79,6 @@ def test_seed_and_actions_decide_everything(make: Callable[..., AlfWorldEnv]) ->
     env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
     env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS)
     assert (list(sys.argv), sys.stdout, os.getcwd(), dict(os.environ)) == before
-
-
-@needs_alfworld
-def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., AlfWorldEnv]) -> None:
-    env_contract.assert_saves_at_any_moment(make, ACTIONS)
-    env_contract.assert_pickles_in_mid_episode(make, ACTIONS)
 
 
 @needs_alfworld

@@ -168,7 +168,7 @@ def make_record(**changes: Any) -> Record:
 def make_goal(**changes: Any) -> Goal:
     plain: dict[str, Any] = {
         "asin": "X", "instruction": "buy", "attributes": ("easy to assemble",), "options": (), "price_upper": 10.0,
-        "query": "lamps", "product_category": "Home › Light › Lamps", "nouns": ("brass", "desk", "lamp"),
+        "query": "lamps", "product_category": "Home › Light › Lamps", "words": ("brass", "desk", "lamp"),
     }  # fmt: skip
     return Goal(**plain | changes)
 
@@ -177,12 +177,12 @@ def make_goal(**changes: Any) -> Goal:
     ("changes", "kind"),
     [
         ({}, 1.0),
-        ({"query": "other", "product_category": "A › B", "nouns": ("brass", "a", "b", "c")}, 1.0),
-        ({"query": "other", "product_category": "Home › Light", "nouns": ("brass", "a", "b", "c", "d")}, 1.0),
-        ({"query": "other", "product_category": "Home › B", "nouns": ("brass", "a", "b", "c", "d")}, 0.5),
-        ({"nouns": ("brass", *"abcdefghijk")}, 0.1),
-        ({"nouns": ("a", "b")}, 0.0),
-        ({"query": "other", "product_category": "", "nouns": ()}, 0.5),
+        ({"query": "other", "product_category": "A › B", "words": ("brass", "a", "b", "c")}, 1.0),
+        ({"query": "other", "product_category": "Home › Light", "words": ("brass", "a", "b", "c", "d")}, 1.0),
+        ({"query": "other", "product_category": "Home › B", "words": ("brass", "a", "b", "c", "d")}, 0.5),
+        ({"words": ("brass", *"abcdefghijk")}, 0.1),
+        ({"words": ("a", "b")}, 0.0),
+        ({"query": "other", "product_category": "", "words": ()}, 0.5),
     ],
 )
 def test_the_type_is_judged_by_search_categories_and_title(changes: dict[str, Any], kind: float) -> None:

@@ -152,8 +152,10 @@ def _story_class() -> Any:
             if problem.facts is None:
                 problem.facts = list(self._initial())
             self.add_facts(problem.facts)
-            self.applied: list[tuple[int, int]] = []
-            self._read_by: dict[str, list[Any] | None] = {}
+            self.applied = 0
+            changed = {effect.literal.predicate for each in self.task.actions for effect in each.effects}
+            changed |= {axiom.name for axiom in self.task.axioms}
+            self._fixed = {predicate.name for predicate in self.task.predicates} - changed
 
         def command(self, action: Any, derive: Callable[[Any], str]) -> str:
             """An action's command; derived once for the same objects, unless the state may change it."""
@@ -164,31 +166,13 @@ def _story_class() -> Any:
                 self.problem.written[key] = derive(action)
             return self.problem.written[key]
 
-        def remember(self, action: Any, command: str) -> None:
-            """Take note of an action's command, so that it is not derived again."""
-            if (key := self._key(action)) is not None:
-                self.problem.written[key] = command
-
         def _key(self, action: Any) -> tuple[str, ...] | None:
-            """What decides an action's command: its template and objects; None where there is more."""
-            if action.name not in self._read_by:
-                self._read_by[action.name] = self._placeholders(action)
-            read = self._read_by[action.name]
-            return None if read is None else (action.command_template, *(action.mapping[each].name for each in read))
-
-        def _placeholders(self, action: Any) -> list[Any] | None:
-            """The placeholders that decide an action's command; None where other rules or changing facts do."""
+            """What decides an action's command: its template and objects; None where other rules or facts do."""
             template = action.command_template
-            fixed = {predicate.name for predicate in self.task.predicates}
-            fixed -= {effect.literal.predicate for each in self.task.actions for effect in each.effects}
-            fixed -= {axiom.name for axiom in self.task.axioms}
-            bound = {(placeholder.name, placeholder.type) for placeholder in action.mapping}
-            if "#" in template or not fixed.issuperset(re.findall(r"(\w+)\s*\(", template)):
+            if "#" in template or not self._fixed.issuperset(re.findall(r"(\w+)\s*\(", template)):
                 return None
-            if not bound.issuperset(re.findall(r"(\w+)\s*:\s*(\w+)", template)):
-                return None
-            words = set(re.findall(r"\w+", template))
-            return [placeholder for placeholder in action.mapping if placeholder.name in words]
+            words = re.findall(r"\w+", template)
+            return template, *(to.name for each, to in action.mapping.items() if each.name in words)
 
         def _initial(self) -> Iterator[Any]:
             for fact in self.task.init:
@@ -202,19 +186,16 @@ def _story_class() -> Any:
 
         def apply(self, action: Any) -> None:
             operator = self._operators[action.id]
-            self.apply_operator(operator.id, operator.nb_effect_atoms)
-
-        def apply_operator(self, number: int, count: int) -> None:
-            effects = (Atom * count)()
-            self.downward_lib.apply_operator(number, effects)
+            effects = (Atom * operator.nb_effect_atoms)()
+            self.downward_lib.apply_operator(operator.id, effects)
             for effect in effects:
                 fact = effect.get_fact(self.name2type)
                 self.remove_fact(fact.negate())
                 self.add_fact(fact)
-            self.applied.append((number, count))
+            self.applied += 1
 
     class Story(PddlEnv):  # type: ignore[misc]
-        """TextWorld's environment with ALFWorld's names for objects; it can load several games in turn."""
+        """TextWorld's environment with ALFWorld's names for objects; it can play several games in turn."""
 
         def __init__(self) -> None:
             super(PddlEnv, self).__init__(EnvInfos(feedback=True, admissible_commands=True, won=True))
@@ -222,10 +203,10 @@ def _story_class() -> Any:
                 self.downward_lib = _idle.pop()
             except IndexError:
                 self.downward_lib = _library(fast_downward.interface.DOWNWARD_LIB_PATH)
-            self._task = ""
 
-        def load(self, game: Game) -> None:
-            self._logic, self._task = read_logic(game.domain, game.grammar), game.task
+        def begin(self, game: Game) -> str:
+            """Load a game and start it; returns its introduction."""
+            self._logic = read_logic(game.domain, game.grammar)
             self._pddl_state = State(self.downward_lib, game, self._logic)
             problem = self._pddl_state.problem
             if problem.infos is None:
@@ -238,65 +219,36 @@ def _story_class() -> Any:
             self.prev_state, self._last_action, self._moves = None, None, 0
             self.state = GameState()
             self.state.feedback = ""
+            words = self._derive("#intro#", {})
+            self._gather_infos()
+            return words.replace(GOAL, game.task)
 
-        def begin(self) -> str:
-            """Start the loaded game; returns its introduction."""
+        def _derive(self, template: str, mapping: Any) -> str:
             context = {
                 "state": self._pddl_state,
                 "facts": list(self._pddl_state.facts),
-                "variables": {},
-                "mapping": {},
+                "variables": {each.name: self._entity_infos[to.name] for each, to in mapping.items()},
+                "mapping": mapping,
                 "entity_infos": self._entity_infos,
             }
-            words = self._logic.grammar.derive("#intro#", context)
-            self._gather_infos()
-            return str(words).replace(GOAL, self._task)
+            return str(self._logic.grammar.derive(template, context))
 
         def _gather_infos(self) -> None:
             """Look at the state: whether the game is won, and what can be done."""
             self.state["won"], self.state["lost"] = self._pddl_state.check_goal(), False
             actions = list(self._pddl_state.all_applicable_actions())
-            self._offer(actions, [self._pddl_state.command(action, self._derived) for action in actions])
-
-        def _offer(self, actions: list[Any], commands: list[str]) -> None:
+            commands = [self._pddl_state.command(action, self._derived) for action in actions]
             self.state["_valid_actions"], self.state["_valid_commands"] = actions, commands
             self.state["admissible_commands"] = sorted(set(commands))
 
         def _derived(self, action: Any) -> str:
-            context = {
-                "state": self._pddl_state,
-                "facts": list(self._pddl_state.facts),
-                "variables": {each.name: self._entity_infos[to.name] for each, to in action.mapping.items()},
-                "mapping": action.mapping,
-                "entity_infos": self._entity_infos,
-            }
-            action.command_template = self._logic.grammar.derive(action.command_template, context)
+            action.command_template = self._derive(action.command_template, action.mapping)
             return str(action.format_command({key: info.name for key, info in self._entity_infos.items()}))
 
-        def go_to(self, applied: list[tuple[int, int]], commands: dict[int, str]) -> None:
-            """Apply operators to the loaded game without deriving any text.
-
-            Args:
-                applied: The value of ``applied`` at the wanted state.
-                commands: The value of ``commands`` there; deriving them takes as long as a turn.
-            """
-            for number, count in applied:
-                self._pddl_state.apply_operator(number, count)
-            actions = list(self._pddl_state.all_applicable_actions())
-            for action in actions:
-                self._pddl_state.remember(action, commands[action.id])
-            self._offer(actions, [commands[action.id] for action in actions])
-
         @property
-        def commands(self) -> dict[int, str]:
-            """The admissible commands, by the number of their operator."""
-            actions, commands = self.state["_valid_actions"], self.state["_valid_commands"]
-            return {action.id: command for action, command in zip(actions, commands, strict=True)}
-
-        @property
-        def applied(self) -> list[tuple[int, int]]:
-            """The operators applied in this episode: pairs of an operator's number and its number of effects."""
-            return list(self._pddl_state.applied)
+        def applied(self) -> int:
+            """How many operators were applied in this episode."""
+            return int(self._pddl_state.applied)
 
         def close(self) -> None:
             """Release the planner's library for reuse."""

@@ -1,7 +1,4 @@
-"""ALFWorld: household tasks in text, in TextWorld's PDDL engine, in this process.
-
-A snapshot contains the applied operators. Loading one applies them again, without writing any text.
-"""
+"""ALFWorld: household tasks in text, in TextWorld's PDDL engine, in this process."""
 
 from __future__ import annotations
 
@@ -42,7 +39,6 @@ class AlfWorldEnv(Adventure):
         self.game: Game | None = None
         self.admissible: list[str] = []
         self.steps, self._won = 0, False
-        self._drawn: tuple[int, str] = (0, "train")
         self._story: Any = None
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
@@ -51,19 +47,14 @@ class AlfWorldEnv(Adventure):
         Raises:
             ConfigError: The split has no games.
         """
-        self._drawn = checked_seed("alfworld", seed), self.config.split(mode)
-        self._begin()
-        self.steps, self._won = 0, False
-        return self._show(self._story.begin())
-
-    def _begin(self) -> None:
-        self.game = self._game()
+        self.game = self._game(checked_seed("alfworld", seed), self.config.split(mode))
         if self._story is None:
             self._story = story()
-        self._story.load(self.game)
+        self.steps, self._won = 0, False
+        return self._show(self._story.begin(self.game))
 
-    def _game(self) -> Game:
-        (seed, split), config = self._drawn, self.config
+    def _game(self, seed: int, split: str) -> Game:
+        config = self.config
         most = config.num_train_games if split == "train" else config.num_eval_games
         types = tuple(sorted(config.task_types))
         if config.data is None:
@@ -92,7 +83,7 @@ class AlfWorldEnv(Adventure):
         check_was_reset("alfworld", self.game is not None)
         command = " ".join(action[:1000].lower().split())
         self.steps += 1
-        valid, won, before = command in self.admissible, False, len(self._story.applied)
+        valid, won, before = command in self.admissible, False, self._story.applied
         if valid:
             state, _, self._won = self._story.step(command)
             won = self._won
@@ -101,7 +92,7 @@ class AlfWorldEnv(Adventure):
             self._show(NOTHING)
         info = {
             "action_is_valid": valid,
-            "action_is_effective": len(self._story.applied) > before,
+            "action_is_effective": self._story.applied > before,
             "success": won,
         }
         done = self._won or self.steps >= self.config.max_steps
@@ -110,23 +101,6 @@ class AlfWorldEnv(Adventure):
     def rollout_info(self) -> dict[str, Any]:
         """The type of the task, by ALFWorld's name."""
         return {} if self.game is None else {"task_type": self.game.kind}
-
-    def save(self) -> Any:
-        """A snapshot: the applied operators, the observation and the commands; see :class:`BaseEnv`."""
-        if self.game is None:
-            return None
-        shown = self._drawn, self.steps, self._won, self.observation, list(self.admissible)
-        return *shown, self._story.applied, self._story.commands
-
-    def load(self, saved: Any) -> None:
-        """Restore a snapshot."""
-        if saved is None:
-            self._put_away()
-            return
-        self._drawn, self.steps, self._won, self.observation, admissible, applied, commands = saved
-        self._begin()
-        self._story.go_to(applied, commands)
-        self.admissible = list(admissible)
 
     def example_action(self, rng: Random) -> str:
         """Mostly an admissible command; otherwise one that is not."""

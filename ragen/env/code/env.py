@@ -17,7 +17,7 @@ from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.problems import GENERATED, HUMANEVAL, Problem
 from ragen.env.sandbox import PROGRAMS, InSandbox
-from ragen.env.text import TextObservation
+from ragen.env.text import PickledBySnapshot, TextObservation
 from ragen.errors import ConfigError
 
 READ_LIMIT = 100_000
@@ -33,7 +33,7 @@ def strip_fences(action: str) -> str:
     return (blocks[-1] if blocks else action).strip("\n")
 
 
-class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
+class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEnv):
     """Asks for a program that passes a problem's tests.
 
     Attributes:
@@ -177,15 +177,6 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
             return
         self._drawn, self.tries, self.passed, self.observation = saved
         self.problem = self._draw()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the problem, which is drawn again when unpickled."""
-        return {**super().__getstate__(), "problem": self.problem is not None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`__getstate__`."""
-        vars(self).update(state)
-        self.problem = self._draw() if state["problem"] else None
 
     def example_action(self, rng: Random) -> str:
         """A program: a correct one, a wrong one, or one that fails."""

@@ -24,6 +24,10 @@ class DeepCoderEnv(CodeEnv):
         self.deepcoder = config or DeepCoderEnvConfig()
         super().__init__(self.deepcoder.code())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """See :class:`CodeEnv`; the configuration is RAGEN's."""
+        return {**super().__getstate__(), "config": self.deepcoder}
+
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Draw a problem of the configured split, whatever the mode; see :meth:`BaseEnv.reset`."""
         return super().reset(seed, "train" if self.deepcoder.split == "train" else "val")

@@ -6,8 +6,8 @@ from it, even if it cannot slip or move.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
 from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, Lake, generate_lake, neighbours
 from ragen.env.grid import GridEnv, Position, coordinates
 
-TILE_PIXELS = 64
+_TILES = Path(__file__).with_name("tiles.png")  # in the order of grid_lookup, 64 x 64 pixels each
 
-_PLAYER_ON = {FROZEN: 0, HOLE: 4, GOAL: 5}  # in the order of grid_lookup, as the tiles without player below
+_PLAYER_ON = {FROZEN: 0, HOLE: 4, GOAL: 5}  # in the order of grid_lookup
 _WITHOUT_PLAYER = {FROZEN: 1, HOLE: 2, GOAL: 3}
 _PLAYER_LINE = {FROZEN: "Player", HOLE: "Player in hole", GOAL: "Player on goal"}
 
@@ -139,14 +139,4 @@ class FrozenLakeEnv(GridEnv):
     def _image(self) -> np.ndarray:
         codes = [_WITHOUT_PLAYER[tile] for tile in self._lake.tiles]
         codes[self._cell] = _PLAYER_ON[self._lake.tiles[self._cell]]
-        return tiles.mosaic(_tile_set(), np.array(codes).reshape(self._lake.size, self._lake.size))
-
-
-@lru_cache(maxsize=1)
-def _tile_set() -> np.ndarray:
-    """The pictures of all tiles, in the order of ``grid_lookup``; shape (6, 64, 64, 3)."""
-    ice = tiles.ice(TILE_PIXELS)
-    hole, goal = tiles.with_hole(ice), tiles.with_flag(ice)
-    return tiles.tile_set(
-        tiles.with_player(ice), ice, hole, goal, tiles.with_player(hole, sunk=True), tiles.with_player(goal)
-    )
+        return tiles.mosaic(_TILES, np.array(codes).reshape(self._lake.size, self._lake.size))

@@ -34,13 +34,6 @@ def slide(line: Line) -> tuple[Line, int]:
     return tuple(merged) + (0,) * (len(line) - len(merged)), gained
 
 
-@lru_cache(maxsize=65536)
-def slide_back(line: Line) -> tuple[Line, int]:
-    """Slide a line towards its end; see :func:`slide`."""
-    moved, gained = slide(line[::-1])
-    return moved[::-1], gained
-
-
 def move(board: Board, direction: int) -> tuple[Board, int]:
     """The result of a move, before a new tile appears.
 
@@ -52,21 +45,16 @@ def move(board: Board, direction: int) -> tuple[Board, int]:
         The new board, equal to the old one if nothing can move this way, and the sum of the merged tiles.
     """
     lines = board if direction in (RIGHT, LEFT) else tuple(zip(*board, strict=True))
-    slid = [(slide if direction in (UP, LEFT) else slide_back)(line) for line in lines]
-    moved = tuple(line for line, _ in slid)
+    turn = 1 if direction in (UP, LEFT) else -1
+    slid = [slide(line[::turn]) for line in lines]
+    moved = tuple(line[::turn] for line, _ in slid)
     gained = sum(points for _, points in slid)
     return (moved if direction in (RIGHT, LEFT) else tuple(zip(*moved, strict=True))), gained
 
 
 def open_moves(board: Board) -> list[bool]:
     """Whether each of ``UP``, ``RIGHT``, ``DOWN`` and ``LEFT`` changes anything."""
-    columns = tuple(zip(*board, strict=True))
-    return [
-        any(slide(line)[0] != line for line in columns),
-        any(slide_back(line)[0] != line for line in board),
-        any(slide_back(line)[0] != line for line in columns),
-        any(slide(line)[0] != line for line in board),
-    ]
+    return [move(board, direction)[0] != board for direction in (UP, RIGHT, DOWN, LEFT)]
 
 
 def empty_cells(board: Board) -> list[tuple[int, int]]:

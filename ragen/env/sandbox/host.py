@@ -412,10 +412,6 @@ class InSandbox:
             if pid == os.getpid():
                 lease.release()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the sandbox, which belongs to its process."""
-        return {name: value for name, value in vars(self).items() if name != "_lease"}
-
 
 def _cannot_run(profile: Profile, lacks: Sequence[str]) -> str:
     return f"A sandbox for {profile.name} cannot run here. Missing: {'; '.join(lacks)}."

@@ -31,11 +31,11 @@ import traceback
 LOOK = 0.02  # seconds between two looks at a run's resources
 TICKS = os.sysconf("SC_CLK_TCK")
 LAYER, HOME = "/run/layer", "/home/agent"
-DEEPEST, LONGEST = 64, 1024  # folders, and bytes of a path, that are read: each folder on the way takes a descriptor
+DEEPEST, LONGEST = 60, 1024  # folders, and bytes of a path, that are read: each folder on the way takes a descriptor
 EPOCH = 1704067200  # 2024-01-01, UTC: the time of all files and clocks
 MOST_ANSWER = 8 << 20  # maximum bytes that a program may send back
 SENDING, FOLDER, FAILING = 3, 4, 5  # descriptors of a run
-DEEPEST = 60  # maximum nesting of a value to send
+NESTED = 60  # maximum nesting of a value to send
 
 _NEW_MOUNTS, _NEW_PROCESSES, _NEW_IPC = 0x20000, 0x20000000, 0x08000000
 _READ_ONLY, _BIND, _DETACH, _NOSUID, _NODEV = 1, 4096, 2, 2, 4
@@ -53,13 +53,12 @@ class _Filter(ctypes.Structure):
 
 def encode(value, depth=0):
     """Encode a value for JSON; types that JSON lacks become a list that starts with a letter."""
-    if value is None or isinstance(value, (bool, str)):
-        return value if value is None or isinstance(value, bool) else str(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    if depth < DEEPEST:
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if depth < NESTED:
         below = depth + 1
         if isinstance(value, (list, tuple)):
             return ["l" if isinstance(value, list) else "t", *[encode(each, below) for each in value]]

@@ -22,13 +22,13 @@ from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge
 from ragen.env.search.index import Index, Placeholders, Server, hold_index
 from ragen.env.search.world import Question, World, ask, generate, solve
-from ragen.env.text import TextObservation
+from ragen.env.text import PickledBySnapshot, TextObservation
 from ragen.errors import ConfigError
 
 _SPLITS = {"train": ("train",), "val": ("val", "validation", "dev", "test"), "test": ("test", "val", "validation")}
 
 
-class SearchEnv(TextObservation, BaseLanguageBasedEnv):
+class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
     """Asks a question that is answered with the help of a search engine.
 
     Attributes:
@@ -164,18 +164,6 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
             self.question = None
             return
         self._drawn, self.question, self.steps, self.searches, self.observation = saved
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The configuration and a snapshot; the index is opened again when needed."""
-        return {"config": self.config, "_saved": self.save()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`load`."""
-        self.config, self._held, self._server = state["config"], None, None
-        self._style = STYLES[str(self.config.style)]
-        self.question, self._drawn = None, (0, "train")
-        self.steps = self.searches = 0
-        self.load(state["_saved"])
 
     def close(self) -> None:
         """Release the index."""

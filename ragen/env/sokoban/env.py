@@ -6,7 +6,7 @@ only if ``render_mode`` requests them.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from ragen.env.sokoban.level import (
     room_shape,
 )
 
-TILE_PIXELS = 16
+_TILES = Path(__file__).with_name("tiles.png")  # in the order of their numbers, 16 x 16 pixels each
 
 STEP_REWARD = -0.1
 BOX_REWARD = 1  # for a box pushed onto a target; its negative for one pushed off
@@ -174,20 +174,4 @@ class SokobanEnv(GridEnv):
         return coordinates(self._shape.height, self._shape.width, things)
 
     def _image(self) -> np.ndarray:
-        return tiles.mosaic(_tile_set(), self._as_array(self._room))
-
-
-@lru_cache(maxsize=1)
-def _tile_set() -> np.ndarray:
-    """The images of all tiles in the order of their numbers; shape (7, 16, 16, 3)."""
-    floor = tiles.stone(TILE_PIXELS)
-    target = tiles.marked(floor)
-    return tiles.tile_set(
-        tiles.bricks(TILE_PIXELS),
-        floor,
-        target,
-        tiles.crate(TILE_PIXELS, stored=True),
-        tiles.crate(TILE_PIXELS),
-        tiles.with_player(floor),
-        tiles.with_player(target),
-    )
+        return tiles.mosaic(_TILES, self._as_array(self._room))

@@ -29,7 +29,7 @@ from ragen.env.terminal import layers
 from ragen.env.terminal.config import GENERATED, TerminalEnvConfig
 from ragen.env.terminal.families import FAMILIES, Task
 from ragen.env.terminal.layers import Entry, Files, Layer
-from ragen.env.text import TextObservation
+from ragen.env.text import PickledBySnapshot, TextObservation
 from ragen.errors import ConfigError
 
 SUBMIT = "submit"
@@ -40,7 +40,7 @@ _FENCED = re.compile(r"^\s*```[^\n`]*\n(.*?)```\s*$", re.S)
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
-class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
+class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEnv):
     """Gives a task that is done with shell commands.
 
     Attributes:
@@ -70,7 +70,6 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self.layer: Layer = {}
         self.folder, self.steps = HOME, 0
         self._drawn: tuple[int, str] = (0, "train")
-        self._done = False
         if self.config.tasks != GENERATED:
             tasks_in(self.config.tasks)
             self.profile = SHELL._replace(hidden=os.path.realpath(self.config.tasks))  # with what is expected
@@ -85,7 +84,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self._drawn = checked_seed("terminal", seed), "train" if mode in (None, "train") else "val"
         self._draw()
         assert self.task is not None
-        self.layer, self.folder, self.steps, self._done = {}, HOME, 0, False
+        self.layer, self.folder, self.steps = {}, HOME, 0
         self.observation = f"{self.task.text}\nSay {SUBMIT} when you are done.\n{self._prompt()}"
         return self.observation
 
@@ -217,17 +216,6 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self._drawn, layer, self.folder, self.steps, self.observation = saved
         self.layer = dict(layer)
         self._draw()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the task and its files, which are drawn again when unpickled."""
-        return {**super().__getstate__(), "task": self.task is not None, "base": {}, "layer": dict(self.layer)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`__getstate__`."""
-        vars(self).update(state)
-        self.task = None
-        if state["task"]:
-            self._draw()
 
     def example_action(self, rng: Random) -> str:
         """A command: one that does the task, one that looks around, or one that fails."""

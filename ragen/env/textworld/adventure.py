@@ -11,7 +11,7 @@ from ragen.env.textworld.text import with_admissible
 
 
 class Adventure(TextObservation, BaseLanguageBasedEnv):
-    """A text game whose engine is not saved or pickled, but created again by :meth:`load`.
+    """A text game whose engine belongs to its process.
 
     Attributes:
         game: The game being played; None before the first reset.
@@ -29,14 +29,6 @@ class Adventure(TextObservation, BaseLanguageBasedEnv):
     _story: Any  # the engine with its loaded game, or None
 
     @abstractmethod
-    def save(self) -> Any:
-        """A snapshot; None before the first reset. See :class:`BaseEnv`."""
-
-    @abstractmethod
-    def load(self, saved: Any) -> None:
-        """Restore a snapshot."""
-
-    @abstractmethod
     def _forget(self) -> None:
         """Return to the state before the first reset; does not close the engine."""
 
@@ -46,20 +38,14 @@ class Adventure(TextObservation, BaseLanguageBasedEnv):
         self.observation = with_admissible(text, self.admissible) if listed else text
         return self.observation
 
-    def _put_away(self) -> None:
-        """Close, and return to the state before the first reset."""
-        self.close()
-        self._forget()
-
     def __getstate__(self) -> dict[str, Any]:
-        """The configuration and a snapshot."""
-        return {"config": self.config, "_saved": self.save()}
+        """The configuration alone: an unpickled environment must be reset."""
+        return {"config": self.config}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`load`."""
+        """See :meth:`__getstate__`."""
         self.config = state["config"]
         self._forget()
-        self.load(state["_saved"])
 
     def close(self) -> None:
         """Close the engine."""

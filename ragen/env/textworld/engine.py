@@ -1,8 +1,7 @@
 """TextWorld's games in Frotz, the interpreter that Jericho contains, with fast starts.
 
 Jericho plays a game's introduction to load it, and TextWorld reads the game's description again for every environment.
-Here an introduction is only played at a reset, and a description is read once per process. Loading a snapshot takes
-about as long as a turn, so that a worker that replaces a killed one soon has its games.
+Here an introduction is only played at a reset, and a description is read once per process.
 
 Workers are forked from a process that has imported this module, and so has done what every process must do once, such
 as parsing the rules of all families of games, which takes as long as twenty turns.
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import jericho
-import numpy as np
 from jericho.jericho import FROTZ_LIB_PATH
 from textworld import EnvInfos, Environment
 from textworld.challenges.tw_coin_collector import coin_collector
@@ -38,8 +36,6 @@ SEED = 1  # 0 and -1 would use the time of day
 MOST_KNOWN = 256
 """Number of sets of facts per game whose possible actions are remembered."""
 
-_START, _VARIABLES, _WRITABLE = (slice(at, at + 2) for at in (6, 12, 14))  # in a program's header
-_WAIT = b"\xea\x7f\x01\xe4"  # instructions: make room for a status line, as every game does once; read a command
 _NO_KNOWN_GAME = os.fsencode(jericho.__file__)  # a small file; Frotz compares its digest with those of known games
 
 
@@ -47,19 +43,13 @@ class Tale:
     """A compiled game, shared by the environments of this process that play it.
 
     Attributes:
-        code: The Z-machine's program. It begins with the memory that it may write to.
-        waiting: The same program, except that it waits for a command instead of playing its introduction.
+        code: The Z-machine's program.
         game: TextWorld's description.
     """
 
     def __init__(self, path: str) -> None:
         """Read a compiled game."""
         self.code = Path(path).read_bytes()
-        waiting = bytearray(self.code)
-        waiting[_START] = waiting[_VARIABLES]
-        variables = int.from_bytes(waiting[_VARIABLES], "big")
-        waiting[variables : variables + len(_WAIT)] = _WAIT
-        self.waiting = bytes(waiting)
         self.game = Game.load(str(Path(path).with_suffix(".json")))
         self._possible: dict[frozenset[Any], list[Any]] = {}
 
@@ -84,55 +74,19 @@ class Machine:
     """A Z-machine with a program."""
 
     def __init__(self, tale: Tale) -> None:
-        """Load the program; nothing runs before :meth:`begin` or :meth:`load`."""
-        self._tale = tale
+        """Load the program; nothing runs before :meth:`begin`."""
+        self._code = tale.code
         self._frotz: Any = private_library(FROTZ_LIB_PATH)
         self._frotz.setup.restype = self._frotz.step.restype = ctypes.c_char_p
-        self._frotz.get_narrative_text.restype = ctypes.c_char_p
-        self._frotz.getRngA.restype = ctypes.c_long
-        self._frotz.setRng.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_int]
-        size = int.from_bytes(tale.code[_WRITABLE], "big")
-        first = tale.code[:size] + bytes(self._frotz.getStackSize())
-        self._first = np.frombuffer(first + bytes(-len(first) % 8), np.uint64)
-        self._now = self._first.copy()
-        self._memory = ctypes.c_void_p(self._now.ctypes.data)
-        self._stack = ctypes.c_void_p(self._now.ctypes.data + size)
 
     def begin(self) -> str:
         """Start the program; returns its introduction."""
-        return self._start(self._tale.code)
+        self._frotz.shutdown()
+        return str(self._frotz.setup(_NO_KNOWN_GAME, SEED, self._code, len(self._code)).decode("cp1252"))
 
     def step(self, command: str) -> str:
         """Carry out a command; returns the output."""
         return str(self._frotz.step(command.encode() + b"\n").decode("cp1252"))
-
-    def save(self) -> tuple[Any, ...]:
-        """The state: words of memory and stack that differ from the program's, registers, and the last output."""
-        frotz, now = self._frotz, self._now
-        frotz.getRAM(self._memory)
-        frotz.getStack(self._stack)
-        places = np.flatnonzero(now != self._first)
-        changed = places.astype(np.uint16).tobytes(), now[places].tobytes()
-        random = frotz.getRngA(), frotz.getRngInterval(), frotz.getRngCounter()
-        registers = frotz.getPC(), frotz.getSP(), frotz.getFP(), frotz.getFrameCount(), frotz.get_opcode()
-        return changed, random, registers, frotz.get_narrative_text()
-
-    def load(self, saved: tuple[Any, ...]) -> None:
-        """Restore a state."""
-        (places, words), random, (counter, top, frame, frames, instruction), output = saved
-        self._start(self._tale.waiting)
-        self._now[:] = self._first
-        self._now[np.frombuffer(places, np.uint16)] = np.frombuffer(words, np.uint64)
-        frotz = self._frotz
-        frotz.setRng(*random)
-        frotz.setRAM(self._memory)
-        frotz.setStack(self._stack)
-        frotz.setPC(counter)
-        frotz.setSP(top)
-        frotz.setFP(frame)
-        frotz.setFrameCount(frames)
-        frotz.set_opcode(instruction)
-        frotz.set_narrative_text(output)
 
     def close(self) -> None:
         """End the program and unload the interpreter; may be called twice."""
@@ -140,10 +94,6 @@ class Machine:
         if frotz is not None:
             frotz.shutdown()
             unload(frotz)
-
-    def _start(self, code: bytes) -> str:
-        self._frotz.shutdown()
-        return str(self._frotz.setup(_NO_KNOWN_GAME, SEED, code, len(code)).decode("cp1252"))
 
 
 class _Interpreter(Environment):  # type: ignore[misc]
@@ -191,7 +141,7 @@ class _Progress(GameProgression):  # type: ignore[misc]
 
 
 class Story(StateTracking):  # type: ignore[misc]
-    """TextWorld's environment of a game, which can be saved and resumed."""
+    """TextWorld's environment of a game."""
 
     def __init__(self, path: str) -> None:
         """Load a compiled game."""
@@ -209,26 +159,6 @@ class Story(StateTracking):  # type: ignore[misc]
         state = super().reset()
         self._game_progression = _Progress(self._tale, self._game.world.state.facts)
         return state
-
-    def save(self) -> tuple[Any, ...]:
-        """The machine, how the facts differ from those of the beginning, the score, and the number of moves."""
-        first, now = set(self._game.world.state.facts), self.facts
-        gone, new = sorted(first - now, key=str), sorted(now - first, key=str)
-        return self.unwrapped.machine.save(), gone, new, self.state["score"], self.state["moves"]
-
-    def resume(self, saved: tuple[Any, ...]) -> None:
-        """Go on from what :meth:`save` returned."""
-        machine, gone, new, score, moves = saved
-        self.unwrapped.machine.load(machine)
-        data: Any = self._wrapped_env
-        data._tracked_infos, data._prev_state, self._moves = ["moves", "score"], None, 0
-        state, layer = GameState(score=score, moves=moves), self._wrapped_env
-        self.state = state
-        while layer is not None:
-            layer.state, layer = state, vars(layer).get("_wrapped_env")
-        data._wrapped_env._gather_infos()
-        facts = set(self._game.world.state.facts).difference(gone).union(new)
-        self._game_progression = _Progress(self._tale, sorted(facts, key=str))
 
 
 # TextWorld caches parsed rules by their text; a game contains its family's files in the order in which glob lists them.

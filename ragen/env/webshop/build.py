@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ragen.env.database import new_database
 from ragen.env.webshop.goals import GoalTable, split_order
-from ragen.env.webshop.records import Record, index_text, read_records
+from ragen.env.webshop.records import index_text, read_records
 from ragen.env.webshop.search import IndexBuilder
 from ragen.env.webshop.source import Source
 from ragen.errors import ConfigError
-from ragen.extras import needs
-
-NOUN_MODEL = "en_core_web_sm"
 
 
 def build_database(source: Source, folder: Path) -> None:
@@ -31,7 +27,7 @@ def build_database(source: Source, folder: Path) -> None:
     with new_database(folder) as database:
         database.execute("create table products(record, card, price)")
         database.execute("create table goals(product, wish, price_limit, split)")
-        for record in _tagged(read_records(source), source.nouns):
+        for record in read_records(source):
             index.add(record.asin, index_text(record))
             card = json.dumps([record.asin, record.title, record.price_text])
             row = json.dumps(vars(record)), card, goals.add(record)
@@ -46,22 +42,3 @@ def build_database(source: Source, folder: Path) -> None:
 
 def _where(source: Source) -> str:
     return f"{source.instructions} (human_attr_path)" if source.instructions else f"{source.attributes} (attr_path)"
-
-
-def _tagged(records: Iterator[Record], nouns: str) -> Iterator[Record]:
-    if nouns == "words":
-        yield from records
-        return
-    find = noun_tagger()
-    for record in records:
-        record.nouns = find(record.title)
-        yield record
-
-
-@needs("webshop", "preparing a WebShop catalogue")
-def noun_tagger() -> Callable[[str], list[str]]:
-    """A function that finds the nouns of a title with spaCy, lower-cased and in order."""
-    import spacy
-
-    model = spacy.load(NOUN_MODEL, disable=["parser", "ner", "lemmatizer"])
-    return lambda title: [token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN")]

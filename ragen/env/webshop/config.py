@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ragen.env.checks import TEXT, Rule, check, integer, one_of, or_null
-from ragen.env.webshop.build import NOUN_MODEL
 from ragen.env.webshop.source import Source, find_source
 
 _TYPE = "webshop"
@@ -44,8 +42,6 @@ class WebShopEnvConfig:
             reward is 1.0 for a perfect score and 0.0 otherwise, with the graded score as ``raw_reward`` in info; the
             arguments of actions are valid in upper and lower case; a search is valid only on pages with a search box;
             and the hints have a line break that is missing in 2025.
-        nouns: How the titles of two products are compared for the reward: ``"words"`` compares all words, ``"spacy"``
-            only the nouns tagged by spaCy's ``en_core_web_sm`` (as RAGEN does; spaCy must be installed).
         render_mode: ``"text"``.
     """
 
@@ -63,7 +59,6 @@ class WebShopEnvConfig:
     human_attr_path: str | None = None
     price_seed: int = 12345
     compat: Literal["up25", "up26"] = "up25"
-    nouns: Literal["words", "spacy"] = "words"
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
@@ -75,11 +70,6 @@ class WebShopEnvConfig:
         inside = Rule(lambda value: value is None, "null; the shop runs inside the environment")
         goals = Rule(lambda value: value is None, "null; use limit_goals")
         limit = Rule(lambda value: value == -1 or integer(1).fits(value), "an integer from 1, or -1 for all")
-        ready = all(map(importlib.util.find_spec, ("spacy", NOUN_MODEL)))
-        spacy = Rule(
-            lambda value: value == "words" or (value == "spacy" and ready),
-            f"'words', or 'spacy' with spaCy and its model {NOUN_MODEL} installed",
-        )
         check(
             _TYPE,
             self,
@@ -90,7 +80,6 @@ class WebShopEnvConfig:
             num_products=or_null(integer(1)),
             price_seed=integer(),
             compat=one_of("up25", "up26"),
-            nouns=spacy,
             dataset=or_null(TEXT),
             file_path=or_null(TEXT),
             data_dir=or_null(TEXT),

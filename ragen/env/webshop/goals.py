@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ragen.env.webshop.records import Record, title_nouns
+from ragen.env.webshop.records import Record, title_words
 
 NO_LIMIT = 1_000_000.0  # dollars; means that a goal has no price limit
 
@@ -33,7 +33,7 @@ class Goal:
         price_upper: The maximum price in dollars.
         query: The product's search query, for the reward.
         product_category: The product's path of categories, for the reward.
-        nouns: The nouns of its title, in order, for the reward.
+        words: The words of its title, in order, for the reward.
     """
 
     asin: str
@@ -43,7 +43,7 @@ class Goal:
     price_upper: float
     query: str
     product_category: str
-    nouns: tuple[str, ...]
+    words: tuple[str, ...]
 
 
 class GoalTable:
@@ -151,9 +151,9 @@ def human_goal(record: Record, wish: int, limit: float) -> Goal:
 
 def _goal(record: Record, text: str, attributes: list[str], options: tuple, limit: float) -> Goal:
     price = f", and price lower than {limit:.2f} dollars" if limit != NO_LIMIT else ""
-    nouns = tuple(title_nouns(record))
+    words = tuple(title_words(record))
     wanted = tuple(attributes)
-    return Goal(record.asin, text + price, wanted, options, limit, record.query, record.product_category, nouns)
+    return Goal(record.asin, text + price, wanted, options, limit, record.query, record.product_category, words)
 
 
 def _combination(choices: list[list[str]], number: int) -> tuple[str, ...]:

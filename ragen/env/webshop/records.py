@@ -46,7 +46,6 @@ class Record:
         instruction_attributes: The attributes in the instruction.
         human: The instructions that people wrote: ``instruction``, ``attributes`` and ``options`` of each.
         reviews: ``title``, ``score`` and ``body`` of each; the original files have none.
-        nouns: The nouns of the title found by a tagger; None for every word.
     """
 
     asin: str
@@ -64,7 +63,6 @@ class Record:
     instruction_attributes: list[str] = field(default_factory=list)
     human: list[dict[str, Any]] = field(default_factory=list)
     reviews: list[dict[str, Any]] = field(default_factory=list)
-    nouns: list[str] | None = None
 
 
 def read_records(source: Source) -> Iterator[Record]:
@@ -175,9 +173,9 @@ def tidy(raw: dict[str, Any], attributes: dict[str, Any], human: list[dict[str, 
     )
 
 
-def title_nouns(record: Record) -> list[str]:
-    """The nouns of a product's title in lower case; without a tagger, every run of ASCII letters and digits."""
-    return record.nouns if record.nouns is not None else [word.lower() for word in _WORD.findall(record.title)]
+def title_words(record: Record) -> list[str]:
+    """The words of a product's title in lower case: every run of ASCII letters and digits."""
+    return [word.lower() for word in _WORD.findall(record.title)]
 
 
 def index_text(record: Record) -> str:

@@ -15,7 +15,7 @@ from rapidfuzz.fuzz import token_set_ratio
 from rapidfuzz.utils import default_process
 
 from ragen.env.webshop.goals import Goal
-from ragen.env.webshop.records import Record, title_nouns
+from ragen.env.webshop.records import Record, title_words
 
 _COLOURS = (
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "
@@ -68,8 +68,8 @@ def type_parts(product: Record, goal: Goal) -> dict[str, Any]:
     shared = _categories(product.product_category) & _categories(goal.product_category)
     category_match = len(shared) >= 2
     title_score = 0.2
-    if goal.nouns:
-        title_score = len(set(title_nouns(product)) & set(goal.nouns)) / len(goal.nouns)
+    if goal.words:
+        title_score = len(set(title_words(product)) & set(goal.words)) / len(goal.words)
     kind = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
     if title_score < 0.1:
         kind = 0.1 if title_score else 0.0

@@ -32,7 +32,6 @@ class Source:
         instructions: The file with people's instructions; None without ``human_goals``.
         num_products: Maximum number of records to read; None for all.
         price_seed: Seed of the prices and price limits.
-        nouns: ``"words"`` or ``"spacy"``.
     """
 
     products: Path
@@ -40,7 +39,6 @@ class Source:
     instructions: Path | None = None
     num_products: int | None = None
     price_seed: int = 12345
-    nouns: str = "words"
 
     def key(self) -> list[Any]:
         """Everything that determines what would be built now, with the files' paths, sizes and times."""
@@ -71,7 +69,7 @@ def find_source(config: Any) -> Source:
         folders = [products.parent, products.parent.parent]
         instructions = _given_or_beside(config, "human_attr_path", products, ["items_human_ins.json"], folders)
         _check_head("human_attr_path", instructions, "{", "a JSON object of instructions by asin")
-    return Source(products, attributes, instructions, config.num_products, config.price_seed, config.nouns)
+    return Source(products, attributes, instructions, config.num_products, config.price_seed)
 
 
 def catalogue_files(folder: Path) -> list[Path]:

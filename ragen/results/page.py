@@ -1,8 +1,7 @@
 """The command ``ragen report RUN``, and the page that it writes: a run for a browser, in one file.
 
 The page is ``page.jinja``, a template, with ``page.css`` and ``page.js``. It loads no external resources, and is made
-of what the run's files have; a rollout with ``report=true`` adds what only its process knows: where the time went,
-which worker played what, and images.
+of what the run's files have; a rollout with ``report=true`` adds images, which only its process has.
 
 Text of models and environments is untrusted. In the template it is escaped, like every value. Trajectories are data:
 compressed JSON that the script reads and shows as text nodes, never as HTML. The content security policy allows the
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.commands import CommandParser, command
-from ragen.errors import ConfigError, counted, steady_text
+from ragen.errors import ConfigError, counted, shown_path, steady_text
 from ragen.files import json_text, write_whole
 from ragen.output import printable
 from ragen.results.figures import evaluate, reward_of, whole
@@ -38,6 +37,7 @@ from ragen.results.rows import (
     RECORDED,
     ROWS,
     RUNS,
+    TIMES,
     USAGE,
     Row,
     outcome,
@@ -47,12 +47,11 @@ from ragen.results.rows import (
     rows_of,
     unfinished,
 )
-from ragen.results.tables import cells, lines_of, percent, worker_rows
+from ragen.results.tables import cells, lines_of, percent
 from ragen.validity import env_error, error_type
 
 PROG = "ragen report"
 _LOCAL = ("hf", "vllm")  # backends that load a model by its path
-_TIMES = b'<h2 id="times">'  # only in a page that a run writes itself
 _LONGEST = 300  # characters of a text in the list
 _LONGEST_LINE = 10_000  # characters of a line above the list, such as a command
 MOST_PACKED = 24_000_000  # characters of packed trajectories; further ones are listed alone
@@ -68,7 +67,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "loads no external resources.",
         examples=(f"{prog} outputs/evaluate/NAME --output name.html",),
     )
-    top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
+    top.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        metavar="RUN",
+        help="the output_dir of a rollout, or its rollouts.jsonl (default: the newest run under outputs)",
+    )
     top.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the report file (default: report.html in the same folder)"
     )
@@ -82,17 +87,13 @@ def main(options: argparse.Namespace, prog: str) -> int:
     Returns:
         The exit code: 0, or 2 if there are no trajectories or the report cannot be written.
     """
-    path, output = rows_of(options.run), options.output
+    path, output = newest_run(Path("outputs")) if options.run is None else rows_of(options.run), options.output
     if output is not None and output.name in (ROWS, *RECORDED) and output.exists():
         raise ConfigError(f"--output is '{output}', a file of a run, and it would be overwritten; name another file.")
     page = output or path.with_name(PAGE)
     rows = read_rows(path)
     html = render(path, rows)
     try:
-        if output is None and page.exists() and _TIMES in page.read_bytes():  # no other file has the run's times
-            free = (page.with_name(f"report_of_run_{number}.html") for number in itertools.count(1))
-            kept = page.rename(next(each for each in free if not each.exists()))
-            print(f"the run's own report, which shows where the time went, is now {kept}")
         write_whole(page, html)
     except OSError as error:
         raise ConfigError(f"{page} cannot be written: {error.strerror}; name another file with --output.") from error
@@ -102,24 +103,25 @@ def main(options: argparse.Namespace, prog: str) -> int:
     return 0
 
 
-def render(
-    path: Path,
-    rows: Sequence[Row],
-    played: Mapping[int, Mapping[str, Any]] | None = None,
-    timeline: Any = None,
-    seconds: Mapping[str, float] | None = None,
-    workers: Sequence[Any] = (),
-) -> str:
+def newest_run(folder: Path) -> Path:
+    """The rows of the run in a folder that was played last.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    found = max(folder.rglob(ROWS), key=lambda path: path.stat().st_mtime, default=None)
+    if found is None:
+        raise ConfigError(f"there is no run under {shown_path(folder)}; name one: {PROG} RUN.")
+    return found
+
+
+def render(path: Path, rows: Sequence[Row], images: Mapping[int, Any] | None = None) -> str:
     """The page of a run as HTML.
 
     Args:
         path: The file of its rows, whose neighbors tell of the run.
         rows: Its rows.
-        played: What the process that played knows of its episodes, by environment id: ``worker``, and the ``images``
-            of each turn as data URIs.
-        timeline: Its :class:`~ragen.llm_agent.rollout.timeline.Timeline`.
-        seconds: Seconds by activity.
-        workers: The manager's ``LaneStats``.
+        images: The images of each turn as data URIs, by environment id.
 
     Raises:
         ConfigError: There are no rows, or they are not of a rollout of this package.
@@ -128,8 +130,13 @@ def render(
 
     if not rows:
         raise ConfigError(f"{path} has no trajectory.")
-    played = played or {}
-    whole_rows = [{**row, **played.get(row["env_id"], {})} for row in rows]
+    times, images = _times(path), images or {}
+    homes = times["homes"]
+    beside = [{"worker": homes.get(str(row["env_id"])), "images": images.get(row["env_id"])} for row in rows]
+    whole_rows = [
+        {**row, **{name: value for name, value in each.items() if value}}
+        for row, each in zip(rows, beside, strict=True)
+    ]
     try:
         results = evaluate(rows)
         listed = [_listed(row) for row in whole_rows]
@@ -151,12 +158,12 @@ def render(
         unfinished=unfinished(path, rows),
         results=[(result, cells(result)) for result in results],
         lines=lines_of(whole(results), read_usage(path.with_name(USAGE))),
-        seconds=seconds or {},
+        seconds=times["seconds"],
         count=len(rows),
-        played=len(played),
-        timeline=_tracks(timeline) if timeline is not None else {},
-        length=max(timeline.end - timeline.start, 1e-9) if timeline is not None else 0.0,
-        workers=worker_rows(workers),
+        played=len(homes),
+        timeline=times["tracks"],
+        length=times["length"],
+        workers=times["workers"],
         listed=json_text(listed).replace("<", "\\u003c"),
         packs=list(_packed(map(json_text, whole_rows))),
     )
@@ -201,7 +208,15 @@ def _title(facts: Mapping[str, str]) -> str:
     return f"{model} ({facts['mode']})" if model and "mode" in facts else model
 
 
-def _tracks(timeline: Any) -> dict[str, list[tuple[str, float, float, str]]]:
+def _times(path: Path) -> dict[str, Any]:
+    """Where the time of the last run went; nothing if it has not ended."""
+    times = {"seconds": {}, "length": 1e-9, "tracks": {}, "workers": [], "homes": {}}
+    with suppress(OSError, ValueError, TypeError):
+        times |= json.loads(path.with_name(TIMES).read_text("utf-8"))
+    return times
+
+
+def tracks_of(timeline: Any) -> dict[str, list[tuple[str, float, float, str]]]:
     """The activities and marks of each track: kind, start and width in percent, and a text."""
     length = max(timeline.end - timeline.start, 1e-9)
     tracks: dict[str, list[Any]] = defaultdict(list)

@@ -9,7 +9,8 @@ import pytest
 from envlanes.stats import LaneStats
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
-from ragen.results.page import main, render, unpacked
+from ragen.results.page import main, render, tracks_of, unpacked
+from ragen.results.tables import worker_rows
 
 EVIL = [
     "</script><script>alert(1)</script>",
@@ -93,8 +94,14 @@ def test_texts_make_no_elements_wherever_they_are_shown(text, tmp_path):
         about = {"mode": word, "actor.model": word, word: word}
         rows = [row(word, word, tag=word, error=word), row(tag=word, env_id=1, env_error=word, last_state=word)]
         path = write(path, rows, about, command=word, server=word)
-        workers = [LaneStats(word, 1, (word,), 1, 1, 1.0, 1)]
-        return render(path, rows, {0: {"worker": word}}, timeline, {word: 1.0}, workers)
+        times = {
+            "tracks": tracks_of(timeline),
+            "workers": worker_rows([LaneStats(word, 1, (word,), 1, 1, 1.0, 1)]),
+            "seconds": {word: 1.0},
+            "homes": {"0": word},
+        }
+        path.with_name("times.json").write_text(json.dumps(times))
+        return render(path, rows)
 
     evil, plain = page(text, tmp_path / "evil"), page("plain", tmp_path / "plain")
     assert Page(evil).elements == Page(plain).elements
@@ -117,7 +124,9 @@ def test_rows_are_listed_with_what_they_are_filtered_by(tmp_path):
         row(tag="B", env_id=1, success=False, error="down", invalid=[True], rewards=[0.1]),
         row(tag="B", env_id=2, success=False, env_error="ValueError: it raised"),
     ]
-    html = render(write(tmp_path, rows), rows, {0: {"worker": "worker 1"}})
+    path = write(tmp_path, rows)
+    path.with_name("times.json").write_text('{"homes": {"0": "worker 1"}}')
+    html = render(path, rows)
     names = ("tag", "outcome", "failure", "replies", "worker", "reward")
     assert [[each[name] for name in names] for each in listed(html)] == [
         ["A", "success", "", ["cut off", "empty"], "worker 1", 1.0],
@@ -136,21 +145,28 @@ def test_trajectories_beyond_the_size_of_a_page_are_listed_alone(tmp_path, monke
 
 
 @pytest.mark.models
-def test_a_run_writes_a_page_with_images_and_times_that_the_command_keeps(tmp_path, capsys):
+def test_a_run_writes_a_page_with_images_and_the_command_one_with_the_times(tmp_path, monkeypatch):
     tags = "es_manager.val.env_configs.tags=[VisualSimpleSokoban,Countdown]"
     groups = ["es_manager.val.env_configs.n_groups=[1,1]", "es_manager.val.env_groups=2", "es_manager.val.group_size=2"]
-    others = ["report=true", f"output_dir={tmp_path}", "agent_proxy.max_turn=2", "es_manager.use_multiprocessing=false"]
+    folder = tmp_path / "outputs" / "one"
+    others = ["report=true", f"output_dir={folder}", "agent_proxy.max_turn=2", "es_manager.use_multiprocessing=false"]
     words = ["--config-name", "base", tags, *groups, *others]
     assert command.main(words) == 0
-    page, kept = tmp_path / "report.html", tmp_path / "report_of_run_1.html"
-    before, rows = page.read_text("utf-8"), (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()
+    page = folder / "report.html"
+    before, rows = page.read_text("utf-8"), (folder / "rollouts.jsonl").read_text("utf-8").splitlines()
     found = trajectories(before)
     assert [each for each in found if "images" in each] == found[:2]
     assert all(uri.startswith("data:image/png;base64,") for uri in found[0]["images"][0])
     own = [{key: value for key, value in each.items() if key not in ("images", "worker")} for each in found]
     assert own == list(map(json.loads, rows)) and {each["worker"] for each in listed(before)} == {"main"}
-    assert main([str(tmp_path)]) == 0 == main([str(tmp_path)])
-    assert kept.read_text("utf-8") == before and len(list(tmp_path.glob("report*"))) == 2
-    assert trajectories(page.read_text("utf-8")) == list(map(json.loads, rows))
     page.unlink()
-    assert command.main([*words, "resume=true"]) == 0 and len(trajectories(page.read_text("utf-8"))) == 4
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 0 == main([str(folder)])
+    again = page.read_text("utf-8")
+    assert 'id="times"' in again and {each["worker"] for each in listed(again)} == {"main"}
+    assert len(trajectories(again)) == 4
+
+
+def test_without_a_run_the_command_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 2

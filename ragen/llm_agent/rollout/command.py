@@ -47,7 +47,7 @@ from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import MODES, LLMAgentProxy
-from ragen.llm_agent.rollout.reporting import write_report_of
+from ragen.llm_agent.rollout.reporting import write_report_of, write_times
 from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
     Limits,
@@ -149,7 +149,6 @@ def run(config: Any) -> int:
     tell_of_other_mode(config, mode, called_as())
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
-            proxy.record_lanes = wants_report(config)
             proxy.prepare(val=mode == "val")
             with file, sigterm_as_ctrl_c() as stop:
                 try:
@@ -165,7 +164,7 @@ def run(config: Any) -> int:
                     raise
                 code = _finish(proxy, mode, file, played_in)
                 if wants_report(config):
-                    write_report_of(proxy, mode, file)
+                    write_report_of(proxy, file)
                 last_words = _last_words(proxy, mode)
         for line in last_words:  # after closing the environments, which may log counted failures
             print(line)
@@ -282,6 +281,8 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     is_complete = all(outcome(record) == JUDGED for record in records)
     if file.journal is not None and is_complete and not setting(proxy.config, "raw", bool, True):
         file.journal.forget()
+    if proxy.rollout_states:
+        write_times(proxy, mode, file)
     _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)

@@ -67,7 +67,6 @@ class LLMAgentProxy(Closing):
         failures: Why an environment got no reply in the last rollout, by environment id.
         rollout_states: The result of ``EnvStateManager.get_rollout_states()`` for the last rollout.
         timeline: The last rollout's time spans, by track.
-        record_lanes: Whether the next rollout's timeline includes each worker.
     """
 
     def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any) -> None:
@@ -89,7 +88,6 @@ class LLMAgentProxy(Closing):
         self.actor = actor_of(actor_rollout_wg, config, tokenizer)
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
-        self.record_lanes = False
         self.timeline = Timeline()
         self._turn_rollouts: TurnRollouts | None = None
         self._errors: list[str | None] = []  # of each trajectory that was played for training
@@ -186,7 +184,7 @@ class LLMAgentProxy(Closing):
             check_share(self._errors)
         self._prepare_parallel_envs()
         if self._turn_rollouts is not None:
-            self.timeline, collector = Timeline(self.record_lanes), self._turn_rollouts.collector
+            self.timeline, collector = Timeline(), self._turn_rollouts.collector
             with self.timeline.span("rollout", "environments"):
                 batch = self._turn_rollouts.rollout(self, dataproto, val)
             self.failures, played = dict(collector.failures), collector.played
@@ -228,7 +226,7 @@ class LLMAgentProxy(Closing):
         ctx_manager.reset_memory_managers()
         rollout = Rollout(self.actor, ctx_manager, self.max_turn, meta_info, asks_failed, on_over=on_over)
         rollout.on_turn = on_turn or rollout.on_turn
-        self.timeline, self.failures = Timeline(self.record_lanes), rollout.failures
+        self.timeline, self.failures = Timeline(), rollout.failures
         rollout.timeline = self.timeline
         over, seed = list[dict[str, Any]](), None
         if self.parallel is not None and on_turn is None and on_over is None and not skip:

@@ -7,8 +7,10 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError, shown_path
-from ragen.files import write_whole
-from ragen.results.rows import PAGE, read_rows
+from ragen.files import json_text, write_whole
+from ragen.results.page import render, tracks_of
+from ragen.results.rows import PAGE, TIMES, read_rows
+from ragen.results.tables import worker_rows
 from ragen.settings import setting
 
 if TYPE_CHECKING:
@@ -18,36 +20,39 @@ if TYPE_CHECKING:
 MOST_IMAGES = 12_000_000  # characters of data URIs; further images are omitted
 
 
-def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
-    """Write ``report.html`` beside the trajectories, those of earlier runs included.
+def write_times(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
+    """Write ``times.json``, where the time of a rollout went, for its report.
 
-    Where this run had nothing left to play, a page that is there stays: it has the times of the run that played.
+    Raises:
+        StorageError: It cannot be written.
+    """
+    es_manager, timeline = proxy.prepare(val=mode == "val")[0], proxy.timeline
+    times = {
+        "seconds": proxy.seconds,
+        "length": max(timeline.end - timeline.start, 1e-9),
+        "tracks": tracks_of(timeline),
+        "workers": worker_rows(es_manager.lane_stats()),
+        "homes": {str(state["env_id"]): es_manager.home(state["env_id"]) for state in proxy.rollout_states},
+    }
+    file.write_beside(TIMES, json_text(times) + "\n")
 
-    Args:
-        proxy: After its rollout.
-        mode: Which of its managers played.
-        file: The run's file.
+
+def write_report_of(proxy: LLMAgentProxy, file: RolloutFile) -> None:
+    """Write ``report.html`` beside the trajectories, with the images that this process has.
 
     Raises:
         ConfigError: It cannot be written.
     """
-    from ragen.results.page import render  # late, so that help comes at once
-
     path = file.path.with_name(PAGE)
-    if not proxy.rollout_states and path.exists():
-        print(f"report in {shown_path(path)}, unchanged")
-        return
-    es_manager, _ = proxy.prepare(val=mode == "val")
-    played: dict[int, dict[str, Any]] = {}
     room = MOST_IMAGES if setting(proxy.config, "raw", bool, True) else 0  # the page has no more than the rows
+    images: dict[int, list[list[str]]] = {}
     for state in proxy.rollout_states:
-        images = [list(map(_data_uri, turn.get("images", ()))) for turn in state["history"]]
-        room -= sum(len(each) for turn in images for each in turn)
-        env_id = state["env_id"]
-        played[env_id] = {"worker": es_manager.home(env_id)} | ({"images": images} if any(images) and room > 0 else {})
-    html = render(file.path, read_rows(file.path), played, proxy.timeline, proxy.seconds, es_manager.lane_stats())
+        shown = [list(map(_data_uri, turn.get("images", ()))) for turn in state["history"]]
+        room -= sum(len(each) for turn in shown for each in turn)
+        if any(shown) and room > 0:
+            images[state["env_id"]] = shown
     try:
-        write_whole(path, html)
+        write_whole(path, render(file.path, read_rows(file.path), images))
     except OSError as error:
         raise ConfigError(f"the report cannot be written to {path}: {error.strerror}.") from error
     print(f"report in {shown_path(path)}")

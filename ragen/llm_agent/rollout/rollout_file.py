@@ -207,8 +207,12 @@ class RolloutFile(Closing):
 
     def count(self, usage: Mapping[str, float]) -> None:
         """Write the usage of all runs so far."""
+        self.write_beside(USAGE, json_text(usage) + "\n")
+
+    def write_beside(self, name: str, text: str) -> None:
+        """Replace a file beside that of the rows."""
         with self._storing():
-            write_whole(self.path.with_name(USAGE), json_text(usage) + "\n")
+            write_whole(self.path.with_name(name), text)
 
     def finish(self, group_size: int) -> list[dict[str, Any]]:
         """Sort the file by environment id, and add its group's ``pass@k`` to each record.

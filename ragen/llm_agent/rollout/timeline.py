@@ -1,7 +1,7 @@
 """The timeline of a rollout: spans of activities on tracks, and marks of failures.
 
 Recording takes a microsecond per span. The activities of workers within a step are computed from their statistics
-before and after it, which are collected only if ``with_lanes`` is set.
+before and after it.
 """
 
 from __future__ import annotations
@@ -48,16 +48,14 @@ class Timeline:
     """The recorded activities of one rollout; several threads may write to it.
 
     Attributes:
-        with_lanes: Whether to record the activities of each worker.
         start: The start of the rollout on ``time.perf_counter()``.
         end: Its end.
         spans: The activities, in the order in which they ended.
         marks: The events, in the order in which they were recorded.
     """
 
-    def __init__(self, with_lanes: bool = False) -> None:
+    def __init__(self) -> None:
         """Start now, with nothing recorded."""
-        self.with_lanes = with_lanes
         self.start = self.end = time.perf_counter()
         self.spans: list[Span] = []
         self.marks: list[Mark] = []
@@ -81,10 +79,7 @@ class Timeline:
 
     @contextmanager
     def lanes(self, stats: Callable[[], Sequence[Any]]) -> Iterator[None]:
-        """Record the activities of workers in a block, if ``with_lanes``; ``stats`` returns their ``LaneStats``."""
-        if not self.with_lanes:
-            yield
-            return
+        """Record the activities of workers in a block; ``stats`` returns their ``LaneStats``."""
         before, start = stats(), time.perf_counter()
         yield
         self.add_lanes(before, stats(), start, time.perf_counter())

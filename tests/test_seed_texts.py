@@ -219,7 +219,7 @@ def joblib_logs_who_plays_what_and_how_long(caplog):
     from verl import DataProto
 
     from ragen.llm_agent.backends import create_backend
-    from ragen.llm_agent.rollout.proxy import ParallelRolloutManager
+    from ragen.llm_agent.rollout.shards import ParallelRolloutManager
 
     caplog.set_level(logging.INFO)
     config = two_types("agent_proxy.max_turn=2", "agent_proxy.parallel_backend=threading")

@@ -9,7 +9,7 @@ import pytest
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
-from ragen.llm_agent.rollout.proxy import ParallelRolloutManager
+from ragen.llm_agent.rollout.shards import ParallelRolloutManager
 from ragen.llm_agent.testing.equivalence import Recording
 from support.configurations import composed
 from support.later import shipped

@@ -168,21 +168,18 @@ class Failure:
         reason: The reason, for messages.
         retries: How often it was tried again.
         is_out_of_context: Whether the prompt does not fit the model's context.
-        cure: The key that settles it, for messages; may be empty.
     """
 
     reason: str
     retries: int = 0
     is_out_of_context: bool = False
-    cure: str = ""
 
 
-def diagnose(error: Exception, fields: Mapping[str, Any]) -> Failure:
+def diagnose(error: Exception) -> Failure:
     """Why a request failed.
 
     Args:
         error: What the client raised.
-        fields: The fields of the request, of which the server may refuse one.
     """
     if not isinstance(error, APIConnectionError | APIStatusError):
         return Failure(f"{type(error).__name__}: {one_line(error)}")
@@ -201,17 +198,7 @@ def diagnose(error: Exception, fields: Mapping[str, Any]) -> Failure:
     words = f"{error.message} {error.body}"  # codes and types may say more than the message
     if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(words)):
         return Failure(reason, retries, is_out_of_context=True)
-    return Failure(reason, retries, cure=_cure(error.param, words, fields) if status in (400, 422) else "")
-
-
-def _cure(param: str | None, words: str, fields: Mapping[str, Any]) -> str:
-    """The key that leaves out the fields which the server refuses, as far as it names them."""
-    named = [name for name in fields if re.search(rf"(?<!\w){name}(?!\w)", words)]
-    changes = dict.fromkeys([param] if param in fields else named, "null")
-    if "max_tokens" in changes and "max_completion_tokens" in words:
-        changes["max_completion_tokens"] = str(fields["max_tokens"])
-    told = ", ".join(f"{name}: {value}" for name, value in changes.items())
-    return f"; to send a request without it: 'actor.openai.request={{{told}}}'" if told else ""
+    return Failure(reason, retries)
 
 
 def redirect_of(error: APIStatusError) -> str:

@@ -8,7 +8,8 @@ from envlanes.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.llm_agent.rollout.actor import BackendActor
-    from ragen.llm_agent.rollout.proxy import LLMAgentProxy, ParallelRolloutManager
+    from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+    from ragen.llm_agent.rollout.shards import ParallelRolloutManager
     from ragen.llm_agent.rollout.timeline import Timeline
 
 __all__ = [
@@ -22,7 +23,8 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "BackendActor": "actor",
-        **dict.fromkeys(("LLMAgentProxy", "ParallelRolloutManager"), "proxy"),
+        "LLMAgentProxy": "proxy",
+        "ParallelRolloutManager": "shards",
         "Timeline": "timeline",
     },
 )

@@ -9,7 +9,7 @@
 wide as the longest trajectory. If the backend answers requests one by one, such as a server, each trajectory advances
 at its own pace; if it answers batches, the turns of all trajectories are played together
 (:mod:`~ragen.llm_agent.rollout.loop`). With ``agent_proxy.use_parallel_rollout``, joblib's workers play shards of the
-environments instead (:mod:`~ragen.llm_agent.rollout.shards`).
+environments instead (:mod:`~ragen.llm_agent.rollout.parallel`).
 
 ``use_parallel_envs: true`` returns one row per turn, collected from containers of environments as in verl-agent; see
 :mod:`ragen.turns`. If these cannot be created, two lines say so, and everything proceeds as with ``false``. The default
@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from envlanes.closing import Closing
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.rollout.actor import actor_of
 from ragen.llm_agent.rollout.loop import OverCallback, Rollout, TurnCallback
-from ragen.llm_agent.rollout.shards import Shards
+from ragen.llm_agent.rollout.parallel import Shards
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.settings import setting
 from ragen.validity import check_share, env_error
@@ -263,46 +263,6 @@ class LLMAgentProxy(Closing):
         finally:
             if self.parallel is not None:
                 self.parallel.close()
-
-
-class ParallelRolloutManager(LLMAgentProxy):
-    """A player of parallel rollouts, whatever the configuration says.
-
-    What ``LLMAgentProxy`` is with ``agent_proxy.use_parallel_rollout: true``, under the name that RAGEN's forks use. A
-    context manager; ``close`` may be called twice.
-    """
-
-    def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any, n_jobs: int | None = None) -> None:
-        """Take the parts; workers and environments are made by each rollout.
-
-        Args:
-            config: The whole configuration.
-            actor_rollout_wg: The actor; see :class:`LLMAgentProxy`.
-            tokenizer: The actor's tokenizer.
-            n_jobs: Number of workers; None for ``agent_proxy.parallel_n_jobs``.
-
-        Raises:
-            ConfigError: A key has an invalid value.
-        """
-        super().__init__(config, actor_rollout_wg, tokenizer)
-        self.parallel: Shards = Shards(config, n_jobs)
-
-    parallel_rollout = LLMAgentProxy.rollout
-
-    @property
-    def proxy(self) -> Self:
-        """Itself: the forks' manager has a proxy, this one is what a proxy is."""
-        return self
-
-    @property
-    def n_jobs(self) -> int:
-        """Number of workers; -1 for one per processor."""
-        return self.parallel.n_jobs
-
-    @property
-    def fallback_reason(self) -> str | None:
-        """Why (a part of) the last rollout was played by the ordinary loop; None if it was not."""
-        return self.parallel.fallback_reason
 
 
 def _es_manager(config: Any, mode: str) -> EnvStateManager:

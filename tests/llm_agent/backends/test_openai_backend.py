@@ -3,7 +3,6 @@
 import json
 import logging
 import threading
-import zlib
 
 import pytest
 from PIL import Image
@@ -176,11 +175,6 @@ def test_an_invalid_count_is_not_counted():
 # Faults
 
 
-def packed(body, wbits=31):
-    packer = zlib.compressobj(9, zlib.DEFLATED, wbits)
-    return packer.compress(body) + packer.flush()
-
-
 def sent_as(data, coding=None):
     """Bytes as an answer."""
 
@@ -215,9 +209,7 @@ PASSING = {
     "an error as a success": raw('{"error": {"message": "out of credits"}}'),
     "an error in words": raw('{"error": "out of credits"}'),
     "too long": sent_as(LONG),
-    "too long unpacked": sent_as(packed(LONG), "gzip"),
     "an unknown coding": sent_as(SAID, "br"),
-    "not packed": sent_as(b"nonsense", "gzip"),
 }
 FINAL = {
     **{str(status): fail(status, "bad") for status in (400, 401, 403, 404, 422)},
@@ -243,13 +235,6 @@ def test_a_fault_that_stays_fails_its_own_request_and_no_other():
         assert reply.text == "" and reply.error and reply.out_of_context is None
         retries = int(name in PASSING)
         assert reply.usage == {"requests": 1 + retries, "retries": retries, "failed_requests": 1}
-
-
-def test_an_ordinary_compressed_answer_is_read():
-    codings = {"gzip": 31, "deflate": 15, "GZIP": 31}
-    answers = {coding: sent_as(packed(SAID, wbits), coding) for coding, wbits in codings.items()}
-    replies, _ = answered(answers | {"identity": sent_as(SAID, "identity")})
-    assert [reply.text for reply in replies.values()] == ["fine"] * 4
 
 
 def drip(handler):

@@ -123,25 +123,3 @@ def test_a_content_is_read_as_the_text_that_it_holds_with_its_thought_apart(shap
     message, text = CONTENTS[shape]
     reply, _ = replied(lambda prompt, tries: raw(json.dumps(completion("") | {"choices": [{"message": message}]})))
     assert (reply.text, reply.error) == (text, None)
-
-
-REFUSED = {
-    "by name": ({"message": "Not supported.", "param": "temperature"}, "{temperature: null}"),
-    "by its replacement": (
-        {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "param": "max_tokens"},
-        "{max_tokens: null, max_completion_tokens: 400}",
-    ),
-    "in words": ({"message": "`temperature` and `top_p` cannot both be given"}, "{temperature: null, top_p: null}"),
-    "of the user's": (
-        {"message": "Unrecognized argument: reasoning_effort"},
-        "{reasoning_effort: null}",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_refused_field_is_answered_with_the_key_that_leaves_it_out(case):
-    error, value = REFUSED[case]
-    fields = {"reasoning_effort": "low", "top_p": 0.9}
-    reply, asked = replied(lambda prompt, tries: answer(400, error), request=fields)
-    assert f"actor.openai.request={value}" in reply.error and asked == 1

@@ -12,6 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from support.fixtures import (  # noqa: F401 (fixtures)
+    backend,
+    end_supervisors,
+    few_objects_to_collect,
+    kill_lanes,
+    leaves_nothing,
+    supervisors_that_stay,
+    what_the_standard_library_keeps,
+)
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for each other, spinning, beside other tests
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # such as where a script starts the suite in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,6 +31,10 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "test_multiprocessing_es_manager.py": ("processes", "cold"),  # the first sees that nothing is left
     "test_parallel_envs.py": ("processes", "models", "cold"),
     "test_parallel_rollout.py": ("processes", "models", "cold"),
+    "engine/tests": ("processes",),
+    "engine/tests/test_ray_cluster.py": ("processes", "cluster"),
+    "tests/cli/test_check.py": ("processes",),
+    "tests/cli/test_crash_report.py": ("processes",),
     "tests/cli/test_doctor.py": ("processes",),
     "tests/cage2": ("processes",),
     "tests/cage2/test_long_search.py": ("models", "slow"),
@@ -29,7 +43,6 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/turns": ("processes",),
     "tests/turns/test_collector.py": ("processes", "models"),
     "tests/turns/test_switching.py": ("processes", "models"),
-    "tests/parallel": ("processes",),
     "tests/llm_agent/backends": ("models",),
     "tests/llm_agent/test_agent_proxy.py": ("models",),
     "tests/llm_agent/test_ctx_manager.py": ("models",),
@@ -37,6 +50,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_evaluation.py": ("processes", "models"),
     "tests/llm_agent/test_golden_rollouts.py": ("processes",),
     "tests/llm_agent/test_generation.py": ("models",),
+    "tests/llm_agent/test_inputs.py": ("processes",),
     "tests/llm_agent/test_light_start.py": ("models",),
     "tests/llm_agent/test_masks.py": ("models",),
     "tests/llm_agent/test_parallel_rollout_manager.py": ("processes", "models"),
@@ -44,6 +58,8 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_reference_loops.py": ("models",),
     "tests/llm_agent/test_reference_facts.py": ("processes",),
     "tests/llm_agent/test_reference_fit.py": ("models",),
+    "tests/llm_agent/test_retries.py": ("processes",),
+    "tests/llm_agent/test_shards.py": ("processes",),
     "tests/llm_agent/test_tokenizer.py": ("models",),
     "tests/llm_agent/test_training_tokens.py": ("models",),
     "tests/agent_loop": ("trainer",),
@@ -51,10 +67,8 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/agent_loop/test_verl_trainer.py": ("trainer", "slow"),
     "tests/agent_loop/test_worker_group.py": ("trainer", "slow"),
     "tests/meta": ("processes", "models"),
-    "tests/nodes": ("processes", "cluster"),
     "tests/ragen_checkout": ("processes",),
     "tests/training": ("models", "trainer"),
-    "tests/vector": ("processes",),
 }
 CONTRACT = (  # what no change may break: pytest -m contract
     "test_multiprocessing_es_manager.py",
@@ -67,48 +81,24 @@ CONTRACT = (  # what no change may break: pytest -m contract
     "tests/llm_agent/test_golden_rollouts.py",
     "tests/llm_agent/test_reference_contexts.py",
     "tests/llm_agent/test_reference_facts.py",
-    "tests/parallel/test_exit.py",
-    "tests/parallel/test_faults.py",
-    "tests/parallel/test_hidden_state.py",
-    "tests/parallel/test_interrupts.py",
-    "tests/parallel/test_recovery.py",
-    "tests/parallel/test_recovery_table.py",
-    "tests/parallel/test_retries.py",
+    "engine/tests/test_exit.py",
+    "engine/tests/test_faults.py",
+    "engine/tests/test_hidden_state.py",
+    "engine/tests/test_interrupts.py",
+    "engine/tests/test_recovery.py",
+    "engine/tests/test_recovery_table.py",
+    "tests/llm_agent/test_retries.py",
     "tests/test_names.py",
     "tests/test_seed_statements.py",
     "tests/test_seed_texts.py",
-    "tests/vector/test_drop_in.py",
-    "tests/vector/test_equality.py",
-    "tests/vector/test_failures.py",
+    "engine/tests/vector/test_drop_in.py",
+    "engine/tests/vector/test_equality.py",
+    "engine/tests/vector/test_failures.py",
 )
 NAMED_ONLY = ("slow", "cluster", "install")  # the first is run by hand, the others by CI as well
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_objects_to_collect() -> None:
-    """Spare later collections, two around many a test, what was imported until now, torch and verl among it."""
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of tests are started by supervisors that stay, unless their start and end is what is tested."""
-    node = request.node
-    if node.get_closest_marker("cold") and sys.platform == "linux":
-        from support import leftovers
-
-        leftovers.forgive_sandboxes()
-    is_warm = node.get_closest_marker("processes") and not node.get_closest_marker("cold")
-    if is_warm and sys.platform == "linux":  # elsewhere nobody counts what is left
-        from envlanes.kinds.process import kind
-        from support import warm_supervisors
-
-        monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
-        warm_supervisors.fork_server()
 
 
 @pytest.fixture(autouse=True)
@@ -130,9 +120,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """End them."""
-    if used := sys.modules.get("support.warm_supervisors"):
-        used.end_all()
+    """End what stayed from test to test."""
+    end_supervisors()
 
 
 @cache

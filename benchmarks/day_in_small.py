@@ -40,7 +40,7 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "engine" / "tests"))
 from support.local_cluster import LocalCluster
 
 TURNS = 8

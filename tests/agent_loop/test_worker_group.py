@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +25,6 @@ from support.stand_ins import StandInWorkers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
-TESTS = Path(__file__).resolve().parents[1]
 WORKERS = 2
 VERL_AGENTS = {"env": {"max_steps": 3, "rollout": {"n": 2}}, "data": {"max_prompt_length": 700, "train_batch_size": 3}}
 RAGENS = [
@@ -39,7 +38,7 @@ RAGENS = [
 @pytest.fixture(scope="module")
 def group() -> Iterator[Any]:
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    path = os.pathsep.join(filter(None, sys.path))
     environment = {"PYTHONPATH": path, "RAY_AUTH_MODE": "disabled"}
     ray.init("local", num_cpus=4, include_dashboard=False, runtime_env={"env_vars": environment}, log_to_driver=False)
     pool = RayResourcePool([WORKERS], use_gpu=False, max_colocate_count=1)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+import sys
 
-TESTS = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]),
+    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     "HF_HUB_OFFLINE": "1",
     "RAY_AUTH_MODE": "disabled",
 }

@@ -1,6 +1,6 @@
 """Random kills through many episodes of mixed environments, compared in full with the sequential run.
 
-A failure prints the seed; ``RAGEN_SOAK_SEED=N pytest tests/parallel/test_soak.py`` plays it again, as far as the
+A failure prints the seed; ``RAGEN_SOAK_SEED=N pytest engine/tests/test_soak.py`` plays it again, as far as the
 moments of the kills can be had again.
 """
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("backend")
 
 @pytest.fixture(params=["process", "executor", pytest.param("ray", marks=pytest.mark.cluster)])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each kind of workers in turn; those on nodes without Ray, see ``tests/nodes`` for a real cluster."""
+    """Each kind of workers in turn; those on nodes without Ray, see ``test_ray_cluster.py`` for a real cluster."""
     kind: str = request.param
     monkeypatch.setenv(BACKEND, kind)
     if kind == "ray":

@@ -175,7 +175,7 @@ if __name__ == "__main__":
 def test_a_class_of_the_script_pickles_its_functions_and_logs_as_in_the_script(tmp_path, backend, method):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, str(tmp_path / "script.py"), method, backend, str(tmp_path / "log")]
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": path})
     assert not done.returncode, done.stderr
     logged = (tmp_path / "log").read_text()

@@ -22,6 +22,8 @@ from ragen.meta import make_parallel_env
 from ragen.turns.container import MultiProcessEnvironmentContainer
 from support.episodes import config, freeze, inputs
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 TURNS, INTERRUPTS, WORKERS = 12, 20, 2
 Do = Callable[[Callable[[], Any]], Any]
 

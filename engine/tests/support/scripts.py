@@ -8,9 +8,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-ROOT = TESTS.parent
-
 HEAD = """
 import os, random, signal, sys, threading, time
 from ragen.env import BaseEnv, REGISTERED_ENVS, REGISTERED_ENV_CONFIGS, register_env
@@ -29,7 +26,7 @@ def write(folder: Path, body: str, head: str = HEAD) -> Path:
 def environment() -> dict[str, str]:
     """This one's, less what would make Python itself speak when the script is aborted."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
-    return {**inherited, "PYTHONPATH": os.pathsep.join([str(ROOT), str(TESTS)]), "PYTHONUNBUFFERED": "1"}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"}
 
 
 def start(script: Path, *options: str, **popen: object) -> subprocess.Popen[str]:

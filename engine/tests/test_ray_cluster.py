@@ -1,7 +1,7 @@
 """Lanes on a real Ray cluster of this machine: a head and three nodes, each with a raylet, an agent and workers.
 
-Without Ray's part the same is tried in ``tests/parallel/test_nodes.py``, and what environments do to their workers in
-``tests/parallel/test_faults.py``.
+Without Ray's part the same is tried in ``engine/tests/test_nodes.py``, and what environments do to their workers in
+``engine/tests/test_faults.py``.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, freeze, inputs, sequential
 from support.leftovers import processes
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 TAGS = {
     "Walk": {"env_type": "support.faulty_envs:Walk"},
     "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "nothing"}},

@@ -15,17 +15,16 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import chdir
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
+
+import pytest
 
 from envlanes.kinds.executor import start_fork_server, without_main_script
 from envlanes.kinds.process.kind import Launcher
 from envlanes.lanes.handle import Ending
 from support import leftovers
 
-TESTS = Path(__file__).resolve().parents[1]
 PRELOADED = (  # what tests and most environments import; none of them starts a thread or changes the process
     "gymnasium",
     "numpy",
@@ -140,7 +139,8 @@ def fork_server() -> None:
     wanted = ["__main__"]
     multiprocessing.set_forkserver_preload([*wanted, *PRELOADED])
     try:
-        with without_main_script(), chdir(TESTS):  # where it finds `support`: it takes no import path from this process
+        with without_main_script(), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # it takes no import path from here
             start_fork_server()
     finally:
         multiprocessing.set_forkserver_preload(wanted)

@@ -1,0 +1,66 @@
+"""The engine's tests, which need the engine, pytest, and the extras of some files; every one leaves nothing behind.
+
+In the repository the settings are the root's (``pyproject.toml``, ``conftest.py``); a copy of this folder
+runs by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.fixtures import (  # noqa: F401 (fixtures)
+    backend,
+    end_supervisors,
+    few_objects_to_collect,
+    kill_lanes,
+    leaves_nothing,
+    supervisors_that_stay,
+    what_the_standard_library_keeps,
+)
+
+if TYPE_CHECKING:
+    from envlanes.gym import LaneVectorEnv
+
+FOLDER = Path(__file__).resolve().parent
+MARKERS = ("contract", "slow", "processes", "cold", "cluster")  # see pyproject.toml
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker("processes")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    end_supervisors()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(leaves_nothing: None) -> None:  # noqa: F811
+    """Of any test here."""
+
+
+@pytest.fixture
+def lanes() -> Iterator[Callable[..., LaneVectorEnv]]:
+    """Makes vector environments with two workers, which are closed at the end."""
+    from envlanes.gym import LaneVectorEnv
+
+    made: list[LaneVectorEnv] = []
+
+    def make(env_fns: list, **given: object) -> LaneVectorEnv:
+        made.append(LaneVectorEnv(env_fns, **{"workers": 2, **given}))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -367,7 +367,7 @@ def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: Exe
 HEAD = """
 import os, select, signal, sys, threading, time
 from envlanes.kinds.executor import ExecutorKind
-from parallel.test_executor_kind import *
+from test_executor_kind import *
 from support.leftovers import is_over, until
 
 kind = ExecutorKind({method!r})
@@ -386,7 +386,7 @@ def program(kind: ExecutorKind, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_the_main_script_is_not_imported_into_workers(program: Callable[[str], Path]) -> None:
-    out = scripts.run(program('print(ask(handle, "imported", "parallel.test_executor_kind"))\nhandle.end()'))
+    out = scripts.run(program('print(ask(handle, "imported", "test_executor_kind"))\nhandle.end()'))
     assert out.split()[1:] == ["False"]
 
 

@@ -81,7 +81,7 @@ def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path: Pat
     body = f"""
         import signal, tempfile
         tempfile.tempdir = {str(folder)!r}
-        from parallel.test_heavy_environments import *
+        from test_heavy_environments import *
         from support.leftovers import titled
         if __name__ == "__main__":
             manager = EnvStateManager(heavy(max_workers=1))
@@ -108,7 +108,7 @@ def test_what_a_killed_program_with_executors_left_is_removed_by_the_next(tmp_pa
     body = f"""
         import tempfile
         tempfile.tempdir = {str(folder)!r}
-        from parallel.test_heavy_environments import *
+        from test_heavy_environments import *
         if __name__ == "__main__":
             manager = EnvStateManager(heavy(max_workers=1, backend="executor"))
             manager.reset()

@@ -55,7 +55,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 @needs("train", "a picture of how it went")
 def draw_curve(metrics: Path, picture: Path, title: str = "") -> bool:
-    """Plot success over training steps, and reward and entropy beside it.
+    """Plot success, reward and entropy over training steps.
 
     Args:
         metrics: A ``metrics.jsonl``.
@@ -66,28 +66,21 @@ def draw_curve(metrics: Path, picture: Path, title: str = "") -> bool:
         Whether it was drawn; False without data.
     """
     lines = [line for line in read_metrics(metrics) if line["phase"] == TRAIN]
-    rates = sorted({name for line in lines for name in line if name.startswith("val/") and name.endswith("/success")})
+    names = sorted({name for line in lines for name in line})
+    rates = [name for name in names if name.startswith("val/") and name.endswith("/success")]
     if not rates:
         return False
     from matplotlib.figure import Figure
 
-    def draw(axes: Any, name: str, **style: Any) -> None:
-        known = [line for line in lines if name in line]
-        axes.plot([line["step"] for line in known], [line[name] for line in known], **style)
-
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    success, reward = figure.subplots(1, 2, width_ratios=[3, 2])
-    for name in rates:
-        draw(success, name, marker="o", markersize=3, label=name.removeprefix("val/").removesuffix("/success"))
-    draw(success, "val/success", marker="o", linewidth=2.4, label="all")
-    draw(success, "train/success", color="0.75", zorder=0, label="all, in training")
-    success.set(xlabel="step", ylabel="success", ylim=(-0.02, 1.02))
-    success.legend(fontsize=8)
-    draw(reward, "train/reward", color="tab:green")
-    reward.set(xlabel="step", ylabel="reward in training (green)")
-    entropy = reward.twinx()
-    draw(entropy, "actor/entropy", color="tab:purple")
-    entropy.set_ylabel("entropy of a token, nats (purple)")
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
     figure.suptitle(title)
+    panels = {"success": ["val/success", *rates, "train/success"], "reward": ["train/reward"]}
+    panels["entropy of a token, nats"] = ["actor/entropy"]
+    for axes, (label, shown) in zip(figure.subplots(1, 3, width_ratios=[3, 2, 2]), panels.items(), strict=True):
+        for name in shown:
+            points = [(line["step"], line[name]) for line in lines if name in line]
+            axes.plot([step for step, _ in points], [value for _, value in points], marker=".", label=name)
+        axes.set(xlabel="step", ylabel=label)
+        axes.legend(fontsize=8)
     figure.savefig(picture, dpi=120)
     return True

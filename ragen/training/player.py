@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -214,25 +215,16 @@ def rollout_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, 
         The metrics, with those of :func:`~ragen.validity.failure_metrics`. Without a valid trajectory, ``success`` and
         ``reward`` are missing.
     """
-    valid = [member for one in played for member in all_members(one.groups) if member.env_error is None]
-    names = dict.fromkeys(name for one in played for name in one.metrics)
-    means = {name: _mean_of(name, played, tags) for name in names if "/env_error" not in name}
-    sizes = {tag: sum(member.tag == tag for member in valid) for tag in tags}
-    overall = {}
-    if valid:
-        overall["success"] = sum(means[f"{tag}/success"] * size for tag, size in sizes.items() if size) / len(valid)
-        overall["reward"] = sum(member.reward for member in valid) / len(valid)
-    failed = failure_metrics([each for one in played for each in one.errors])
-    return {**means, **failed, **overall}
-
-
-def _mean_of(name: str, played: Sequence[Played], tags: Sequence[str]) -> float:
-    """A metric's mean over the rollouts that have it, weighted by their valid trajectories of the metric's tag."""
-    tag = name.partition("/")[0]
-    known = [one for one in played if name in one.metrics]
-    sizes = [
-        sum(member.env_error is None and (member.tag == tag or tag not in tags) for member in all_members(one.groups))
-        for one in known
-    ]
-    total = sum(sizes)
-    return sum(one.metrics[name] * size for one, size in zip(known, sizes, strict=True)) / total if total else 0.0
+    valid = [[member for member in all_members(one.groups) if member.env_error is None] for one in played]
+    counts = [Counter(member.tag for member in members) for members in valid]
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(name for one in played for name in one.metrics if "/env_error" not in name):
+        tag, known = name.partition("/")[0], [at for at, one in enumerate(played) if name in one.metrics]
+        weights = [counts[at][tag] if tag in tags else counts[at].total() for at in known]
+        parts = (played[at].metrics[name] * weight for at, weight in zip(known, weights, strict=True))
+        found[name] = sum(parts) / sum(weights) if any(weights) else 0.0
+    sizes, rewards = sum(counts, Counter[str]()), [member.reward for members in valid for member in members]
+    if rewards:
+        found["success"] = sum(found[f"{tag}/success"] * sizes[tag] for tag in tags if sizes[tag]) / len(rewards)
+        found["reward"] = sum(rewards) / len(rewards)
+    return found | failure_metrics([each for one in played for each in one.errors])

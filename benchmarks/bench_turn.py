@@ -20,8 +20,8 @@ from rich.table import Table
 from workload import Work, WorkConfig, inputs, loops, manager
 
 from envlanes import engine, round
-from envlanes.lanes import lane
 from envlanes.placement import MainHome
+from envlanes.workers.worker import Worker
 from ragen.llm_agent import es_manager
 
 EPISODES_BEFORE = 12  # in which auto finds its way
@@ -79,7 +79,7 @@ def main() -> None:
             show_sequential(console, envs, loops(given.cost), given.turns)
         return
     watch(es_manager, "checked_turns", "checked")
-    watch(lane.Lane, "begin", "sent")
+    watch(Worker, "begin", "sent")
     watch(MainHome, "run", "own share played")
     watch(round, "exchange", "replies here")
     watch(engine.Engine, "play", "journals written")

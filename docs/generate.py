@@ -98,7 +98,7 @@ API = {
         "envlanes.episode.turn",
         "envlanes.environments",
         "envlanes.stats",
-        "envlanes.lanes.handle",
+        "envlanes.workers.handle",
     ),
     "envlanes.gym": ("envlanes.gym.lane_vector_env", "envlanes.gym.make", "envlanes.gym.sb3"),
     "ragen.llm_agent": (

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from envlanes.episode.journal import Change
     from envlanes.episode.spec import EnvSpec
     from envlanes.interrupts import holds_interrupts
-    from envlanes.lanes.handle import LaneKind
     from envlanes.settings import Mode, Settings
     from envlanes.stats import LaneStats, Work
+    from envlanes.workers.handle import WorkerKind
 
 __all__ = [
     "Change",
@@ -39,13 +39,13 @@ __all__ = [
     "EnvSet",
     "EnvSpec",
     "Game",
-    "LaneKind",
     "LaneStats",
     "Mode",
     "Options",
     "PythonRng",
     "Settings",
     "Work",
+    "WorkerKind",
     "__version__",
     "holds_interrupts",
     "outer_state_kept",
@@ -61,7 +61,7 @@ __getattr__, __dir__ = attach(
         "EnvSet": "env_set",
         "EnvSpec": "episode.spec",
         "Game": "episode.game",
-        "LaneKind": "lanes.handle",
+        "WorkerKind": "workers.handle",
         "LaneStats": "stats",
         "Mode": "settings",
         "Options": "episode.game",

@@ -1,4 +1,4 @@
-"""The engine: environments with one live replica each, in the main process or in a lane, that survive failures.
+"""The engine: environments with one live replica each, in the main process or in a worker, that survive failures.
 
         ids -> requests                                          ids -> results
                |                                                          ^
@@ -9,7 +9,7 @@
     |  commit: journals are written, once, when the round has come back          |
     +----------------------------------------------------------------------------+
                |                     |                            |
-          EnvHost in main       shared lanes              quarantine lanes
+          EnvHost in main       shared workers              quarantine workers
 
 An environment is *in sync* when its replica is exactly at the end of its journal (``docs/architecture.md``).
 
@@ -36,11 +36,11 @@ from envlanes.episode.values import copied
 from envlanes.errors import ForkError, InputError, StateError
 from envlanes.failures import Failures, OnFailure, ignore
 from envlanes.interrupts import holds_interrupts
-from envlanes.lanes.orders import Build, Call, Fork, Play, Reset
 from envlanes.placement import Placement
 from envlanes.round import Round
 from envlanes.settings import Mode, Settings
 from envlanes.stats import LaneStats, Stats, Work, home_name
+from envlanes.workers.orders import Build, Call, Fork, Play, Reset
 
 _numbers = itertools.count(1)  # never used twice in this process: workers know engines by them
 
@@ -110,7 +110,7 @@ class Engine(Closing):
         """The reason why the environment cannot live in a worker; ``""`` if it can."""
         return self.records[env_id].bound_to_main
 
-    def add(self, spec: EnvSpec, lane: int | None = None) -> None:
+    def add(self, spec: EnvSpec, worker: int | None = None) -> None:
         """Add one more environment while others play; its first use builds it.
 
         For engines whose environments are added and removed individually. They stay where they were added;
@@ -118,14 +118,14 @@ class Engine(Closing):
 
         Args:
             spec: The environment.
-            lane: Index of the worker to host it; None for the main process.
+            worker: Index of the worker to host it; None for the main process.
 
         Raises:
             StateError: An environment with this id exists, or the engine is closed.
         """
         with self.environments.lock:
             self.environments.check_open()
-            home = self._placement.lane_of_index(lane) if lane is not None else None
+            home = self._placement.worker_of_index(worker) if worker is not None else None
             self._add(EnvRecord(spec, home, is_pinned=True))
 
     def _add(self, record: EnvRecord) -> None:
@@ -371,7 +371,7 @@ class Engine(Closing):
 
     def home(self, env_id: int) -> str:
         """The process that hosts the environment: ``"main"``, or the name of a worker."""
-        return home_name(self.records[env_id].lane)
+        return home_name(self.records[env_id].worker)
 
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
@@ -386,7 +386,7 @@ class Engine(Closing):
     def stats(self) -> list[LaneStats]:
         """Statistics of each process, main first."""
         with self.environments.lock:
-            return self._stats.lanes()
+            return self._stats.workers()
 
     def not_deterministic(self) -> dict[str, str]:
         """Tags whose replays differed, with the environment type of each."""
@@ -399,15 +399,15 @@ class Engine(Closing):
     def abandon(self) -> None:
         """Refuse further calls, and kill the workers of calls that are pending in other threads."""
         self.environments.is_closed = True  # without the lock, which a pending call may hold
-        for lane in {record.lane for record in list(self.records.values()) if record.lane is not None}:
-            lane.kill()
+        for worker in {record.worker for record in list(self.records.values()) if record.worker is not None}:
+            worker.kill()
 
     @holds_interrupts
     def close(self, forgotten: bool = False) -> None:
         """Close all environments, and the workers if no other engine needs them; may be called twice.
 
         Args:
-            forgotten: Called by the garbage collector, possibly while another engine waits for its lanes.
+            forgotten: Called by the garbage collector, possibly while another engine waits for its workers.
         """
         log.debug("closing %d environments", len(self.records))
         self.environments.is_closed = True

@@ -22,11 +22,11 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import named
 from envlanes.errors import EnvError, EnvLanesError, InputError, StateError
 from envlanes.interrupts import guard, interrupts_held
-from envlanes.lanes.lane import Lane
 from envlanes.settings import Settings
+from envlanes.workers.worker import Worker
 
 log = logging.getLogger("envlanes.engine")  # the engine logs under one name, whichever module does
-NOT_LOADED = -2  # no worker has this generation: Lane.current is -1 while there is no worker
+NOT_LOADED = -2  # no process has this generation: Worker.current is -1 while there is none
 IN_MAIN = 0  # the generation of the main process
 
 
@@ -51,16 +51,16 @@ class EnvRecord:
 
     Attributes:
         spec: Describes how to build it.
-        home: The lane it was assigned to; None for the main process.
+        home: The worker it was assigned to; None for the main process.
         is_pinned: Whether it stays at the home that it was added to, whatever the placement decides.
         env_id: Its index.
-        lane: Where it lives now: its home, or a quarantine lane.
-        generation: The worker of ``lane`` that has it loaded.
+        worker: Where it lives now: its home, or a quarantine worker.
+        generation: The process of ``worker`` that has it loaded.
         in_sync: Whether its replica is exactly at the end of its journal.
-        before: Lane and generation of the replica at the end of its journal that it moves from, which stays open until
-            the new one has given a value; None if there is none.
+        before: Worker and generation of the replica at the end of its journal that it moves from, which stays open
+            until the new one has given a value; None if there is none.
         bound_to_main: Why it turned out not to work in a worker; empty if it did not.
-        is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
+        is_suspect: Whether it is played in a quarantine worker, or waits for room in one.
         is_victim: Whether it is a suspect only since its worker was killed, perhaps from outside.
         failures: How often it has failed at the current request.
         kills: How often its worker was killed during the current request, perhaps from outside.
@@ -73,13 +73,13 @@ class EnvRecord:
     """
 
     spec: EnvSpec
-    home: Lane | None
+    home: Worker | None
     is_pinned: bool = False
     env_id: int = field(init=False)
-    lane: Lane | None = field(init=False)
+    worker: Worker | None = field(init=False)
     generation: int = NOT_LOADED
     in_sync: bool = False
-    before: tuple[Lane | None, int] | None = None
+    before: tuple[Worker | None, int] | None = None
     bound_to_main: str = ""
     is_suspect: bool = False
     is_victim: bool = False
@@ -94,12 +94,12 @@ class EnvRecord:
 
     def __post_init__(self) -> None:
         """Cache what every turn needs."""
-        self.env_id, self.lane = self.spec.env_id, self.home
+        self.env_id, self.worker = self.spec.env_id, self.home
 
     @property
     def is_loaded(self) -> bool:
-        """Whether its lane's current worker, or the main process, has it loaded."""
-        return self.generation == (IN_MAIN if self.lane is None else self.lane.current)
+        """Whether its worker's current process, or the main process, has it loaded."""
+        return self.generation == (IN_MAIN if self.worker is None else self.worker.current)
 
     @property
     def stands(self) -> bool:

@@ -19,12 +19,12 @@ from envlanes.errors import (
     LaneTimeoutError,
     without_values,
 )
-from envlanes.lanes.failure import Cause, LaneFailure
-from envlanes.lanes.lane import Lane
-from envlanes.lanes.orders import Order, Rebuild
 from envlanes.placement import Placement
-from envlanes.recovery import Action, Facts, Trouble, decide, decide_lane
+from envlanes.recovery import Action, Facts, Trouble, decide, decide_worker
 from envlanes.stats import QUARANTINE, Stats
+from envlanes.workers.failure import Cause, WorkerFailure
+from envlanes.workers.orders import Order, Rebuild
+from envlanes.workers.worker import Worker
 
 _FOLLOWS = {
     Action.FAIL: "This ends the episode.",
@@ -39,7 +39,7 @@ class Failure:
     Attributes:
         spec: The environment.
         journal: Its episode so far; the one before, if a reset was requested.
-        kind: The request: a class of :mod:`envlanes.lanes.orders`.
+        kind: The request: a class of :mod:`envlanes.workers.orders`.
         item: The item of that order.
         phase: The operation that failed.
         text: The failure in words.
@@ -81,21 +81,21 @@ class Failures:
     ) -> None:
         self.environments, self.placement, self.stats = environments, placement, stats
         self._settings, self._on_failure = environments.settings, on_failure
-        # The workers that each lane lost in this episode: whether each may have been killed from outside.
-        self._losses: dict[Lane | None, list[bool]] = defaultdict(list)
+        # The processes that each worker lost in this episode: whether each may have been killed from outside.
+        self._losses: dict[Worker | None, list[bool]] = defaultdict(list)
         self.has_kills = False
         self.not_deterministic: dict[str, str] = {}
         self.not_restored: dict[str, str] = {}
 
     def begin_episodes(self, records: Collection[EnvRecord], reseeded: Collection[int]) -> None:
-        """Forget the failures of environments that are about to be reset, and what their lanes have lost."""
+        """Forget the failures of environments that are about to be reset, and what their workers have lost."""
         for record in records:
             self._losses.pop(record.home, None)
             record.forget_failures()
         self.placement.readmit(records, reseeded)
 
     def forgive_kills(self, env_ids: Collection[int]) -> None:
-        """Forget kills that may come from outside, of environments that have played a turn since and of their lanes.
+        """Forget kills that may come from outside, of environments that have played a turn since and of their workers.
 
         Such environments return from quarantine; those that failed in another way do so at their next reset.
         """
@@ -182,7 +182,7 @@ class Failures:
             return False
         if record.before[0] is None:
             for each in self.environments.records.values():
-                is_in_main = each.lane is None or each.before
+                is_in_main = each.worker is None or each.before
                 if is_in_main and each.spec.env_type == record.spec.env_type:
                     each.bound_to_main = each.bound_to_main or what
         story = f"{record.describe()} stays where it is, with those of its type: where it was to move, it {what}."
@@ -191,7 +191,7 @@ class Failures:
         return True
 
     def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
-        in_main = record.lane is None
+        in_main = record.worker is None
         facts = Facts(in_main, record.failures, record.kills, is_shared, record.may_end_main)
         action, counter = decide(trouble, facts, self._settings)
         self._log(record, trouble, action, counter, failure)
@@ -230,16 +230,16 @@ class Failures:
             kind = (spec.tag, trouble if trouble is Trouble.DIVERGED else what, failure.phase, action)
             self.environments.warn(f"{error} {follows}", kind, None if record.failures else error.__cause__)
 
-    # Lanes
+    # Workers
 
-    def of_lane(self, lane: Lane, failure: LaneFailure, order: Order, describe: Describe) -> None:
-        """Handle a lane that gave no reply, with or without an environment at work."""
+    def of_worker(self, worker: Worker, failure: WorkerFailure, order: Order, describe: Describe) -> None:
+        """Handle a worker that gave no reply, with or without an environment at work."""
         if failure.cause is Cause.REPLACED:
             return
-        self.stats.restarts[lane.name] += 1
-        blamed, is_shared = self._blamed(lane, failure, order)
+        self.stats.restarts[worker.name] += 1
+        blamed, is_shared = self._blamed(worker, failure, order)
         if not blamed:
-            self._lane_lost(lane, failure)
+            self._worker_lost(worker, failure)
             return
         is_outside = failure.may_come_from_outside
         first = self.environments.records[blamed[0]].spec
@@ -252,7 +252,7 @@ class Failures:
                 error = LaneTimeoutError(f"{record.describe()} {text}: {failure.describe()}.")
             else:
                 text = f"its process {failure.ending.describe()}"
-                where = f"{failure.lane}, {failure.ending.where}" if failure.ending.where else failure.lane
+                where = f"{failure.worker}, {failure.ending.where}" if failure.ending.where else failure.worker
                 error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
             is_retried = is_outside and record.kills < self._settings.max_restarts
             if not order.plays and not is_retried and self._goes_back(record, f"failed: {text}"):
@@ -268,11 +268,11 @@ class Failures:
                 if record.spec.env_type == first.env_type:
                     self._goes_back(record, f"failed: its worker {failure.what} at env {first.env_id}")
 
-    def _blamed(self, lane: Lane, failure: LaneFailure, order: Order) -> tuple[list[int], bool]:
+    def _blamed(self, worker: Worker, failure: WorkerFailure, order: Order) -> tuple[list[int], bool]:
         """The environments at work, and whether several share the failure because their class was being loaded."""
         # With its whole machine, a quarantine worker ends innocently; but not so often that the call never ends.
-        is_outside = failure.ending.is_shared and len(self._losses.get(lane, ())) < self._settings.max_restarts
-        if lane.name == QUARANTINE and not is_outside:
+        is_outside = failure.ending.is_shared and len(self._losses.get(worker, ())) < self._settings.max_restarts
+        if worker.name == QUARANTINE and not is_outside:
             return order.envs_at(0)[:1], False
         if failure.index is None or not len(order):
             return [], False
@@ -280,16 +280,16 @@ class Failures:
             return order.envs_at(failure.index), isinstance(order, Rebuild) and order.is_load(failure.index)
         return (order.envs_at(0), False) if len(order) == 1 else ([], False)  # it was through with all of several
 
-    def _lane_lost(self, lane: Lane, failure: LaneFailure) -> None:
+    def _worker_lost(self, worker: Worker, failure: WorkerFailure) -> None:
         """Handle the end of a worker that no environment is blamed for."""
-        warn, losses = self.environments.warn, self._losses[lane]
+        warn, losses = self.environments.warn, self._losses[worker]
         losses.append(failure.may_come_from_outside)
         self.has_kills |= losses[-1]
-        action = decide_lane(failure, len(losses), self._settings)
+        action = decide_worker(failure, len(losses), self._settings)
         follows = " A new worker takes over." if action is Action.AGAIN else ""
         kind = failure.what if failure.cause is Cause.START else None
         warn(f"{failure.describe()}.{follows}{_indented(failure.stacks)}", kind)
-        records = [record for record in self.environments.records.values() if record.home is lane]
+        records = [record for record in self.environments.records.values() if record.home is worker]
         if action is Action.QUARANTINE:
             warn(f"{failure.describe()}; its {len(records)} environments now take turns in separate processes.")
             for record in records:
@@ -298,7 +298,7 @@ class Failures:
                     record.in_sync, record.generation = False, NOT_LOADED
         elif action is Action.MAIN:
             text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
-            text += f" The next attempt is in {self.placement.leave_alone(lane)} episodes."
+            text += f" The next attempt is in {self.placement.leave_alone(worker)} episodes."
             warn(text, (failure.what, action))
             self.placement.move_to_main(records)
 

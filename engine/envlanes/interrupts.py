@@ -5,7 +5,7 @@ lines. So a call of the engine, the manager or another holder is one guarded blo
 where that leaves nothing half done, which is where the time is spent: while the call waits for workers, while
 environments run in the main process, right before results are committed, or at the end of the block. (To let it fly
 everywhere but around the commit was considered. But a lock that was just acquired, a request of which half is in the
-pipe, and an environment that has a new home and no lane are then left behind, each with a remedy of its own.)
+pipe, and an environment that has a new home and no worker are then left behind, each with a remedy of its own.)
 
 A SIGINT that arrives once results are being committed is too late to stop the call, and must not appear to have done
 so: the call returns, and the next one raises it, at its first chance to. (To send it again a moment after the return,

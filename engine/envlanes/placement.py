@@ -1,4 +1,4 @@
-"""Where environments live: the main process, shared lanes, and quarantine lanes for those that may kill a worker.
+"""Where environments live: the main process, shared workers, and quarantine workers for those that may kill a worker.
 
 ``use_multiprocessing: true`` sends all environments to workers but those of ``sequential_env_types`` and those that
 turned out not to work there, ``false`` keeps all in the main process, and ``auto`` decides by tag
@@ -24,18 +24,18 @@ from envlanes.episode.main_leftovers import EnvironmentCode, end_processes
 from envlanes.episode.outcome import Batch
 from envlanes.episode.spec import EnvSpec
 from envlanes.kinds import open_pool
-from envlanes.lanes.exchange import ask
-from envlanes.lanes.lane import Lane, Request
-from envlanes.lanes.orders import Order, Unload
-from envlanes.lanes.pool import WorkerPool
 from envlanes.settings import Mode
 from envlanes.stats import QUARANTINE, Costs
+from envlanes.workers.exchange import ask
+from envlanes.workers.orders import Order, Unload
+from envlanes.workers.pool import WorkerPool
+from envlanes.workers.worker import Request, Worker
 
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _LEAST = 0.001  # seconds that each may take to close, since a timer of 0 never rings
 _NO_DEADLINE: AbstractContextManager[None] = nullcontext()
-Home = Lane | None
-"""A lane, or None for the main process."""
+Home = Worker | None
+"""A worker, or None for the main process."""
 
 
 class MainHome:
@@ -92,7 +92,7 @@ _main_homes: WeakSet[MainHome] = WeakSet()
 
 
 class Backoff:
-    """The number of episodes for which a lane whose workers do not start is left alone; it doubles each time.
+    """The number of episodes for which a worker whose processes do not start is left alone; it doubles each time.
 
     Attributes:
         episodes: The number still to come.
@@ -123,7 +123,7 @@ class Placement:
         self._environments, self._records = environments, environments.records
         self._settings = environments.settings
         self._pool: WorkerPool | None = None
-        self._backoffs: dict[Lane, Backoff] = defaultdict(Backoff)
+        self._backoffs: dict[Worker, Backoff] = defaultdict(Backoff)
         self._auto = Auto(Limits(None, 0))
 
     @property
@@ -137,20 +137,20 @@ class Placement:
             self._pool = open_pool(self.number, self._settings, ["numpy", *sorted(modules)])
         return self._pool
 
-    def lanes(self, count: int) -> list[Lane]:
-        """The first ``count`` lanes of the pool that are not left alone; their workers are started."""
-        resting = {lane for lane, backoff in self._backoffs.items() if backoff.episodes}
-        return self.pool.lanes(count, resting) if count else []
+    def workers(self, count: int) -> list[Worker]:
+        """The first ``count`` workers of the pool that are not left alone; their processes are started."""
+        resting = {worker for worker, backoff in self._backoffs.items() if backoff.episodes}
+        return self.pool.workers(count, resting) if count else []
 
-    def lane_of_index(self, index: int) -> Home:
-        """A lane of the pool, whose worker is started; None if the lane is left alone."""
+    def worker_of_index(self, index: int) -> Home:
+        """A worker of the pool, whose process is started; None if the worker is left alone."""
         self._count_episode()
-        return {each.name: each for each in self.lanes(index + 1)}.get(f"worker {index}")
+        return {each.name: each for each in self.workers(index + 1)}.get(f"worker {index}")
 
     def least_loaded(self, count: int) -> list[Home]:
-        """The least loaded lanes, for ``count`` more environments."""
+        """The least loaded workers, for ``count`` more environments."""
         load = Counter(record.home for record in self._records.values() if record.home is not None)
-        load.update(dict.fromkeys(self.lanes(min(self._settings.workers, load.total() + count)), 0))
+        load.update(dict.fromkeys(self.workers(min(self._settings.workers, load.total() + count)), 0))
         homes: list[Home] = []
         for _ in range(count):
             homes.append(min(load, key=load.__getitem__))
@@ -197,13 +197,13 @@ class Placement:
         self._auto.consider(spent, requested)
         if not self._auto.is_due:
             return
-        self.lanes(self._auto.most)  # start now, and are up at one of the next looks
-        left = {env_id for env_id in left if self._records[env_id].lane is None}
+        self.workers(self._auto.most)  # start now, and are up at one of the next looks
+        left = {env_id for env_id in left if self._records[env_id].worker is None}
         moving = self._auto.due(left, spent, so_far, self.pool.ready())
         if homes := {env_id: home for env_id, home in self._homes().items() if env_id in moving} if moving else {}:
             self.place(homes, reseeded)
             for record in self._environments.of(homes):
-                if record.lane is not None and record.before is None:  # not built yet, which main could do
+                if record.worker is not None and record.before is None:  # not built yet, which main could do
                     record.before = None, NOT_LOADED
 
     def _homes(self) -> dict[int, Home]:
@@ -211,8 +211,8 @@ class Placement:
         homes: dict[int, Home] = {i: None for i, record in self._records.items() if not record.is_pinned}
         if self.mode is not False:
             away = [spec for spec in self._movable() if self.mode is True or spec.tag in self._auto.workers]
-            lanes = self.lanes(min(self._auto.limits.most if self.mode is True else self._auto.most, len(away)))
-            homes |= {env_id: lanes[part] for env_id, part in spread(away, len(lanes)).items()}
+            workers = self.workers(min(self._auto.limits.most if self.mode is True else self._auto.most, len(away)))
+            homes |= {env_id: workers[part] for env_id, part in spread(away, len(workers)).items()}
         return homes
 
     def _movable(self) -> list[EnvSpec]:
@@ -221,7 +221,7 @@ class Placement:
         return [record.spec for record in records if record.spec.env_type not in sequential]
 
     def _read_limits(self) -> None:
-        """Read how many lanes there may be; queries a cluster for its capacity unless the mode uses no lanes."""
+        """Read how many workers there may be; queries a cluster for its capacity unless the mode uses no workers."""
         if self._settings.backend != "ray" or self.mode is False:
             self._auto.limits = Limits.here(self._settings)
         else:
@@ -233,15 +233,15 @@ class Placement:
         resting = min((each.episodes for each in self._backoffs.values() if each.episodes), default=0)
         reasons: dict[str, str] = {}
         for record in self._records.values():
-            spec, where = record.spec, "in main" if record.lane is None else "in workers"
+            spec, where = record.spec, "in main" if record.worker is None else "in workers"
             if reasons.get(spec.tag, "").startswith("in workers"):
                 continue
             why = costs.get(spec.tag, Costs()).describe()
-            if record.lane is None and record.bound_to_main:
+            if record.worker is None and record.bound_to_main:
                 why = "does not work in a worker"
             elif spec.env_type in self._settings.sequential_env_types:
                 why = self._settings.why_sequential.get(spec.env_type, "named by sequential_env_types")
-            elif record.lane is None and resting:
+            elif record.worker is None and resting:
                 why = f"workers do not start; episodes until the next attempt: {resting}"
             elif self.mode != "auto":
                 why = f"use_multiprocessing is {str(self.mode).lower()}"
@@ -260,7 +260,7 @@ class Placement:
         moving = [
             record
             for record in self._environments.of(homes)
-            if (record.lane is not homes[record.env_id] or record.is_suspect)
+            if (record.worker is not homes[record.env_id] or record.is_suspect)
             and (record.env_id in reseeded or record.can_move)
         ]
         leaving = []
@@ -270,13 +270,13 @@ class Placement:
             elif record.stands and record.before is None and not record.is_suspect:
                 # A healthy replica stays open until the next one stands: else a worker that fails to start, or to build
                 # it, would cost an episode that nothing was wrong with.
-                record.before = record.lane, record.generation
+                record.before = record.worker, record.generation
                 record.in_sync, record.generation = False, NOT_LOADED
             else:
                 leaving.append(record)
         self._unload(leaving)
         for record in moving:  # last: until here, an interrupt leaves them where they are, to be rebuilt
-            record.home = record.lane = homes[record.env_id]
+            record.home = record.worker = homes[record.env_id]
             record.is_suspect = record.is_victim = False
 
     def readmit(self, records: Iterable[EnvRecord], reseeded: Collection[int] = ()) -> None:
@@ -291,8 +291,8 @@ class Placement:
         """Return an environment to the replica that it was to move from; the new one is closed."""
         assert record.before is not None
         self._unload([record])
-        (lane, generation), record.before = record.before, None
-        record.home = record.lane = lane
+        (worker, generation), record.before = record.before, None
+        record.home = record.worker = worker
         record.generation, record.in_sync, record.is_suspect = generation, True, False
 
     def evict(self, records: Collection[EnvRecord]) -> None:
@@ -304,74 +304,73 @@ class Placement:
         self.let_go(moved)
 
     def _unload(self, records: Iterable[EnvRecord]) -> None:
-        """Close the replicas where environments live now; quarantine lanes are ended."""
+        """Close the replicas where environments live now; quarantine workers are ended."""
         replicas: dict[int, tuple[Home, int]] = {}
         for record in records:
-            replicas[record.env_id] = record.lane, record.generation
+            replicas[record.env_id] = record.worker, record.generation
             # First, since closing it may be interrupted: a replica that may be closed is not in sync.
             record.in_sync, record.generation = False, NOT_LOADED
         self.let_go(replicas)
-        self._release(record for record in self._environments.of(replicas) if record.lane is not record.home)
+        self._release(record for record in self._environments.of(replicas) if record.worker is not record.home)
 
     def let_go(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
-        """Close replicas that environments have moved from: lane and generation, by env_id."""
+        """Close replicas that environments have moved from: worker and generation, by env_id."""
         timeout, startup = self._settings.step_timeout, self._settings.startup_timeout
-        leaving: dict[Lane, list[tuple[int, None]]] = defaultdict(list)
-        for env_id, (lane, generation) in replicas.items():
-            if lane is not None and generation == lane.current:
-                leaving[lane].append((env_id, None))
-        self.main.unload([env_id for env_id, (lane, _) in replicas.items() if lane is None], timeout)
-        ask(
-            {lane: Request(self.number, Unload(each), timeout, startup, lane.current) for lane, each in leaving.items()}
-        )
+        leaving: dict[Worker, list[tuple[int, None]]] = defaultdict(list)
+        for env_id, (worker, generation) in replicas.items():
+            if worker is not None and generation == worker.current:
+                leaving[worker].append((env_id, None))
+        self.main.unload([env_id for env_id, (worker, _) in replicas.items() if worker is None], timeout)
+        number = self.number
+        ask({each: Request(number, Unload(envs), timeout, startup, each.current) for each, envs in leaving.items()})
 
     # Quarantine
 
     def admit(self, suspect: EnvRecord, left: Collection[int], requested: Collection[int]) -> bool:
-        """Give a suspect a lane of its own, of at most as many for a call as there may be workers.
+        """Give a suspect a worker of its own, of at most as many for a call as there may be workers.
 
         Args:
             suspect: The environment.
-            left: Environments that the call has yet to play: of these, those that have a lane keep it.
+            left: Environments that the call has yet to play: of these, those that have a worker keep it.
             requested: All environments of the call.
 
         Returns:
             Whether it has one now; it will have one once others of this call have been played.
         """
-        if suspect.lane is not suspect.home:
+        if suspect.worker is not suspect.home:
             return True
-        guests = [record for record in self._records.values() if record.lane is not record.home]
+        guests = [record for record in self._records.values() if record.worker is not record.home]
         if len(guests) >= self._settings.workers:
             if sum(record.env_id in left for record in guests) >= self._settings.workers:
                 return False
             busy = (self._environments.in_use - set(requested)) | set(left)
             self._release([record for record in guests if record.env_id not in busy])
-        suspect.lane = self.pool.open_extra(QUARANTINE)
+        suspect.worker = self.pool.open_extra(QUARANTINE)
         suspect.generation, suspect.in_sync = NOT_LOADED, False
         return True
 
     def _release(self, guests: Iterable[EnvRecord]) -> None:
         """Return environments to their homes, to be rebuilt when next needed; their quarantine workers are ended."""
         for record in guests:
-            assert record.lane is not None
-            self.pool.close_extra(record.lane)
-            record.lane, record.generation, record.in_sync = record.home, NOT_LOADED, False
+            assert record.worker is not None
+            self.pool.close_extra(record.worker)
+            record.worker, record.generation, record.in_sync = record.home, NOT_LOADED, False
 
-    # Lanes whose workers do not start
+    # Workers whose workers do not start
 
-    def leave_alone(self, lane: Lane) -> int:
-        """Stop using a lane for a while; returns for how many episodes."""
-        return self._backoffs[lane].begin()
+    def leave_alone(self, worker: Worker) -> int:
+        """Stop using a worker for a while; returns for how many episodes."""
+        return self._backoffs[worker].begin()
 
     def _count_episode(self) -> None:
-        """Count an episode for lanes that are left alone, and forget those whose workers have started since."""
-        for lane, backoff in list(self._backoffs.items()):
+        """Count an episode for workers that are left alone, and forget those whose workers have started since."""
+        for worker, backoff in list(self._backoffs.items()):
             backoff.episodes = max(0, backoff.episodes - 1)
-            if lane.pid is not None:
-                del self._backoffs[lane]
+            if worker.pid is not None:
+                del self._backoffs[worker]
 
     def close(self, forgotten: bool) -> None:
         """Close the environments, and the workers too if no other engine uses them."""
         if self._pool is not None:
-            self._release([record for record in self._records.values() if record.lane is not record.home])
+            self._release([record for record in self._records.values() if record.worker is not record.home])
             self._pool.leave(self.number, later=forgotten)

@@ -20,17 +20,17 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
     | any of these where it moves to, but for an | back, where its replica was |                                   |
     |   end of its worker at a turn              |   kept, and its type stays  |                                   |
 
-A lane whose worker is gone while no environment was at its turn (:func:`decide_lane`):
+A worker whose worker is gone while no environment was at its turn (:func:`decide_worker`):
 
     | what happened            | up to ``max_restarts`` times an episode | after that                           |
     |--------------------------|-----------------------------------------|--------------------------------------|
     | it ended while idle      | a new worker                            | its environments go to quarantine    |
-    | it did not come up       | a new worker                            | to main; the lane is left alone for  |
+    | it did not come up       | a new worker                            | to main; the worker is left alone for  |
     | it timed out starting    | to main at once, likewise               |   some episodes                      |
 
-An environment in quarantine returns to its shared lane at its next reset; where all that was held against it, or its
-lane, are kills that may come from outside, as soon as it has played a turn, which also forgives the lane these kills.
-The counts of a lane begin anew when one of its environments begins an episode.
+An environment in quarantine returns to its shared worker at its next reset; where all that was held against it, or its
+worker, are kills that may come from outside, as soon as it has played a turn, which also forgives the worker.
+The counts of a worker begin anew when one of its environments begins an episode.
 
 Every row either finishes an environment or counts something that is bounded, so that every call ends.
 """
@@ -40,8 +40,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from envlanes.lanes.failure import Cause, LaneFailure
 from envlanes.settings import Settings
+from envlanes.workers.failure import Cause, WorkerFailure
 
 
 class Trouble(Enum):
@@ -56,9 +56,9 @@ class Trouble(Enum):
 
 
 class Action(Enum):
-    """What is done with an environment, or with the environments of a lane."""
+    """What is done with an environment, or with the environments of a worker."""
 
-    QUARANTINE = auto()  # once more, in a lane of its own
+    QUARANTINE = auto()  # once more, in a worker of its own
     MAIN = auto()  # once more, rebuilt in the main process
     AGAIN = auto()  # once more, where it is, if need be with a new worker
     STAY_IN_MAIN = auto()  # rebuilt in the main process, for good
@@ -105,10 +105,10 @@ def decide(trouble: Trouble, facts: Facts, settings: Settings) -> tuple[Action, 
     return Action.MAIN if facts.in_main or trouble is Trouble.DIVERGED else again, "failures"
 
 
-def decide_lane(failure: LaneFailure, losses: int, settings: Settings) -> Action:
-    """Decide about a lane whose worker is gone while no environment was at its turn; see the table above.
+def decide_worker(failure: WorkerFailure, losses: int, settings: Settings) -> Action:
+    """Decide about a worker whose worker is gone while no environment was at its turn; see the table above.
 
-    ``losses``: how often this lane has lost its worker this way in this episode, including this time.
+    ``losses``: how often this worker has lost its worker this way in this episode, including this time.
     """
     is_hopeless = failure.cause is Cause.START and failure.seconds > 0
     if losses <= settings.max_restarts and not is_hopeless:

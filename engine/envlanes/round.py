@@ -36,13 +36,13 @@ from envlanes.episode.outcome import Raised, TimedOut
 from envlanes.errors import EnvLanesError
 from envlanes.failures import Failure, Failures
 from envlanes.interrupts import interrupts_come_too_late
-from envlanes.lanes.exchange import Answer, Exchange, Reply
-from envlanes.lanes.failure import Cause, LaneFailure
-from envlanes.lanes.lane import Lane, Request
-from envlanes.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
 from envlanes.stats import Costs
+from envlanes.workers.exchange import Answer, Exchange, Reply
+from envlanes.workers.failure import Cause, WorkerFailure
+from envlanes.workers.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
+from envlanes.workers.worker import Request, Worker
 
-Orders = dict[Lane | None, tuple[Order, list[EnvRecord], int | None]]
+Orders = dict[Worker | None, tuple[Order, list[EnvRecord], int | None]]
 """Each with its environments, and the worker that knows them; None where it is to learn of them all."""
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
@@ -73,14 +73,14 @@ class Round:
         self._failures, self._placement, self._stats = failures, failures.placement, failures.stats
         self._environments, self._records = failures.environments, failures.environments.records
         self._kind, self._items, self._timeout = kind, items, timeout
-        self._sent: dict[Lane, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
+        self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
         self._rebuilt: set[int] = set()  # may be asked, even if a reset needs less than their whole journals
         self._played: list[Answer] = []  # by main, if the rest may move
-        self._left: dict[int, tuple[Lane | None, int]] = {}  # replicas that environments have moved from
+        self._left: dict[int, tuple[Worker | None, int]] = {}  # replicas that environments have moved from
 
     def run(self) -> dict[int, Any]:
         """Play until every environment has its result; by env_id, in the order of the request."""
-        replies, done_here = dict[Lane, Reply](), None
+        replies, done_here = dict[Worker, Reply](), None
         lock, items, values = self._environments.lock, self._items, self.values
         with Exchange() as exchange:
             while True:
@@ -91,12 +91,12 @@ class Round:
                 try:
                     if done_here is not None:
                         self._take(None, *done_here)
-                    for lane, reply in replies.items():
-                        order, _ = self._sent.pop(lane)
+                    for worker, reply in replies.items():
+                        order, _ = self._sent.pop(worker)
                         if isinstance(reply, Answer):
-                            self._take(lane, order, reply)
+                            self._take(worker, order, reply)
                         else:
-                            self._failures.of_lane(lane, reply, order, self._failure)
+                            self._failures.of_worker(worker, reply, order, self._failure)
                     todo = list(filterfalse(values.__contains__, items))
                     if not todo:
                         break
@@ -115,12 +115,12 @@ class Round:
         interrupts_come_too_late()  # from here on the engine commits
         return dict(zip(items, map(values.__getitem__, items), strict=True))
 
-    def _lock_records(self, exchange: Exchange, replies: dict[Lane, Reply]) -> None:
+    def _lock_records(self, exchange: Exchange, replies: dict[Worker, Reply]) -> None:
         """Lock the records to handle replies, after awaiting more if these take a home that is at work.
 
-        While a lane is at work, another thread that has the records is not waited for: it may wait for that lane, which
-        this one gives free only with its reply. The next reply is awaited first. (A removal and a call with a killed
-        worker did wait for each other.)
+        While a worker is at work, another thread that has the records is not waited for: it may wait for that worker,
+        which this one gives free only with its reply. The next reply is awaited first. (A removal and a call with a
+        killed worker did wait for each other.)
         """
         while True:
             is_quiet = len(replies) == len(self._sent)
@@ -129,12 +129,12 @@ class Round:
                 return
             replies.update(exchange.replies())
 
-    def _is_settled_alone(self, found: tuple[Lane, Reply]) -> bool:
+    def _is_settled_alone(self, found: tuple[Worker, Reply]) -> bool:
         """Whether a reply is handled without any other home: one that failed may move, and others with it."""
-        lane, reply = found
-        if isinstance(reply, LaneFailure):
+        worker, reply = found
+        if isinstance(reply, WorkerFailure):
             return reply.cause is not Cause.START
-        order, _ = self._sent[lane]
+        order, _ = self._sent[worker]
         return not any(_is_failure(order, outcome.value) for outcome in reply.outcomes)
 
     def _move_rest(self, todo: list[int]) -> None:
@@ -160,12 +160,12 @@ class Round:
 
     def _orders(self, todo: list[int]) -> Orders:
         """One order for each home that is not at work, with its environments; those that failed get their result."""
-        ready: dict[Lane | None, list[EnvRecord]] = {}
-        stale: dict[Lane | None, list[EnvRecord]] = {}
+        ready: dict[Worker | None, list[EnvRecord]] = {}
+        stale: dict[Worker | None, list[EnvRecord]] = {}
         at_work = set[int]()
         for _, records in self._sent.values():
             at_work.update(map(_env_id, records))
-        seen: dict[Lane | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
+        seen: dict[Worker | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
         for env_id in todo:
             record = self._records[env_id]
             if env_id in at_work:  # where another thread may have moved it from
@@ -176,20 +176,20 @@ class Round:
                 continue
             if record.is_suspect and not self._placement.admit(record, todo, self._items):
                 continue
-            if (lane := record.lane) not in self._sent:
-                is_loaded = record.generation == seen.setdefault(lane, IN_MAIN if lane is None else lane.current)
+            if (worker := record.worker) not in self._sent:
+                is_loaded = record.generation == seen.setdefault(worker, IN_MAIN if worker is None else worker.current)
                 is_there = record.in_sync or env_id in self._rebuilt or self._needs(record).is_empty
                 group = ready if is_loaded and is_there else stale
-                group.setdefault(lane, []).append(record)
+                group.setdefault(worker, []).append(record)
         orders: Orders = {}
-        for lane, records in stale.items():
-            if (rebuild := self._rebuild(lane, seen[lane], records)) is not None:
-                knows_some = any(record.generation == seen[lane] for record in records)
-                orders[lane] = rebuild, records, seen[lane] if knows_some else None
-        for lane, records in ready.items():
-            if lane not in orders:  # else they play with those that are rebuilt first
+        for worker, records in stale.items():
+            if (rebuild := self._rebuild(worker, seen[worker], records)) is not None:
+                knows_some = any(record.generation == seen[worker] for record in records)
+                orders[worker] = rebuild, records, seen[worker] if knows_some else None
+        for worker, records in ready.items():
+            if worker not in orders:  # else they play with those that are rebuilt first
                 items = list(map(self._items.__getitem__, map(_env_id, records)))
-                orders[lane] = self._kind(items), records, seen[lane]
+                orders[worker] = self._kind(items), records, seen[worker]
         return orders
 
     def _needs(self, record: EnvRecord) -> EpisodeJournal:
@@ -201,7 +201,7 @@ class Round:
             return EpisodeJournal(settings=record.journal.lasting())
         return record.journal
 
-    def _rebuild(self, lane: Lane | None, worker: int, records: list[EnvRecord]) -> Rebuild | None:
+    def _rebuild(self, worker: Worker | None, generation: int, records: list[EnvRecord]) -> Rebuild | None:
         """The order to bring environments to the end of their journals; those that cannot be replayed have failed."""
         specs, journals = [], []
         for record in sorted(records, key=lambda record: record.spec.tag):
@@ -213,34 +213,34 @@ class Round:
             if journal.has_begun and not (record.spec.is_replayable or journal.ends_with_snapshot):
                 self._failures.lost(record, self._failure)
                 continue
-            if record.generation != worker:
+            if record.generation != generation:
                 specs.append(record.spec)
             if not journal.is_empty:
                 journals.append((record.env_id, journal))
         if not specs and not journals:
             return None
-        return RebuildHere(specs, journals) if lane is None else Rebuild.of(specs, journals)
+        return RebuildHere(specs, journals) if worker is None else Rebuild.of(specs, journals)
 
     def _timeout_of(self, order: Order) -> float:
         return self._environments.settings.reset_timeout if order.rebuilds else self._timeout
 
-    def _exchange(self, exchange: Exchange, orders: Orders) -> tuple[tuple[Order, Answer] | None, dict[Lane, Reply]]:
+    def _exchange(self, exchange: Exchange, orders: Orders) -> tuple[tuple[Order, Answer] | None, dict[Worker, Reply]]:
         """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
-        requests: dict[Lane, Request] = {}
+        requests: dict[Worker, Request] = {}
         begun: list[EnvRecord] = []
         settings, here = self._environments.settings, None
-        for lane in exchange.claim(filter(None, orders)):
-            order, records, worker = orders[lane]
+        for worker in exchange.claim(filter(None, orders)):
+            order, records, generation = orders[worker]
             timeout = settings.reset_timeout if order.rebuilds else self._timeout
-            requests[lane] = Request(self._placement.number, order, timeout, settings.startup_timeout, worker)
-            self._sent[lane] = order, records
+            requests[worker] = Request(self._placement.number, order, timeout, settings.startup_timeout, generation)
+            self._sent[worker] = order, records
             begun += records
         self._begin(begun)
         exchange.send(requests)
-        urgent = set[Lane]()
-        for lane, (order, _) in self._sent.items():
+        urgent = set[Worker]()
+        for worker, (order, _) in self._sent.items():
             if order.rebuilds:
-                urgent.add(lane)
+                urgent.add(worker)
         if None in orders and not urgent and not exchange.has_failed:  # what was lost is rebuilt first
             here = self._play_here(*orders[None][:2])
         if not self._sent:
@@ -278,7 +278,7 @@ class Round:
         item, timeout = self._items.get(record.env_id), self._timeout_of(order)
         return Failure(record.spec, record.journal, self._kind, item, phase or order.phase, text, error, timeout)
 
-    def _take(self, lane: Lane | None, order: Order, answer: Answer) -> None:
+    def _take(self, worker: Worker | None, order: Order, answer: Answer) -> None:
         """Keep what succeeded, and decide on what did not."""
         outcomes, spent, generation = answer
         bad = list[tuple[EnvRecord, Any]]()
@@ -287,13 +287,13 @@ class Round:
         for env_id, value, seconds, saved in outcomes:
             busy_s += seconds
             record = self._records[env_id]
-            if order.rebuilds and record.lane is lane and not _is_not_loaded(value):  # else another thread moved it
+            if order.rebuilds and record.worker is worker and not _is_not_loaded(value):  # else another thread moved it
                 record.generation = generation
             if type(value) in _FAILED and _is_failure(order, value):
                 bad.append((record, value))
                 continue
             if order.rebuilds:
-                if record.lane is lane:
+                if record.worker is worker:
                     record.in_sync = self._needs(record) is record.journal
                 self._rebuilt.add(env_id)
             if gives_values:
@@ -307,8 +307,8 @@ class Round:
             for env_id, journal in order.journals:
                 if env_id not in missing:
                     self._failures.rebuilt(self._records[env_id], journal)
-        self._stats.count(lane, order, spent, busy_s)
-        if self.may_move and lane is None and order.counts:
+        self._stats.count(worker, order, spent, busy_s)
+        if self.may_move and worker is None and order.counts:
             self._played.append(answer)
         for record, value in bad:  # last: they may move others, which would have looked unfinished
             self._failures.of_env(record, value, order, self._failure)

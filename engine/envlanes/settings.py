@@ -29,7 +29,7 @@ class RayOptions:
 
     Attributes:
         address: Address of the cluster, as ``ray.init`` takes it; None for the one that this process is connected to,
-            or that ``RAY_ADDRESS`` names, or else for a local one that lasts as long as its lanes.
+            or that ``RAY_ADDRESS`` names, or else for a local one that lasts as long as its workers.
         num_cpus: Processors that each worker claims on its node; 0 for none.
         resources: Custom resources that each worker claims on its node, by name.
         nodes: ``"all"`` of them, ``"worker"`` for all but the head, or the ones that are named: by id (or how it
@@ -102,7 +102,7 @@ class RayOptions:
         return [str(path) for path in paths if path and "://" not in str(path)]
 
     def claims(self) -> dict[str, float]:
-        """What one lane claims, by Ray's names."""
+        """What one worker claims, by Ray's names."""
         return {name: amount for name, amount in (("CPU", self.num_cpus), *self.resources.items()) if amount}
 
 
@@ -185,7 +185,7 @@ class Settings:
 
     @property
     def workers(self) -> int:
-        """Most lanes: ``max_workers``, or its default."""
+        """Most workers: ``max_workers``, or its default."""
         return self.max_workers or default_workers()
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from envlanes.environments import Environments, EnvRecord
 from envlanes.episode.clock import Spent
 from envlanes.episode.turn import named
-from envlanes.lanes.lane import Lane
-from envlanes.lanes.orders import Order
+from envlanes.workers.orders import Order
+from envlanes.workers.worker import Worker
 
 QUARANTINE = "quarantine"
 """Name of each worker that hosts a single environment, since that may kill it."""
@@ -155,9 +155,9 @@ class Stats:
         """Costs since the engine was made, by tag."""
         return _sums(self._before, self.episode)
 
-    def count(self, lane: Lane | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
+    def count(self, worker: Worker | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
         """Count what a home has carried out: the seconds that it was busy, and what resets or turns took by tag."""
-        name = "main" if lane is None else lane.name
+        name = "main" if worker is None else worker.name
         self._busy_s[name] += busy_s
         if not order.counts:
             return
@@ -176,23 +176,23 @@ class Stats:
         inside_s = sum(each.turns.seconds + each.resets.seconds for each in costs.values())
         places: dict[str, set[str]] = defaultdict(set)
         for record in self._environments.records.values():
-            places[record.spec.tag].add("main" if record.lane is None else "workers")
+            places[record.spec.tag].add("main" if record.worker is None else "workers")
         homes = {tag: " and ".join(sorted(places[tag])) or "main" for tag in costs}
         workers = len(self._busy_s.keys() - {"main", QUARANTINE})
         return Work(self._environments.passed_s, inside_s, workers, self.start_s, costs, homes)
 
-    def lanes(self) -> list[LaneStats]:
+    def workers(self) -> list[LaneStats]:
         """What each home has done, main first, and which environments live there now."""
         homes: dict[str, list[EnvRecord]] = defaultdict(list)
         for record in self._environments.records.values():
-            homes[home_name(record.lane)].append(record)
+            homes[home_name(record.worker)].append(record)
         others = {*homes, *self._busy_s, *self.restarts} - {"main"}
         return [self._of(name, homes[name]) for name in ("main", *sorted(others, key=lambda name: (len(name), name)))]
 
     def _of(self, name: str, records: list[EnvRecord]) -> LaneStats:
         types = tuple(sorted({record.spec.env_type for record in records}))
-        lane = records[0].lane if records else None
-        pid, node = (lane.pid, lane.node) if lane is not None else (os.getpid() if name == "main" else None, "")
+        worker = records[0].worker if records else None
+        pid, node = (worker.pid, worker.node) if worker is not None else (os.getpid() if name == "main" else None, "")
         done = self._turns[name], self._busy_s.get(name, 0.0), self.restarts[name]
         return LaneStats(name, pid, types, len(records), *done, node)
 
@@ -204,6 +204,6 @@ def _sums(one: Mapping[str, Costs], other: Mapping[str, Costs]) -> dict[str, Cos
     return {tag: one.get(tag, _NOTHING) + other.get(tag, _NOTHING) for tag in {**one, **other}}
 
 
-def home_name(lane: Lane | None) -> str:
+def home_name(worker: Worker | None) -> str:
     """``"main"``, or the name of a worker; those in quarantine share one."""
-    return "main" if lane is None else lane.name
+    return "main" if worker is None else worker.name

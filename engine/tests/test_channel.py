@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from envlanes.kinds.process.channel import Channel
-from envlanes.lanes.handle import Message
+from envlanes.workers.handle import Message
 
 Pair = tuple[Channel, Channel]
 

@@ -199,11 +199,11 @@ def test_tiny_and_huge_time_outs_are_kept(seconds: float) -> None:
 
 def test_one_that_comes_later_plays_beside_the_others(make: Make) -> None:
     engine = make(max_workers=1)
-    engine.add(specs(ids=[1])[0], lane=0)
+    engine.add(specs(ids=[1])[0], worker=0)
     engine.add(specs(ids=[2])[0])
     assert engine.reset(dict.fromkeys([1, 2], 7)) == dict.fromkeys([1, 2], Walk().reset(seed=7))
     first = engine.play(turns([1]))[1]
-    engine.add(specs(ids=[3])[0], lane=0)
+    engine.add(specs(ids=[3])[0], worker=0)
     engine.reset({3: 7})
     results = engine.play(turns([3, 2]))
     assert results[3].observation == results[2].observation == first.observation
@@ -213,7 +213,7 @@ def test_one_that_comes_later_plays_beside_the_others(make: Make) -> None:
 def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Make) -> None:
     engine = make(max_workers=1)
     (spec,) = specs(ids=[1])
-    engine.add(spec, lane=0)
+    engine.add(spec, worker=0)
     engine.reset({1: 7})
     with pytest.raises(StateError, match=r"env 1 .* was added twice"):
         engine.add(spec)
@@ -233,7 +233,7 @@ def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(
 ) -> None:
     engine = make(max_workers=1, max_restarts=2)
     for env_id in (1, 2):
-        engine.add(specs(ids=[env_id])[0], lane=0)
+        engine.add(specs(ids=[env_id])[0], worker=0)
     engine.reset({1: 107, 2: 107})
     for turn in range(1, 4):
         kill(engine, end)
@@ -251,7 +251,7 @@ def test_a_suspect_comes_back_from_quarantine_after_a_turn_if_it_was_only_killed
 ) -> None:
     once = FaultConfig(fault, "turn 0", once=str(tmp_path / "once"))
     engine = make(max_workers=1)
-    engine.add(EnvSpec.of(Faulty, once, 1), lane=0)
+    engine.add(EnvSpec.of(Faulty, once, 1), worker=0)
     engine.reset({1: 7})
     assert engine.play(turns([1]))[1].info
     assert homes(engine) == {home: 1}

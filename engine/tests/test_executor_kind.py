@@ -26,10 +26,10 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import Turn
 from envlanes.kinds import executor
 from envlanes.kinds.executor import ExecutorKind
-from envlanes.lanes import codec
-from envlanes.lanes.handle import Message, WorkerGone, WorkerHandle
-from envlanes.lanes.orders import Call, Play, Rebuild, Reset
-from envlanes.lanes.worker import _worker_init, _worker_step_single_env
+from envlanes.workers import codec
+from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
+from envlanes.workers.orders import Call, Play, Rebuild, Reset
+from envlanes.workers.server import _worker_init, _worker_step_single_env
 from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import processes, until

@@ -78,7 +78,7 @@ def test_an_exception_inside_the_block_ends_everything() -> None:
 
 @pytest.mark.parametrize("fault", ["sleeps", "exits", "raises"])
 def test_what_environments_do_when_they_are_closed_keeps_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envlanes.lanes.pool.EXIT_TIMEOUT", 0.3)
+    monkeypatch.setattr("envlanes.workers.pool.EXIT_TIMEOUT", 0.3)
     before = processes()
     manager = EnvStateManager(faulty(fault, "close"))
     manager.reset()
@@ -205,7 +205,7 @@ MIXED = list(
 def test_many_managers_of_faulty_environments_keep_nothing_whatever_their_start_method(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("envlanes.lanes.pool.EXIT_TIMEOUT", 0.3)
+    monkeypatch.setattr("envlanes.workers.pool.EXIT_TIMEOUT", 0.3)
     before, open_before, named_before = processes(), open_things(), named_memory()
     for fault, place, method in (MIXED[11 * number % len(MIXED)] for number in range(count)):
         settings = faulty(fault, place, start_method=method, step_timeout=0.4, reset_timeout=0.4)

@@ -22,8 +22,8 @@ import pytest
 from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent, RayKind
-from envlanes.lanes.lane import Request
 from envlanes.settings import RayOptions
+from envlanes.workers.worker import Request
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import SEED, config, freeze, play, sequential

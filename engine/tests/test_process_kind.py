@@ -15,7 +15,7 @@ import pytest
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.kind import ProcessKind, unavailable
-from envlanes.lanes.handle import Message, WorkerGone
+from envlanes.workers.handle import Message, WorkerGone
 from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import descriptors, is_over, processes, until

@@ -8,10 +8,10 @@ from functools import cache
 
 import pytest
 
-from envlanes.lanes.failure import Cause, LaneFailure
-from envlanes.lanes.handle import Ending
-from envlanes.recovery import Action, Facts, Trouble, decide, decide_lane
+from envlanes.recovery import Action, Facts, Trouble, decide, decide_worker
 from envlanes.settings import ON_ENV_FAILURE, Settings
+from envlanes.workers.failure import Cause, WorkerFailure
+from envlanes.workers.handle import Ending
 
 FALLBACK = Settings(max_restarts=2)
 IN_LANE, IN_MAIN = Facts(), Facts(in_main=True)
@@ -87,8 +87,8 @@ def test_whatever_happens_an_environment_is_over_after_a_bounded_number_of_tries
     assert ends(Facts(), longest)
 
 
-def failure(cause: Cause, status: int | None = None, seconds: float = 0.0) -> LaneFailure:
-    return LaneFailure(cause, "worker 0", Ending("pid 4242", status), seconds=seconds)
+def failure(cause: Cause, status: int | None = None, seconds: float = 0.0) -> WorkerFailure:
+    return WorkerFailure(cause, "worker 0", Ending("pid 4242", status), seconds=seconds)
 
 
 DIED, NO_START, LATE_START = failure(Cause.DIED, 3), failure(Cause.START, 7), failure(Cause.START, -9, 60.0)
@@ -109,14 +109,14 @@ LANE_ROWS = [
 
 
 @pytest.mark.parametrize(("lost", "restarts", "then"), LANE_ROWS)
-def test_each_row_of_the_table_of_lanes(lost: LaneFailure, restarts: int, then: Action) -> None:
-    assert decide_lane(lost, restarts, FALLBACK) is then
+def test_each_row_of_the_table_of_lanes(lost: WorkerFailure, restarts: int, then: Action) -> None:
+    assert decide_worker(lost, restarts, FALLBACK) is then
 
 
 def test_without_restarts_the_first_death_is_too_many() -> None:
     settings = Settings(max_restarts=0)
-    assert decide_lane(DIED, 1, settings) is Action.QUARANTINE
-    assert decide_lane(NO_START, 1, settings) is Action.MAIN
+    assert decide_worker(DIED, 1, settings) is Action.QUARANTINE
+    assert decide_worker(NO_START, 1, settings) is Action.MAIN
     assert decide(Trouble.KILLED, IN_LANE, settings) == (Action.QUARANTINE, "failures")
 
 
@@ -132,5 +132,5 @@ def test_without_restarts_the_first_death_is_too_many() -> None:
         (failure(Cause.TIMEOUT, -signal.SIGKILL, 0.3), False),  # our own signal
     ],
 )
-def test_a_kill_that_may_come_from_outside(lost: LaneFailure, may_come_from_outside: bool) -> None:
+def test_a_kill_that_may_come_from_outside(lost: WorkerFailure, may_come_from_outside: bool) -> None:
     assert lost.may_come_from_outside is may_come_from_outside

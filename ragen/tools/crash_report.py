@@ -35,7 +35,7 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import TextGame
 from envlanes.failures import Failure
 from envlanes.journal import Event, JournalFile, NotPlain, packed
-from envlanes.lanes.orders import Play, Reset
+from envlanes.workers.orders import Play, Reset
 from ragen.errors import DivergenceError, LaneDiedError, LaneTimeoutError, RagenError, steady_repr
 
 log = logging.getLogger(__name__)

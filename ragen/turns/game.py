@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from envlanes.episode.game import Game, Options
 from envlanes.episode.turn import action_lookup
 from envlanes.episode.values import copied, digest_of, options_for
-from envlanes.lanes.codec import trust
 from envlanes.returned import FIVE, FOUR, SUCCESS_KEYS, check_success, checked_reward, wrong_step
+from envlanes.workers.codec import trust
 
 trust("ragen.turns.")
 

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from envlanes.lanes.handle import LaneKind
-from envlanes.lanes.pool import WorkerPool, shared_pool
 from envlanes.settings import Settings
+from envlanes.workers.handle import WorkerKind
+from envlanes.workers.pool import WorkerPool, shared_pool
 
 log = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -42,7 +42,7 @@ def available(backend: str) -> str:
     return backend
 
 
-def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneKind:
+def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> WorkerKind:
     start_method = settings.start_method
     if backend == "ray":
         from envlanes.kinds import ray_cluster

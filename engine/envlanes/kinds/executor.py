@@ -50,21 +50,21 @@ from typing import Any
 
 from envlanes.errors import LaneStartError
 from envlanes.kinds.futures import FutureHandle, in_words
-from envlanes.lanes.codec import portable
-from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
-from envlanes.lanes.progress import Progress
-from envlanes.lanes.worker import _worker_init, _worker_step_single_env
 from envlanes.resources import remove_tree, temporary_folder
 from envlanes.this_process import usable_cpus
+from envlanes.workers.codec import portable
+from envlanes.workers.handle import Ending, Message, Position, WorkerGone, WorkerHandle, WorkerKind
+from envlanes.workers.progress import Progress
+from envlanes.workers.server import _worker_init, _worker_step_single_env
 
 EXIT_TIMEOUT = 2.0  # seconds that workers get to close their environments when the program ends without closing them
 _PATIENCE = 2.0  # seconds for operations that normally take milliseconds
 _LOST = 255  # what the standard library takes for an exit code that it could not read from the fork server
 _MAX_DESCRIPTORS = 1024
-_PRELOADED = ("envlanes.lanes.worker", "envlanes.episode.host", "numpy")
+_PRELOADED = ("envlanes.workers.server", "envlanes.episode.host", "numpy")
 
 
-class ExecutorKind(LaneKind):
+class ExecutorKind(WorkerKind):
     """Starts workers as processes of executors.
 
     Attributes:
@@ -81,19 +81,19 @@ class ExecutorKind(LaneKind):
         self.start_method = start_method if start_method in available else "spawn"
         self.slots = usable_cpus()
 
-    def start(self, lane: str) -> WorkerHandle:
-        """See :meth:`LaneKind.start`."""
+    def start(self, name: str) -> WorkerHandle:
+        """See :meth:`WorkerKind.start`."""
         try:
             _end_before_threads_are_joined()
-            return _ExecutorHandle(self.start_method, lane)
+            return _ExecutorHandle(self.start_method, name)
         except (OSError, RuntimeError, NotImplementedError) as error:
-            raise LaneStartError(f"{lane}: no worker can be started: {type(error).__name__}: {error}") from error
+            raise LaneStartError(f"{name}: no worker can be started: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """Nothing: executors share nothing but what the standard library keeps until the program ends."""
 
     def forget_in_child(self) -> None:
-        """See :meth:`LaneKind.forget_in_child`."""
+        """See :meth:`WorkerKind.forget_in_child`."""
         global _starting
         _starting = threading.Lock()
         _live.clear()
@@ -102,7 +102,7 @@ class ExecutorKind(LaneKind):
 class _ExecutorHandle(FutureHandle):
     """The worker of one executor; its keeper makes the executor and the process, and closes both."""
 
-    def __init__(self, start_method: str, lane: str) -> None:
+    def __init__(self, start_method: str, name: str) -> None:
         self._hello: Future[int] = Future()
         super().__init__(self._hello)
         self._owner = os.getpid()
@@ -115,18 +115,18 @@ class _ExecutorHandle(FutureHandle):
         memory = self._context.RawArray("b", Progress.SIZE)
         self._progress = Progress(memory)
         self._folder = _new_folder()
-        keeper = threading.Thread(target=self._keep, args=[lane, memory], name=f"envlanes keeps {lane}", daemon=True)
+        keeper = threading.Thread(target=self._keep, args=[name, memory], name=f"envlanes keeps {name}", daemon=True)
         self._keeper = keeper
         keeper.start()
         _live.add(self)
 
     # The keeper's thread
 
-    def _keep(self, lane: str, memory: Any) -> None:
+    def _keep(self, name: str, memory: Any) -> None:
         """The whole life of the process."""
         try:
             with _starting, self._context.lifeline, without_main_script():
-                greeting = self._start(lane, memory)
+                greeting = self._start(name, memory)
         except BaseException as error:
             self._hello.set_exception(error)
         else:
@@ -143,11 +143,11 @@ class _ExecutorHandle(FutureHandle):
         self._context.close()
         remove_tree(self._folder)
 
-    def _start(self, lane: str, memory: Any) -> Future[int]:
+    def _start(self, name: str, memory: Any) -> Future[int]:
         context: Any = self._context  # which has what the executor needs of one
         if context.method == "forkserver":
             start_fork_server()
-        arguments = (), lane, memory, self._folder
+        arguments = (), name, memory, self._folder
         self._executor = ProcessPoolExecutor(1, context, initializer=_worker_init, initargs=arguments)
         if context.method == "spawn" and hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C would come before it ignores it
@@ -156,7 +156,7 @@ class _ExecutorHandle(FutureHandle):
         _children.discard(context.process)  # else the next start asks for its exit code, which can be read only once
         return greeting
 
-    # The lane's thread
+    # The worker's thread
 
     def _submit(self, message: Message) -> Future[Message | None]:
         assert self._executor is not None

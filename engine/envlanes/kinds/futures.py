@@ -1,6 +1,6 @@
 """A worker whose answers are futures: an executor, or something like it.
 
-    lane's thread                              thread that fulfils futures
+    worker's thread                            thread that fulfils futures
     +-----------------------+                  +--------------------------------+
     | send, receive, end:   |   submits        |                                |
     |   everything here ----+----------------> | a future is done:              |
@@ -8,7 +8,7 @@
     | fileno() is readable  | <----------------+   if it is still waited for    |
     +-----------------------+                  +--------------------------------+
 
-All state belongs to the thread that has the lane, but for the writing end of the socket pair: whichever thread fulfils
+All state belongs to the thread that has the worker, but for the writing end of the socket pair: any thread that fulfils
 a future writes to it, under a lock under which it is closed, and under which a future is taken off the list of those
 that are waited for. Requests that are sent before the worker is up wait here, so that sending never waits for a worker
 that is being started.
@@ -24,8 +24,8 @@ from collections import deque
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from envlanes.lanes.codec import EXIT
-from envlanes.lanes.handle import Message, WorkerGone, WorkerHandle
+from envlanes.workers.codec import EXIT
+from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
 
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
 
@@ -127,7 +127,7 @@ class FutureHandle(WorkerHandle):
         return WorkerGone(failure)
 
     def _wake(self, future: Future[Any]) -> None:
-        """Make the descriptor readable, unless the lane's thread was faster; in whichever thread."""
+        """Make the descriptor readable, unless the worker's thread was faster; in whichever thread."""
         with self._wakeup_lock, contextlib.suppress(OSError):  # closed, or full and thus readable
             if future in self._futures:
                 self._wakeup.send(b"\0")

@@ -3,23 +3,23 @@
     main process                                          a node
     +----------------------------+   post(messages)       +------------------------------------+
     | RayKind                    |                        | NodeAgent, an actor of Ray's       |
-    |   AgentClient, one a node -+----------------------->|   LaneKind, as on main's machine   |
+    |   AgentClient, one a node -+----------------------->|   WorkerKind, as on main's machine   |
     |     sender, reader         |<-----------------------+     WorkerHandle --- worker        |
-    |   NodeHandle, one a lane   |   replies()            |     WorkerHandle --- worker        |
+    |   NodeHandle, one a worker |   replies()            |     WorkerHandle --- worker        |
     +----------------------------+                        +------------------------------------+
 
 Everything that passes between machines is a call of Ray's, and nothing here listens. An agent is an actor that has the
 workers of its node, of the same kind as the main process has its own: processes under a supervisor, or executors.
 
-1. Messages of lanes go to their node's outbox. Its sender thread makes one call of all that is there, so a turn takes
-   a few calls for each node and not one for each lane.
+1. Messages of workers go to their node's outbox. Its sender thread makes one call of all that is there, so a turn takes
+   a few calls for each node and not one for each worker.
 2. One call of ``replies()`` is always under way: it returns what workers have said since the last one, as soon as one
-   has said something. The reader thread hands each lane its own.
+   has said something. The reader thread hands each worker its own.
 3. A worker's end is one of these replies. An agent's end, or its node's, is the failure of ``replies()``, in Ray's
-   words. A node that stops without Ray's noticing shows when a lane is overdue: its agent does not say then where the
+   words. A node that stops without Ray's noticing shows when a worker is overdue: its agent does not say then where the
    worker is, and is given up.
-4. A lane's deadline runs on its node's clock, and only while its worker has the request: the agent is asked where its
-   workers are when the lane may be overdue, and not before.
+4. A worker's deadline runs on its node's clock, and only while its worker has the request: the agent is asked where its
+   workers are when one may be overdue, and not before.
 5. Ray ends actors with the process that made them, and workers end with their agent: nothing outlives the main process.
 
 What is asked of Ray beside such calls (to connect, which nodes there are, to place an agent) is in
@@ -47,9 +47,9 @@ from envlanes.errors import LaneStartError
 from envlanes.kinds.executor import ExecutorKind
 from envlanes.kinds.futures import FutureHandle
 from envlanes.kinds.process.kind import ProcessKind, unavailable
-from envlanes.lanes import codec
-from envlanes.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from envlanes.this_process import NODE
+from envlanes.workers import codec
+from envlanes.workers.handle import Ending, Message, Position, WorkerGone, WorkerHandle, WorkerKind
 
 log = logging.getLogger(__name__)
 
@@ -119,11 +119,11 @@ class NodeAgent:
         return {**versions(), **installed(), "time": time.time()}
 
     async def post(self, messages: Sequence[tuple[str, str | None, Message | None]]) -> None:
-        """Start workers, and send requests: a token each, with the name of a lane or a message."""
-        for token, lane, message in messages:
+        """Start workers, and send requests: a token each, with the name of a worker or a message."""
+        for token, name, message in messages:
             try:
-                if lane is not None:
-                    self._start(token, lane)
+                if name is not None:
+                    self._start(token, name)
                 elif message is not None:
                     self._at_work[token] = codec.number_of(message)
                     self._workers[token].send(message)
@@ -172,12 +172,12 @@ class NodeAgent:
             await self.end(token)
         await asyncio.to_thread(self._kind.close)
 
-    def _start(self, token: str, lane: str) -> None:
+    def _start(self, token: str, name: str) -> None:
         if token in self._unwanted:
             self._unwanted.discard(token)
             return
         try:
-            self._workers[token] = worker = self._kind.start(f"{lane} on {self._node}")
+            self._workers[token] = worker = self._kind.start(f"{name} on {self._node}")
         except LaneStartError as error:
             log.warning("%s", error)
             self._say(token, None)
@@ -217,7 +217,7 @@ class NodeAgent:
         loop.remove_writer(descriptor)
 
 
-def _home_kind(node: str, start_method: str, preload: Sequence[str]) -> LaneKind:
+def _home_kind(node: str, start_method: str, preload: Sequence[str]) -> WorkerKind:
     """What starts workers on this machine, which are given the name of their node."""
     if not unavailable():
         return ProcessKind(start_method, preload, {NODE: node})
@@ -254,7 +254,7 @@ class Cluster(Protocol):
         """The nodes that live and are asked for."""
 
     def seats(self, node: Node, most: int | None) -> int:
-        """How many lanes can claim a place on a node now, of so many that are wanted there; None: all."""
+        """How many workers can claim a place on a node now, of so many that are wanted there; None: all."""
 
     def may_have_room(self) -> bool:
         """Whether a node has a place as soon as others have given up what they claim."""
@@ -263,7 +263,7 @@ class Cluster(Protocol):
         """Why no node has a place, as a sentence."""
 
     def place(self, node: Node, seats: int) -> Any:
-        """Begin to start a node's agent, with what so many lanes claim; calls of its methods are as Ray's."""
+        """Begin to start a node's agent, with what so many workers claim; calls of its methods are as Ray's."""
 
     def get(self, call: Any, patience: float) -> Any:
         """What a call returned; TimeoutError if nothing in so many seconds, or whatever it has failed with."""
@@ -279,11 +279,11 @@ class Cluster(Protocol):
 
 
 class AgentClient:
-    """The main process's end of a node: what lanes ask of its agent, and what they hear of it.
+    """The main process's end of a node: what workers ask of its agent, and what they hear of it.
 
     Attributes:
         node: The node.
-        seats: How many lanes have claimed a place there.
+        seats: How many workers have claimed a place there.
         why: Why it cannot be used any more, in words that follow the node's name; "" while it can.
         begun: When its agent was placed, on ``time.monotonic()``.
         rest: Seconds until an agent may be placed there again, once this one is lost.
@@ -323,10 +323,10 @@ class AgentClient:
         """Whether the agent should answer by now, and does not."""
         return not self.facts and time.monotonic() - self.begun > _LATE
 
-    def post(self, token: str, lane: str | None, message: Message | None) -> None:
-        """Have a worker started for this lane, or asked with this message; never waits."""
+    def post(self, token: str, name: str | None, message: Message | None) -> None:
+        """Have a worker of this name started, or asked with this message; never waits."""
         with self._lock:
-            self._outbox.append((token, lane, message))
+            self._outbox.append((token, name, message))
         self._has_posted.set()
 
     def position(self, token: str) -> tuple[int, int, float] | None:
@@ -401,7 +401,7 @@ class AgentClient:
     # Threads
 
     def _send(self) -> None:
-        """Post what lanes have to say, all that is there in one call."""
+        """Post what workers have to say, all that is there in one call."""
         while not self.why:
             self._has_posted.wait()
             self._has_posted.clear()
@@ -412,7 +412,7 @@ class AgentClient:
                     self._agent.post.remote(messages)
 
     def _read(self) -> None:
-        """Hand workers' replies to their lanes, until the agent is lost or closed."""
+        """Hand replies to their workers, until the agent is lost or closed."""
         try:
             self._greet()
             while (replies := self._await(self._agent.replies.remote())) is not None:
@@ -454,7 +454,7 @@ def close_all(agents: Iterable[AgentClient]) -> None:
 class NodeHandle(FutureHandle):
     """One worker on a node. Its futures are fulfilled by its node's reader, in the order of requests."""
 
-    def __init__(self, agent: AgentClient, lane: str) -> None:
+    def __init__(self, agent: AgentClient, name: str) -> None:
         """Begin to start a worker.
 
         Raises:
@@ -469,7 +469,7 @@ class NodeHandle(FutureHandle):
         self._number, self._asked, self._on_its_way = 0, 0.0, 0.0
         self._ending: Ending | None = None
         agent.workers[self.token] = self
-        agent.post(self.token, lane, None)
+        agent.post(self.token, name, None)
         if agent.why:  # since a moment ago
             self.fail(agent.why)
 
@@ -550,7 +550,7 @@ class NodeHandle(FutureHandle):
         super().forget_in_child()
 
 
-class RayKind(LaneKind):
+class RayKind(WorkerKind):
     """Starts workers on nodes, through an agent on each.
 
     Attributes:
@@ -566,11 +566,11 @@ class RayKind(LaneKind):
 
         Args:
             cluster: Where; it is closed with the kind, and where this raises.
-            most: Maximum number of lanes; None for as many as the nodes have room for.
+            most: Maximum number of workers; None for as many as the nodes have room for.
             startup_timeout: Seconds that an agent may take to be there.
 
         Raises:
-            LaneStartError: There is no node with room for a lane.
+            LaneStartError: There is no node with room for a worker.
         """
         self._most, self._cluster, self._startup_timeout = most, cluster, startup_timeout
         self._lock = threading.RLock()
@@ -581,7 +581,7 @@ class RayKind(LaneKind):
             deadline = time.monotonic() + ROOM_TIMEOUT
             self._look()
             while not self._agents and cluster.may_have_room() and time.monotonic() < deadline:
-                time.sleep(LOOK / 5)  # the cluster learns of the end of other lanes a little later
+                time.sleep(LOOK / 5)  # the cluster learns of the end of other workers a little later
                 self._look()
             if not self._agents:
                 raise LaneStartError(cluster.why_none())
@@ -591,7 +591,7 @@ class RayKind(LaneKind):
 
     @property
     def slots(self) -> int:  # type: ignore[override]
-        """Lanes that the nodes have room for now."""
+        """Workers that the nodes have room for now."""
         return max(1, sum(agent.seats for agent in self._present()))
 
     @property
@@ -599,8 +599,8 @@ class RayKind(LaneKind):
         """Of the nodes that are there, the slowest one's."""
         return max((agent.round_trip_s for agent in self._present()), default=0.0)
 
-    def start(self, lane: str) -> NodeHandle:
-        """See :meth:`LaneKind.start`; on the node that has most room for it."""
+    def start(self, name: str) -> NodeHandle:
+        """See :meth:`WorkerKind.start`; on the node that has most room for it."""
         with self._lock:
             if not self._present():
                 self._look()
@@ -608,12 +608,12 @@ class RayKind(LaneKind):
                 raise LaneStartError(f"no node of the cluster can be used{self._whys()}")
             agent = min(agents, key=lambda each: (each.is_late, (len(each.workers) + 1) / max(1, each.seats)))
             try:
-                return NodeHandle(agent, lane)
+                return NodeHandle(agent, name)
             except OSError as error:
-                raise LaneStartError(f"{lane}: no worker can be started on {agent.node.name}: {error}") from error
+                raise LaneStartError(f"{name}: no worker can be started on {agent.node.name}: {error}") from error
 
     def is_misplaced(self, worker: WorkerHandle) -> bool:
-        """See :meth:`LaneKind.is_misplaced`: another node would have more room for it, even with it."""
+        """See :meth:`WorkerKind.is_misplaced`: another node would have more room for it, even with it."""
         if time.monotonic() - self._looked > LOOK:
             with contextlib.suppress(Exception):  # whatever Ray raises while its head is away
                 self._look()
@@ -624,7 +624,7 @@ class RayKind(LaneKind):
         return any((len(agent.workers) + 1) / max(1, agent.seats) < here for agent in others)
 
     def close(self) -> None:
-        """See :meth:`LaneKind.close`: agents and what is left of their workers end, and a cluster of our own."""
+        """See :meth:`WorkerKind.close`: agents and what is left of their workers end, and a cluster of our own."""
         with self._lock:
             self._is_closed = True
             agents = list(self._agents.values())
@@ -632,7 +632,7 @@ class RayKind(LaneKind):
         self._cluster.close()
 
     def forget_in_child(self) -> None:
-        """See :meth:`LaneKind.forget_in_child`; what is Ray's stays as it is, and is not used."""
+        """See :meth:`WorkerKind.forget_in_child`; what is Ray's stays as it is, and is not used."""
         self._lock = threading.RLock()
         self._is_closed = True
         for agent in self._agents.values():

@@ -22,7 +22,7 @@ _HEAD = "node:__internal_head__"
 
 
 class RayCluster:
-    """The cluster that this process is connected to, as far as lanes need it."""
+    """The cluster that this process is connected to, as far as workers need it."""
 
     def __init__(self, options: RayOptions, start_method: str, preload: Sequence[str]) -> None:
         """Connect, or start a local cluster, unless this process is connected already.
@@ -133,7 +133,7 @@ class RayCluster:
                 ray.kill(agent, no_restart=True)
 
     def close(self) -> None:
-        """Let go of the connection, if it was made for lanes; a local cluster ends with it."""
+        """Let go of the connection, if it was made for workers; a local cluster ends with it."""
         if self._is_ours:
             self._is_ours = False
             disconnect()

@@ -21,7 +21,6 @@ from envlanes import bare
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean, in_short
-from envlanes.lanes.worker import _worker_init, _worker_step_single_env
 from envlanes.own_process import why_own_process
 from envlanes.ragen.games import GAME_2025
 from envlanes.ragen.manager import RolloutManager
@@ -29,6 +28,7 @@ from envlanes.ragen.metrics import Rules
 from envlanes.ragen.seeds import checked_seed
 from envlanes.ragen.settings import EnvEntry, ManagerSettings
 from envlanes.settings import Settings
+from envlanes.workers.server import _worker_init, _worker_step_single_env
 
 __all__ = ["EnvStateManager", "_worker_init", "_worker_step_single_env"]
 

@@ -89,5 +89,5 @@ class _Host:
                 atexit.register(self._engine.close)
             engine, number = self._engine, next(self._numbers)
         spec = EnvSpec(number, number, env_type, env_type, env_class, config, STEPS)
-        engine.add(spec, lane=number % self._settings.workers)
+        engine.add(spec, worker=number % self._settings.workers)
         return HostedEnv(engine, number)

@@ -10,9 +10,9 @@ import threading
 import time
 
 from envlanes.kinds.process import worker_main
-from envlanes.lanes import codec
-from envlanes.lanes.handle import Message
-from envlanes.lanes.progress import Progress
+from envlanes.workers import codec
+from envlanes.workers.handle import Message
+from envlanes.workers.progress import Progress
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -20,7 +20,7 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 class BareWorker:
     """Does what the first part of a message says; the second is where it says to be, the rest arguments."""
 
-    def __init__(self, lane: str, progress: Progress) -> None:
+    def __init__(self, name: str, progress: Progress) -> None:
         self._progress = progress
 
     def handle(self, message: Message) -> Message | None:
@@ -62,4 +62,4 @@ class BareWorker:
         signal.signal(int(number), signal.SIG_IGN)
 
 
-worker_main.Worker = BareWorker  # type: ignore[assignment,misc]
+worker_main.Server = BareWorker  # type: ignore[assignment,misc]

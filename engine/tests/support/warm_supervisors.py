@@ -22,7 +22,7 @@ import pytest
 
 from envlanes.kinds.executor import start_fork_server, without_main_script
 from envlanes.kinds.process.kind import Launcher
-from envlanes.lanes.handle import Ending
+from envlanes.workers.handle import Ending
 from support import leftovers
 
 PRELOADED = (  # what tests and most environments import; none of them starts a thread or changes the process
@@ -90,9 +90,9 @@ class Lease:
     def is_alive(self) -> bool:
         return self._launcher.is_alive()
 
-    def start(self, token: str, lane: str, descriptors: list[int]) -> None:
+    def start(self, token: str, name: str, descriptors: list[int]) -> None:
         self._tokens.add(token)
-        self._launcher.start(token, lane, descriptors)
+        self._launcher.start(token, name, descriptors)
 
     def end(self, token: str, was_up: bool) -> Ending:
         self._tokens.discard(token)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envlanes.lanes.handle import Ending, LaneKind, Message, WorkerGone, WorkerHandle
+from envlanes.workers.handle import Ending, Message, WorkerGone, WorkerHandle, WorkerKind
 
 PATIENCE = 20.0  # seconds; everything takes milliseconds, but the processors are others' too
 
@@ -29,7 +29,7 @@ def wait(handle: WorkerHandle, done: Callable[[], Any] = lambda: None) -> Messag
     return reply
 
 
-def asked(kind: LaneKind, message: Message, lane: str = "worker 0") -> WorkerHandle:
+def asked(kind: WorkerKind, message: Message, lane: str = "worker 0") -> WorkerHandle:
     """A worker that was sent a request as soon as its start had begun; `wait` shows whether it was gone already."""
     handle = kind.start(lane)
     with suppress(WorkerGone):
@@ -37,7 +37,7 @@ def asked(kind: LaneKind, message: Message, lane: str = "worker 0") -> WorkerHan
     return handle
 
 
-def up(kind: LaneKind, lane: str = "worker 0") -> WorkerHandle:
+def up(kind: WorkerKind, lane: str = "worker 0") -> WorkerHandle:
     """A worker that has said hello."""
     handle = kind.start(lane)
     assert wait(handle, lambda: handle.is_up) is None

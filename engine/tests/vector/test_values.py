@@ -9,8 +9,8 @@ from envlanes.episode.outcome import Outcome
 from envlanes.episode.pickled import Pickled
 from envlanes.episode.values import detached, digest_of
 from envlanes.gym.game import GymTurn
-from envlanes.lanes import codec
-from envlanes.lanes.orders import Play
+from envlanes.workers import codec
+from envlanes.workers.orders import Play
 from support.gym_envs import same
 
 VALUES = [

@@ -1,1 +1,1 @@
-"""The kind of lane whose workers are our own processes, which a supervisor process starts and reaps (Linux, macOS)."""
+"""Workers that are processes of our own, which a supervisor process starts and reaps (Linux, macOS)."""

@@ -15,7 +15,7 @@ import struct
 from itertools import accumulate, pairwise
 from typing import Any
 
-from envlanes.lanes.handle import Message, WorkerGone, WorkerHandle
+from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
 
 _HEAD = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<Q")

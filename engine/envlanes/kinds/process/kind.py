@@ -36,11 +36,11 @@ from envlanes import bare, linux
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.channel import Channel, PipeHandle
-from envlanes.lanes import codec
-from envlanes.lanes.handle import Ending, LaneKind, Position
-from envlanes.lanes.progress import Progress
 from envlanes.resources import TemporaryFolder
 from envlanes.this_process import OWN, usable_cpus
+from envlanes.workers import codec
+from envlanes.workers.handle import Ending, Position, WorkerKind
+from envlanes.workers.progress import Progress
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
 _TITLES_SPARE_THE_MARK = {"SPT_NOENV": "1"}  # setproctitle would write over the environment that /proc shows
@@ -59,7 +59,7 @@ def unavailable() -> str:
     return f"this Python has no {' and no '.join(missing)}" if missing else ""
 
 
-class ProcessKind(LaneKind):
+class ProcessKind(WorkerKind):
     """Starts worker processes through a supervisor, which is started at once, and anew if it has died."""
 
     name = "process"
@@ -81,7 +81,7 @@ class ProcessKind(LaneKind):
         self._known: weakref.WeakSet[ProcessHandle] = weakref.WeakSet()
         self._launcher = self._new_launcher()
 
-    def start(self, lane: str) -> ProcessHandle:
+    def start(self, name: str) -> ProcessHandle:
         """Begin to start a worker, without waiting for it."""
         with self._lock:
             if not self._launcher.is_alive():
@@ -89,9 +89,9 @@ class ProcessKind(LaneKind):
                 self._launcher = self._new_launcher()
             launcher = self._launcher
         try:
-            return ProcessHandle(launcher, lane, self._known)
+            return ProcessHandle(launcher, name, self._known)
         except OSError as error:
-            raise LaneStartError(f"cannot start {lane} ({error}).") from error
+            raise LaneStartError(f"cannot start {name} ({error}).") from error
 
     def close(self) -> None:
         """End the supervisor, with all that is left of its workers; bounded in time. A later start starts over."""
@@ -116,7 +116,7 @@ class ProcessKind(LaneKind):
 class ProcessHandle(PipeHandle):
     """A worker process."""
 
-    def __init__(self, launcher: Launcher, lane: str, known: weakref.WeakSet[ProcessHandle]) -> None:
+    def __init__(self, launcher: Launcher, name: str, known: weakref.WeakSet[ProcessHandle]) -> None:
         """Begin to start a worker.
 
         ``known`` takes the handle in before it opens anything: a fork of the main process forgets what is in it.
@@ -135,7 +135,7 @@ class ProcessHandle(PipeHandle):
             self._channel = Channel(ours)
             self._vitals = Vitals()
             self._opened.callback(self._vitals.close)
-            launcher.start(self._token, lane, [theirs.fileno(), self._vitals.fileno()])
+            launcher.start(self._token, name, [theirs.fileno(), self._vitals.fileno()])
             theirs.close()
         except BaseException:
             self._opened.close()
@@ -224,7 +224,7 @@ class Launcher:
         Raises:
             OSError: It cannot be started.
         """
-        self._lock = threading.RLock()  # the garbage collector may end a lane while one is being started or ended
+        self._lock = threading.RLock()  # the garbage collector may end a worker while one is being started or ended
         self._buffer = b""
         self._answers: dict[str, dict[str, Any]] = {}
         self._gave_up = False
@@ -257,7 +257,7 @@ class Launcher:
         """Whether this launcher can still start workers."""
         return self._process.poll() is None
 
-    def start(self, token: str, lane: str, descriptors: list[int]) -> None:
+    def start(self, token: str, name: str, descriptors: list[int]) -> None:
         """Begin to start a worker, which no other ever shares its token with; it says hello when it is there.
 
         ``descriptors`` are its connection and its vitals.
@@ -265,7 +265,7 @@ class Launcher:
         Raises:
             OSError: The supervisor lives, but cannot be asked.
         """
-        command = {"do": "start", "token": token, "lane": lane}
+        command = {"do": "start", "token": token, "worker": name}
         # A dead supervisor shows as a worker that never says hello, and its end gives the reason.
         with self._lock, contextlib.suppress(ConnectionError):
             socket.send_fds(self._commands, [json.dumps(command).encode() + b"\n"], descriptors)

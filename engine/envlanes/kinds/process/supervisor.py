@@ -3,7 +3,7 @@
 The main process starts one supervisor for each start method in use, in a session of its own, and sends it commands
 over a socket, one JSON line each:
 
-    {"do": "start", "token": "7f3a", "lane": "worker 0"} + the worker's two descriptors
+    {"do": "start", "token": "7f3a", "worker": "worker 0"} + the worker's two descriptors
     {"do": "end", "token": "7f3a"}               -> {"token": "7f3a", "pid": 4242, "status": -9, "error": ""}
 
 ``start`` is not answered: the worker says hello itself. ``end`` kills the worker if it lives, with its process group
@@ -130,18 +130,18 @@ class Supervisor:
         for line in lines:
             command = json.loads(line)
             if command["do"] == "start":
-                self._start(command["token"], command["lane"])
+                self._start(command["token"], command["worker"])
             else:
                 self._reply(self._end(command["token"]))
         return True
 
-    def _start(self, token: str, lane: str) -> None:
+    def _start(self, token: str, name: str) -> None:
         descriptors, self._descriptors = self._descriptors[:DESCRIPTORS], self._descriptors[DESCRIPTORS:]
         folder = os.path.join(self._folder, str(next(self._numbers))) if self._folder else ""
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_worker({"lane": lane, "token": token, "folder": folder, "descriptors": descriptors})
+                self._become_worker({"worker": name, "token": token, "folder": folder, "descriptors": descriptors})
             self._workers[token] = _Worker(pid, folder=folder)
         except OSError as error:
             self._workers[token] = _Worker(error=f"{type(error).__name__}: {error}")

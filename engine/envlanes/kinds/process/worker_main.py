@@ -18,18 +18,18 @@ from typing import Any
 
 from envlanes.kinds.process.channel import Channel
 from envlanes.kinds.process.supervisor import WORKER_MARK
-from envlanes.lanes.handle import Message
-from envlanes.lanes.progress import Progress
-from envlanes.lanes.worker import Worker, enter_worker_process
 from envlanes.resources import use_temporary_folder
+from envlanes.workers.handle import Message
+from envlanes.workers.progress import Progress
+from envlanes.workers.server import Server, enter_worker_process
 
 
 def main(arguments: dict[str, Any]) -> None:
     """Be a worker until the main process is done with this one; never returns.
 
     Args:
-        arguments: ``lane``, the lane's name; ``token``, what the supervisor knows this worker by; ``folder``, for its
-            temporary files; ``descriptors``: the socket to the main process, and the shared file that
+        arguments: ``worker``, its name; ``token``, by which the supervisor knows it; ``folder`` for temporary files;
+            ``descriptors``: the socket to the main process, and the shared file that
             begins with :class:`Progress`, to whose end all threads' stacks are written on ``SIGUSR2``.
     """
     code = 1
@@ -37,7 +37,7 @@ def main(arguments: dict[str, Any]) -> None:
         os.environ[WORKER_MARK] = arguments["token"]  # which marks what this worker starts
         if arguments["folder"]:
             use_temporary_folder(arguments["folder"])
-        _run(arguments["lane"], *arguments["descriptors"])
+        _run(arguments["worker"], *arguments["descriptors"])
         code = 0
     except SystemExit as error:  # an environment that ends its interpreter
         code = error.code if isinstance(error.code, int) else 1
@@ -49,7 +49,7 @@ def main(arguments: dict[str, Any]) -> None:
         os._exit(code)  # whatever threads an environment has left running
 
 
-def _run(lane: str, connection: int, vitals: int) -> None:
+def _run(name: str, connection: int, vitals: int) -> None:
     for descriptor in (connection, vitals):
         os.set_inheritable(descriptor, False)
     faulthandler.register(signal.SIGUSR2, file=vitals, all_threads=True)
@@ -57,11 +57,11 @@ def _run(lane: str, connection: int, vitals: int) -> None:
     ours.settimeout(None)  # whatever socket.setdefaulttimeout says
     channel = Channel(ours)
     os.register_at_fork(after_in_child=channel.close)  # a child that kept it could take this worker's messages
-    enter_worker_process(lane)
-    _serve(channel, Worker(lane, Progress(mmap.mmap(vitals, Progress.SIZE))))
+    enter_worker_process(name)
+    _serve(channel, Server(name, Progress(mmap.mmap(vitals, Progress.SIZE))))
 
 
-def _serve(channel: Channel, worker: Worker) -> None:
+def _serve(channel: Channel, server: Server) -> None:
     """Say hello, then answer until the worker was asked to exit or the main process is gone."""
     reply: Message | None = [b"%d" % os.getpid()]
     while reply is not None:
@@ -70,4 +70,4 @@ def _serve(channel: Channel, worker: Worker) -> None:
             message = channel.receive()
         except (EOFError, OSError):
             return
-        reply = worker.handle(message) if message is not None else None
+        reply = server.handle(message) if message is not None else None

@@ -19,9 +19,9 @@ from envlanes.episode.outcome import Batch, Outcome, Raised, TimedOut
 from envlanes.episode.pickled import NAMED, CannotTravel, Pickled
 from envlanes.episode.turn import named
 from envlanes.interrupts import let_signals_pass
-from envlanes.lanes import logs
-from envlanes.lanes.handle import Message, WorkerGone, WorkerHandle
-from envlanes.lanes.orders import Order, Rebuild
+from envlanes.workers import logs
+from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
+from envlanes.workers.orders import Order, Rebuild
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
 _LARGE = 8192  # bytes of an array from which a part of its own costs less than one more copy, by measurement

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from envlanes.lanes.handle import Position
+from envlanes.workers.handle import Position
 
 
 class Progress:

@@ -1,11 +1,11 @@
 """The interface between the engine and its workers: a handle to one worker, and the kinds that start workers.
 
-A lane (:mod:`envlanes.lanes.lane`) knows its worker only as a :class:`WorkerHandle`: it sends and receives bytes,
-a descriptor becomes readable when there may be a reply, and the worker can be ended. A :class:`LaneKind` starts workers
-of one kind: processes under a supervisor, the standard library's executors, actors on other machines. Any other kind
-derives from these two classes; nothing else in the engine knows the difference.
+A worker (:mod:`envlanes.workers.worker`) knows its process only as a :class:`WorkerHandle`: it sends and receives
+bytes, a descriptor becomes readable when there may be a reply, and the process can be ended. A :class:`WorkerKind`
+starts workers of one kind: processes under a supervisor, the standard library's executors, actors on other machines.
+Any other kind derives from these two classes; nothing else in the engine knows the difference.
 
-What runs inside the worker is the same for all kinds: :class:`envlanes.lanes.worker.Worker`, which is given
+What runs inside the worker is the same for all kinds: :class:`envlanes.workers.server.Server`, which is given
 messages and gives replies.
 """
 
@@ -147,7 +147,7 @@ class WorkerHandle(ABC):
         """In a fork of the main process: let go of what is shared with the worker, which is the parent's."""
 
 
-class LaneKind(ABC):
+class WorkerKind(ABC):
     """A kind of workers, which it starts.
 
     Attributes:
@@ -163,11 +163,11 @@ class LaneKind(ABC):
     is_remote: bool = False
 
     @abstractmethod
-    def start(self, lane: str) -> WorkerHandle:
+    def start(self, name: str) -> WorkerHandle:
         """Begin to start a worker, without waiting for it.
 
         Args:
-            lane: Name of its lane.
+            name: Name of the worker.
 
         Raises:
             LaneStartError: It cannot be started.

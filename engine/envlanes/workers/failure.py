@@ -1,4 +1,4 @@
-"""Why a lane gave no reply."""
+"""Why a worker gave no reply."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from enum import Enum
 
-from envlanes.lanes.handle import Ending
+from envlanes.workers.handle import Ending
 
 _FROM_OUTSIDE = (None, -signal.SIGTERM, -getattr(signal, "SIGKILL", signal.SIGTERM))  # exit statuses
 
@@ -21,12 +21,12 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True)
-class LaneFailure:
-    """A lane's worker is gone, and with it the replies that were due.
+class WorkerFailure:
+    """A worker's process is gone, and with it the replies that were due.
 
     Attributes:
         cause: Why the worker is gone.
-        lane: Name of the lane.
+        worker: Name of the worker.
         ending: How the worker ended.
         index: Position in the batch of the item it was at; the batch's length if it was through; None if at none.
         seconds: The deadline, where one was missed.
@@ -34,7 +34,7 @@ class LaneFailure:
     """
 
     cause: Cause
-    lane: str
+    worker: str
     ending: Ending
     index: int | None = None
     seconds: float = 0.0
@@ -48,11 +48,11 @@ class LaneFailure:
     def describe(self) -> str:
         """The failure in words."""
         is_known = self.cause in (Cause.TIMEOUT, Cause.DIED) and self.ending.where
-        return f"{self.lane}{f' ({self.ending.where})' if is_known else ''} {self.what}"
+        return f"{self.worker}{f' ({self.ending.where})' if is_known else ''} {self.what}"
 
     @property
     def what(self) -> str:
-        """The failure in words, without the lane's name."""
+        """The failure in words, without the worker's name."""
         if self.cause is Cause.TIMEOUT:
             return f"missed a deadline of {self.seconds:g} s and was killed"
         if self.cause is Cause.START and self.seconds:

@@ -1,6 +1,6 @@
-"""The lanes of this process, shared by all its engines: one pool for each kind of worker.
+"""The workers of this process, shared by all its engines: one pool for each kind of worker.
 
-The first engine that asks for lanes makes the pool, the last one that leaves ends it.
+The first engine that asks for workers makes the pool, the last one that leaves ends it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from envlanes.errors import LaneStartError
-from envlanes.lanes.exchange import ask, end_all, locked, wait_readable
-from envlanes.lanes.failure import Cause, LaneFailure
-from envlanes.lanes.handle import LaneKind
-from envlanes.lanes.lane import Lane, Request
-from envlanes.lanes.orders import CloseAll
+from envlanes.workers.exchange import ask, end_all, locked, wait_readable
+from envlanes.workers.failure import Cause, WorkerFailure
+from envlanes.workers.handle import WorkerKind
+from envlanes.workers.orders import CloseAll
+from envlanes.workers.worker import Request, Worker
 
 log = logging.getLogger(__name__)
 
@@ -27,70 +27,70 @@ EXIT_TIMEOUT = 2.0  # seconds that workers get to close their environments when 
 
 
 class WorkerPool:
-    """Lanes of one kind.
+    """Workers of one kind.
 
     Attributes:
         kind: The kind that starts their workers.
     """
 
-    def __init__(self, key: object, kind: LaneKind) -> None:
-        """A pool without lanes; ``key`` identifies a shared pool."""
+    def __init__(self, key: object, kind: WorkerKind) -> None:
+        """A pool without workers; ``key`` identifies a shared pool."""
         self.kind = kind
         self._key = key
-        self._lanes: list[Lane] = []
-        self._extra: set[Lane] = set()
+        self._workers: list[Worker] = []
+        self._extra: set[Worker] = set()
         self._users: set[int] = set()
         self._departed: deque[int] = deque()
         self._lock = threading.RLock()
         _known.add(self)
 
-    def lanes(self, count: int, without: Collection[Lane] = ()) -> list[Lane]:
-        """The first ``count`` lanes that are not in ``without``, with their workers started."""
+    def workers(self, count: int, without: Collection[Worker] = ()) -> list[Worker]:
+        """The first ``count`` workers that are not in ``without``, with their processes started."""
         self._close_departed()
         with self._lock:
-            while len(self._lanes) < count:
-                self._lanes.append(Lane(f"worker {len(self._lanes)}", self.kind))
-            lanes = [lane for lane in self._lanes[:count] if lane not in without]
-        with locked(lanes):
-            for lane in lanes:
+            while len(self._workers) < count:
+                self._workers.append(Worker(f"worker {len(self._workers)}", self.kind))
+            workers = [worker for worker in self._workers[:count] if worker not in without]
+        with locked(workers):
+            for worker in workers:
                 with suppress(OSError, LaneStartError):  # its first request tries again, and reports
-                    lane.start()
-        return lanes
+                    worker.start()
+        return workers
 
     def rearrange(self) -> None:
         """Between episodes: end workers for which there is a better place now; they are started there when needed."""
         with self._lock:
-            lanes = [lane for lane in self._lanes if lane.handle is not None] if self.kind.is_remote else []
-        with locked(lanes):
-            for lane in lanes:
-                if lane.handle is not None and self.kind.is_misplaced(lane.handle):
-                    lane.end()
+            workers = [worker for worker in self._workers if worker.handle is not None] if self.kind.is_remote else []
+        with locked(workers):
+            for worker in workers:
+                if worker.handle is not None and self.kind.is_misplaced(worker.handle):
+                    worker.end()
 
     def ready(self) -> int:
-        """The number of lanes whose worker is up."""
-        handles = [lane.handle for lane in self._lanes if lane.handle is not None]
+        """The number of workers whose process is up."""
+        handles = [worker.handle for worker in self._workers if worker.handle is not None]
         said = set(wait_readable([handle.fileno() for handle in handles if not handle.is_up], 0.0))
         return sum(handle.is_up or handle.fileno() in said for handle in handles)
 
-    def open_extra(self, name: str) -> Lane:
-        """Open an additional lane that is not shared."""
+    def open_extra(self, name: str) -> Worker:
+        """Open an additional worker that is not shared."""
         with self._lock:
-            lane = Lane(name, self.kind)
-            self._extra.add(lane)
-            return lane
+            worker = Worker(name, self.kind)
+            self._extra.add(worker)
+            return worker
 
-    def close_extra(self, lane: Lane) -> None:
-        """Kill an extra lane's worker and forget the lane."""
-        with locked([lane]):
-            lane.end()
+    def close_extra(self, worker: Worker) -> None:
+        """Kill an extra worker's process and forget the worker."""
+        with locked([worker]):
+            worker.end()
         with self._lock:
-            self._extra.discard(lane)
+            self._extra.discard(worker)
 
     def leave(self, user: int, later: bool = False) -> None:
         """An engine closes: its environments are closed, and with the last engine all workers end.
 
-        ``later``: while other engines remain, its environments are closed at the next request for lanes, since the
-        caller may be waiting for replies, and hold the lanes.
+        ``later``: while other engines remain, its environments are closed at the next request for workers, since the
+        caller may be waiting for replies, and hold the workers.
         """
         with _pools_lock:
             self._users.discard(user)
@@ -111,18 +111,18 @@ class WorkerPool:
                 user = self._departed.popleft()
             except IndexError:  # another thread may have taken the last one
                 return
-            present = [lane for lane in self._lanes if lane.handle is not None]
+            present = [worker for worker in self._workers if worker.handle is not None]
             order = CloseAll()
-            requests = {lane: Request(user, order, EXIT_TIMEOUT, generation=lane.generation) for lane in present}
+            requests = {worker: Request(user, order, EXIT_TIMEOUT, generation=worker.generation) for worker in present}
             for reply in ask(requests).values():
-                if isinstance(reply, LaneFailure) and reply.cause is not Cause.REPLACED:
+                if isinstance(reply, WorkerFailure) and reply.cause is not Cause.REPLACED:
                     log.warning("%s, closing environments of a manager that is gone.", reply.describe())
 
     def close(self) -> None:
         """End all workers: those that do not close their environments within ``EXIT_TIMEOUT`` are killed."""
-        seats = [*self._lanes, *self._extra]
+        seats = [*self._workers, *self._extra]
         with locked(seats):  # another thread may still be closing the environments of its own engine
-            handles = [lane.handle for lane in seats if lane.handle is not None]
+            handles = [worker.handle for worker in seats if worker.handle is not None]
             _await_exit({handle.fileno() for handle in handles if handle.ask_to_exit()})
             try:
                 end_all(seats)
@@ -132,8 +132,8 @@ class WorkerPool:
     def forget_in_child(self) -> None:
         """In a fork of the main process: the workers are the parent's."""
         self._lock = threading.RLock()
-        for lane in (*self._lanes, *self._extra):
-            lane.forget_in_child()
+        for worker in (*self._workers, *self._extra):
+            worker.forget_in_child()
         self.kind.forget_in_child()
 
 
@@ -149,7 +149,7 @@ _pools: dict[object, WorkerPool] = {}
 _pools_lock = threading.RLock()  # the garbage collector may close an engine while another is being made
 
 
-def shared_pool(user: int, key: object, make: Callable[[], LaneKind]) -> WorkerPool:
+def shared_pool(user: int, key: object, make: Callable[[], WorkerKind]) -> WorkerPool:
     """The process's pool of this key, made now if there is none; ``user``, an engine's number, leaves it in the end.
 
     Raises:

@@ -1,6 +1,6 @@
 """Orders: the batches of requests to the environments of one home, in the main process and in workers alike.
 
-An order is created by the engine, sent as plain data (:mod:`envlanes.lanes.codec`), and carried out on an
+An order is created by the engine, sent as plain data (:mod:`envlanes.workers.codec`), and carried out on an
 :class:`~envlanes.episode.host.EnvHost`, wherever that is. It maps each of its items to its environment, so that a
 death or a missed deadline is attributed to the environment that was running.
 """

@@ -15,22 +15,22 @@ from typing import Any
 from envlanes.episode import global_rng, program
 from envlanes.episode.host import EnvHost
 from envlanes.episode.outcome import Raised
-from envlanes.lanes import codec, logs
-from envlanes.lanes.handle import Message
-from envlanes.lanes.orders import CloseAll, Rebuild
-from envlanes.lanes.progress import Progress
 from envlanes.resources import close_resources, use_temporary_folder
 from envlanes.this_process import set_title
+from envlanes.workers import codec, logs
+from envlanes.workers.handle import Message
+from envlanes.workers.orders import CloseAll, Rebuild
+from envlanes.workers.progress import Progress
 
-_worker: Worker | None = None  # of this process, where a kind calls functions instead of keeping the object
+_server: Server | None = None  # of this process, where a kind calls functions instead of keeping the object
 
 
-class Worker:
+class Server:
     """The hosts of this process, one for each engine, and where it is in its work."""
 
-    def __init__(self, lane: str, progress: Progress) -> None:
-        """Initialize the worker of this lane, which records its position in ``progress``."""
-        self._lane = lane
+    def __init__(self, name: str, progress: Progress) -> None:
+        """Serve as the worker of this name, and record the position in ``progress``."""
+        self._name = name
         self._progress = progress
         self._env_types: set[str] = set()
         self._hosts: dict[int, EnvHost] = {}
@@ -57,35 +57,35 @@ class Worker:
             del self._hosts[engine]
         elif isinstance(order, Rebuild) and order.loads:
             self._env_types.update(part.env_type for part in order.loads)
-            set_title(f"envlanes {self._lane}: {', '.join(sorted(self._env_types))}")
+            set_title(f"envlanes {self._name}: {', '.join(sorted(self._env_types))}")
         self._progress.mark(len(order))
         return codec.pack_reply(number, *batch)
 
 
 def _worker_init(
-    configuration: Sequence[Message], lane: str = "worker 0", memory: Any = None, folder: str = ""
+    configuration: Sequence[Message], name: str = "worker 0", memory: Any = None, folder: str = ""
 ) -> None:
-    """Initialize the worker of a lane, and build the environments that it is given.
+    """Initialize a worker's process, and build the environments that it is given.
 
     The initializer of executors. That of :mod:`envlanes.kinds.executor` is given none, since what is built here
     has no deadline of its own: it builds them by the same requests, made afterwards.
 
     Args:
         configuration: The requests that build and reset its environments: specs and seeds.
-        lane: Name of the lane.
+        name: Name of the worker.
         memory: Memory for :class:`Progress` that the main process shares, if it looks at it.
         folder: For temporary files; the main process removes it. "" leaves them where the system has them.
 
     Raises:
         BaseException: An environment could not be built, or reset.
     """
-    global _worker
+    global _server
     if folder:
         use_temporary_folder(folder)
-    enter_worker_process(lane)
-    _worker = Worker(lane, Progress(bytearray(Progress.SIZE) if memory is None else memory))
+    enter_worker_process(name)
+    _server = Server(name, Progress(bytearray(Progress.SIZE) if memory is None else memory))
     for request in configuration:
-        reply = _worker.handle(request)
+        reply = _server.handle(request)
         batch = codec.unpack_reply(reply) if reply is not None else None
         for outcome in batch.outcomes if batch is not None else ():
             if isinstance(outcome.value, Raised):
@@ -93,23 +93,23 @@ def _worker_init(
 
 
 def _worker_step_single_env(request: Message) -> Message | None:
-    """Step single environments one after the other: all of the request's, which are a lane's environments in a turn.
+    """Step single environments one after the other: all of the request's, which are a worker's environments in a turn.
 
     Other requests (resets, calls, rebuilding) are handled as well.
 
     Returns:
         The reply with each environment's result, observation and time; None if the request asked this worker to end.
     """
-    assert _worker is not None
-    reply = _worker.handle(request)
+    assert _server is not None
+    reply = _server.handle(request)
     return None if reply is None else codec.portable(reply)
 
 
-def enter_worker_process(lane: str) -> None:
-    """Set up a worker process: it ignores interrupts, and its title names the lane."""
+def enter_worker_process(name: str) -> None:
+    """Set up a worker process: it ignores interrupts, and its title names the worker."""
     program.in_worker = True
     logs.send_records()
     global_rng.keeps_outer = False
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
-    set_title(f"envlanes {lane}")
+    set_title(f"envlanes {name}")
     gc.freeze()  # what was imported is there to stay: collections need not look at it, nor unshare its memory

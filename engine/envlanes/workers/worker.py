@@ -1,6 +1,6 @@
-"""A lane: a seat for one long-lived worker, and the arithmetic of its deadlines.
+"""A worker: one long-lived process at a time, and the arithmetic of its deadlines.
 
-        main process                                              worker of the lane
+        main process                                              process of the worker
     +--------------------+     request: one for each turn      +--------------------+
     | engine (records,   | ----------------------------------> | Worker: an EnvHost |
     |   journals)        |                                     |   of each engine   |
@@ -9,11 +9,11 @@
     | Exchange           |                                     |                    |
     |   |                |                                     |                    |
     |   v                |  < - - - - position: request, - - - |                    |
-    | Lane -- handle ----+           item, since when          +--------------------+
+    | Worker -- handle ----+           item, since when          +--------------------+
     +--------------------+
 
-The lane stays, workers come and go: each is reached through a :class:`~envlanes.lanes.handle.WorkerHandle`, which
-the lane has as long as there is a worker. ``generation`` counts them, so that an engine knows
+The worker stays, processes come and go: each is reached through a :class:`~envlanes.workers.handle.WorkerHandle`, which
+the worker has as long as there is a process. ``generation`` counts them, so that an engine knows
 whether environments that it has loaded there still are.
 """
 
@@ -27,19 +27,19 @@ from dataclasses import dataclass
 
 from envlanes.episode.outcome import Batch
 from envlanes.errors import LaneStartError
-from envlanes.lanes import codec
-from envlanes.lanes.failure import Cause, LaneFailure
-from envlanes.lanes.handle import Ending, LaneKind, Position, WorkerGone, WorkerHandle
-from envlanes.lanes.orders import Order
+from envlanes.workers import codec
+from envlanes.workers.failure import Cause, WorkerFailure
+from envlanes.workers.handle import Ending, Position, WorkerGone, WorkerHandle, WorkerKind
+from envlanes.workers.orders import Order
 
-_numbers = itertools.count(1)  # of lanes and requests alike: none is ever used twice
+_numbers = itertools.count(1)  # of workers and requests alike: none is ever used twice
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a lane is asked to do.
+    """What a worker is asked to do.
 
     Attributes:
         engine: Number of the engine whose environments are meant.
@@ -70,12 +70,12 @@ class Request:
         return sum(self.timeout_of(index) * self.order.steps(index) for index in items) or self.timeout
 
 
-class Lane:
+class Worker:
     """A seat for one worker, which is started when needed and again after each death.
 
     Attributes:
         name: Name of the seat, such as ``"worker 0"``.
-        order: Lanes are locked in this order, by whichever thread.
+        order: Workers are locked in this order, by whichever thread.
         lock: Held from before a request until its reply; engines in several threads take turns.
         generation: Counts the workers that sat here.
         current: The generation of the worker that is here; -1 while there is none.
@@ -83,7 +83,7 @@ class Lane:
         descriptor: What is readable when the worker may have said something, while there is one.
     """
 
-    def __init__(self, name: str, kind: LaneKind) -> None:
+    def __init__(self, name: str, kind: WorkerKind) -> None:
         self.name = name
         self.order = next(_numbers)
         self.lock = threading.Lock()
@@ -129,14 +129,14 @@ class Lane:
             self.generation += 1
             self.current = self.generation
 
-    def begin(self, request: Request) -> LaneFailure | None:
+    def begin(self, request: Request) -> WorkerFailure | None:
         """Start to send a request; a failure if the worker is dead, or not the one that the request is meant for.
 
         Raises:
             CannotTravel: The request cannot be pickled; nothing was sent.
         """
         if request.generation is not None and request.generation != self.current:
-            return LaneFailure(Cause.REPLACED, self.name, Ending())
+            return WorkerFailure(Cause.REPLACED, self.name, Ending())
         number = next(_numbers)
         message = codec.pack_request(number, request.engine, request.order)
         self._request, self._number, self._batch = request, number, None
@@ -144,7 +144,7 @@ class Lane:
             try:
                 self.start()
             except (OSError, LaneStartError) as error:
-                return LaneFailure(Cause.START, self.name, Ending(error=f"could not be started ({error})"))
+                return WorkerFailure(Cause.START, self.name, Ending(error=f"could not be started ({error})"))
         else:
             self._since = time.monotonic() if self.handle.is_up else self._since
         assert self.handle is not None
@@ -153,10 +153,10 @@ class Lane:
             self.handle.send(message)
         except WorkerGone:
             failure = self.advance()  # what it answered before shows how far it came
-            return failure if isinstance(failure, LaneFailure) else self._died()
+            return failure if isinstance(failure, WorkerFailure) else self._died()
         return None
 
-    def advance(self) -> Batch | LaneFailure | None:
+    def advance(self) -> Batch | WorkerFailure | None:
         """Send and receive what can be at once.
 
         Returns:
@@ -233,17 +233,17 @@ class Lane:
         assert self._request is not None
         return position.request == self._number and position.item >= len(self._request.order.items)
 
-    def expire(self) -> LaneFailure:
+    def expire(self) -> WorkerFailure:
         """Kill the worker because its item is overdue, and return which one that was."""
         assert self.handle is not None
         position = self.handle.position()
         if self._is_starting(self._index(position)):
             seconds = self._patience(position, None)
-            return LaneFailure(Cause.START, self.name, self.end(), seconds=seconds)
+            return WorkerFailure(Cause.START, self.name, self.end(), seconds=seconds)
         stacks = self.handle.stacks()
         ending, index = self._end_and_locate()
         seconds = self._patience(ending.position, index)
-        return LaneFailure(Cause.TIMEOUT, self.name, ending, index, seconds, stacks)
+        return WorkerFailure(Cause.TIMEOUT, self.name, ending, index, seconds, stacks)
 
     def end(self) -> Ending:
         """Kill the worker, if there is one, with what it left behind."""
@@ -254,13 +254,13 @@ class Lane:
         if (handle := self.handle) is not None:
             handle.kill()
 
-    def _died(self) -> LaneFailure:
+    def _died(self) -> WorkerFailure:
         assert self.handle is not None
         was_up = self.handle.is_up
         ending, index = self._end_and_locate()
         if not was_up and index is None:
-            return LaneFailure(Cause.START, self.name, ending)
-        return LaneFailure(Cause.DIED, self.name, ending, index)
+            return WorkerFailure(Cause.START, self.name, ending)
+        return WorkerFailure(Cause.DIED, self.name, ending, index)
 
     def _end_and_locate(self) -> tuple[Ending, int | None]:
         """End the worker, and return at which item of the last request it was; None if no item had to do with it."""

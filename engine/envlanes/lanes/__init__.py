@@ -1,1 +1,0 @@
-"""Lanes: slots for long-lived workers of any kind, and the transport of batches to them and back."""

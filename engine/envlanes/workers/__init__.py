@@ -1,0 +1,1 @@
+"""Workers of any kind, and the transport of batches to them and back."""

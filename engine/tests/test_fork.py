@@ -459,7 +459,6 @@ def test_a_fork_writes_into_no_memory_that_its_parent_shows(make: Make) -> None:
     forked |= engine.fork(0, [2])
     assert not buffer.rows.any()
     assert (forked[1] == shown[1, 0]).all() and (forked[2] == shown[0, 0]).all()
-    buffer.close()
 
 
 # Many

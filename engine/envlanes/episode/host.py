@@ -4,27 +4,38 @@ A host builds environments from specs, resets them, plays their turns, replays t
 method takes a batch and returns one :class:`~envlanes.episode.outcome.Outcome` per item, in order: an environment
 that raises is one outcome, and the rest of the batch continues. Before each item the host reports its position
 (``mark``), so that the main process knows which environment's deadline is running.
+
+A :class:`Replica` is the only live copy of its environment.
 """
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
+from pickle import PicklingError
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from envlanes.episode import replicas
+from envlanes.episode import generators
 from envlanes.episode.clock import Spent, usage
-from envlanes.episode.global_rng import outer_state_kept
+from envlanes.episode.game import named
+from envlanes.episode.global_rng import EnvRng, outer_state_kept
 from envlanes.episode.journal import Change, EpisodeJournal, difference
 from envlanes.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut, describe
-from envlanes.episode.pickled import Pickled
-from envlanes.episode.replicas import Replica
+from envlanes.episode.pickled import Pickled, unpicklable_part
 from envlanes.episode.spec import EnvSpec
-from envlanes.episode.turn import named
+from envlanes.errors import described_with_place
 from envlanes.interrupts import interrupts_let_through, let_signals_pass
+
+log = logging.getLogger(__name__)
+
+# A snapshot is due after turns that took so many times its own cost, so that taking snapshots costs at most a tenth,
+SAVE_SHARE = 10.0
+REPLAY_S = 0.005  # and so many seconds: storing a snapshot costs the main process time too.
+DEAR_RESET_S = 1e-3  # seconds of a reset from which a group's members load the snapshot of its first one
 
 
 class ResetOrder(NamedTuple):
@@ -48,7 +59,7 @@ class ResetResult(NamedTuple):
         observation: The first observation.
         digest: Its digest for the journal.
         before: State of the generators before the reset that no seed decides; see :class:`EpisodeJournal`.
-        is_loaded: Whether ``load`` may have had a part in it: of what the first member of its group had saved.
+        is_loaded: Whether the state was loaded: what the first member of its group had saved.
         doubt: How ``load`` failed to bring it there, in words, so that it was reset; empty if it did not.
     """
 
@@ -57,6 +68,200 @@ class ResetResult(NamedTuple):
     before: Any
     is_loaded: bool = False
     doubt: str = ""
+
+
+class Replica:
+    """An environment in this process, with its own state of the global generators in place while its code runs.
+
+    Attributes:
+        spec: Describes how to build it.
+        env: The environment; None until it is first needed.
+        has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
+        saves_midway: Whether snapshots may be taken at any time, not only after a reset.
+        is_loading: Whether a snapshot is being loaded.
+        saved: A snapshot not yet sent to the main process.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.spec, self._play = spec, spec.game.play
+        self.env: Any = None
+        self._rng: EnvRng | None = None  # None if it does not use the global generators
+        self._was_reset = self.has_snapshots = self.saves_midway = self.is_loading = False
+        self._unsaved_s = 0.0  # of the turns since its last snapshot
+        self._save_s = 0.0  # that its last snapshot took; 0 until one was taken
+        self.saved: bytes | None = None
+
+    def own_rng(self) -> AbstractContextManager[None]:
+        """Install its state of the global generators for the length of one call."""
+        return self._rng.in_place() if self._rng else nullcontext()
+
+    def build(self) -> None:
+        """Build the environment unless it exists."""
+        self.is_loading = False
+        if self.env is not None:
+            return
+        game = self.spec.game
+        self._rng = EnvRng(0) if self.spec.uses_global_rng else None
+        self._was_reset = False
+        with self.own_rng():
+            self.env = game.build(self.spec)
+        self.has_snapshots = game.has_snapshots(self.env)
+        self.saves_midway = self.has_snapshots and game.saves_midway(self.env)
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        """Begin an episode; returns the first observation."""
+        if self._rng is not None and seed is not None:
+            self._rng.seed(seed)
+        with self.own_rng():
+            observation = self.spec.game.reset(self.env, seed, options)
+        self._was_reset = True
+        return observation
+
+    def generator_states(self, is_seeded: bool) -> Any:
+        """The states of the generators before a reset; without a seed, the global ones are first seeded at random.
+
+        None if the seed decides all of them, or the class declares snapshots, since one is taken after the reset.
+        """
+        if self.has_snapshots:
+            return None
+        own = self.spec.game.generator_state(self.env, is_seeded)
+        if is_seeded:
+            return (None, own) if own else None
+        if self._rng is not None and not self._was_reset:
+            self._rng.seed(None)
+        return self._rng and self._rng.state(), own
+
+    def play(self, item: tuple[int, Any]) -> Any:
+        """Play a turn."""
+        if self._rng is None:
+            return self._play(self.env, item[1])
+        with self._rng.in_place():
+            return self._play(self.env, item[1])
+
+    def call(self, item: tuple[int, Change]) -> Any:
+        """Apply a change between two turns; returns its result."""
+        self.build()
+        with self.own_rng():
+            return self.spec.game.apply(self.env, item[1])
+
+    def replay(self, journal: EpisodeJournal, tick: Callable[[], None]) -> Any:
+        """Rebuild an episode on a fresh environment, and compare each turn with its record.
+
+        The previous environment is closed. ``tick`` is called before each entry, which has a deadline of its own.
+
+        Returns:
+            The observation, or the :class:`~envlanes.episode.journal.Divergence`.
+        """
+        self.close()
+        self.build()
+        for name, value in journal.settings.items():
+            self.call((0, Change(name, (value,), is_set=True)))
+        if not journal.has_begun:
+            return None
+        game, turn, found = self.spec.game, journal.left_out, None
+        if journal.snapshots:
+            _, state, digest = journal.snapshots[0]
+            shown, is_observed = self.load(state)
+            if is_observed and digest is not None:
+                found = difference(turn - 1, ("digest",), (digest,), (game.digest(shown),))
+        else:
+            if journal.before is not None:
+                outer, own = journal.before
+                if self._rng is not None and outer is not None:
+                    self._rng.restore(outer)
+                generators.restore(self.env, own or ())
+            shown = self.reset(journal.seed, journal.options)
+            found = difference(-1, ("digest",), (journal.digest,), (game.digest(shown),))
+        for entry in journal.entries:
+            if found is not None:
+                break
+            tick()
+            if isinstance(entry, Change):
+                try:
+                    self.call((0, entry))
+                except Exception:  # it has raised before, may have had an effect all the same, and raises again
+                    log.debug("a change of env %d raised in its replay", self.spec.env_id, exc_info=True)
+                continue
+            result = self.play((0, entry.action))
+            found = difference(turn, game.recorded, entry.recorded, game.record(result))
+            shown = result.observation
+            turn += 1
+        if found is not None:
+            return found._replace(snapshot=journal.left_out) if journal.snapshots else found
+        self._unsaved_s = 0.0  # the journal has the snapshot
+        return shown
+
+    def save(self, shown: Any) -> bytes | None:
+        """The whole state of an environment, including its states of the global generators, and its observation.
+
+        None if ``save`` raised, or its result cannot be pickled: this is logged, and not tried again. Since the clock
+        decides when snapshots are taken, it only means that there is none.
+        """
+        try:
+            with self.own_rng():
+                state = self.spec.game.save(self.env)
+            try:
+                return Pickled.of((state, self._rng and self._rng.state(), shown)).pickled
+            except Exception as error:
+                part = unpicklable_part(state, "save()")
+                raise PicklingError(f"{part} cannot be pickled: {described_with_place(error)}") from error
+        except Exception:
+            log.warning("%s could not be saved, and is replayed where it is lost", self.spec.describe(), exc_info=True)
+            self.has_snapshots = self.saves_midway = False
+            return None
+
+    def load(self, saved: bytes) -> tuple[Any, bool]:
+        """Load a snapshot into a newly built environment.
+
+        Returns:
+            The observation, and whether the environment rendered it; otherwise it is the one saved with the snapshot.
+        """
+        state, outer, shown = Pickled(saved).open()
+        if self._rng is not None:
+            self._rng.restore(outer)
+        with self.own_rng():
+            self.is_loading = True
+            self.spec.game.load(self.env, state)
+            self.is_loading = False
+            now = self.spec.game.observe(self.env)
+        self._was_reset = True
+        return (shown, False) if now is None else (now, True)
+
+    def save_if_due(self, shown: Any, seconds: float, began: Any) -> None:
+        """Take a snapshot after a turn or a reset if replaying the turns since the last one would cost more.
+
+        An episode that began without a seed, and an environment that cannot be replayed, get one at the beginning. The
+        snapshot is left in ``saved``.
+
+        Args:
+            shown: The current observation.
+            seconds: Seconds that the turn took.
+            began: How an episode has just begun; None if none has.
+        """
+        self._unsaved_s = self._unsaved_s + seconds if began is None else 0.0  # what was before is not replayed
+        begins_unseeded = began is not None and began.seed is None
+        if not (begins_unseeded or self.saves_midway):
+            return
+        is_needed = begins_unseeded or not self.spec.is_replayable
+        if is_needed or self._unsaved_s >= max(SAVE_SHARE * self._save_s, REPLAY_S):
+            start = perf_counter()
+            self.saved = self.save(shown)
+            self._save_s, self._unsaved_s = perf_counter() - start, 0.0
+
+    def close(self) -> None:
+        """Close the environment, if there is one; a failure to close is logged."""
+        env, self.env = self.env, None
+        ends = getattr(env, "close", None)
+        if ends is None:
+            return
+        try:
+            with self.own_rng():
+                ends()
+        except Overdue as error:
+            log.warning("%s %s while it was closed", self.spec.describe(), error)
+        except BaseException as error:
+            let_signals_pass(error)
+            log.warning("%s failed to close", self.spec.describe(), exc_info=True)
 
 
 class EnvHost:
@@ -72,7 +277,7 @@ class EnvHost:
 
     def __init__(
         self,
-        mark: Callable[[int], None] | None = None,
+        mark: Callable[[int], None] = lambda index: None,
         keeps_outer_rng: bool = True,
         on_late: Callable[[EnvSpec, str], None] = lambda spec, text: None,
     ) -> None:
@@ -98,43 +303,45 @@ class EnvHost:
     def load(self, specs: Iterable[EnvSpec]) -> None:
         """Register environments; they are built when first needed."""
         for spec in specs:
-            self._unload(spec.env_id)
-            self._replicas[spec.env_id] = Replica(spec, spec.game.play)
+            self.unload([spec.env_id])
+            self._replicas[spec.env_id] = Replica(spec)
             if spec.uses_global_rng:
                 self._rng_users.add(spec.env_id)
 
     def build(self, items: Sequence[tuple[int, None]]) -> list[Outcome]:
         """Build the environments of ``(env_id, None)`` before they are needed. Outcomes hold None."""
-        return self._each(items, "build", lambda replica, item: replicas.build_if_needed(replica))
+        return self._each(items, "build", lambda replica, item: replica.build())
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
         first: dict[Any, tuple[bytes, Any]] = {}
-        self.spent = {}
         return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
 
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
         """Play the turns of ``(env_id, action)``. Outcomes hold results of the game."""
-        self.spent = {}
-        return self._each(items, "play", replicas.play)
+        return self._each(items, "play", Replica.play)
 
     def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
         """Rebuild the episodes of ``(env_id, journal)``; outcomes hold the observation or a divergence.
 
         The first of them is item ``first`` of its batch.
         """
-        return self._each(items, "replay", self._replay_one, first)
+        return self._each(items, "replay", lambda replica, item: replica.replay(item[1], self._restart_clock), first)
 
     def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
         """Call a method of environments, or set or read an attribute. Outcomes hold the result."""
-        return self._each(items, "call", replicas.call)
+        return self._each(items, "call", Replica.call)
 
     def unload(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them, each an item of its own to the deadline; a failure to close is logged."""
         for index, env_id in enumerate(list(env_ids)):
-            if self.mark is not None:
-                self.mark(index)
-            self._unload(env_id)
+            self.mark(index)
+            if (replica := self._replicas.pop(env_id, None)) is not None:
+                with self._outer_rng([env_id]), interrupts_let_through():
+                    self.since = perf_counter()
+                    replica.close()
+                    self.since = 0.0
+                self._rng_users.discard(env_id)
 
     @property
     def env_ids(self) -> list[int]:
@@ -145,30 +352,21 @@ class EnvHost:
         """Close all."""
         self.unload(self._replicas)
 
-    def _unload(self, env_id: int) -> None:
-        self._rng_users.discard(env_id)
-        replica = self._replicas.pop(env_id, None)
-        if replica is None:
-            return
-        outer = outer_state_kept() if self._keeps_outer_rng and replica.rng else nullcontext()
-        with outer, interrupts_let_through():
-            self.since = perf_counter()
-            replicas.close(replica)
-            self.since = 0.0
-
     def _each(
         self, items: Sequence[Any], phase: str, work: Callable[[Replica, Any], Any], first: int = 0
     ) -> list[Outcome]:
         outcomes, mark, tag = [], self.mark, ""
-        until = self.until if phase in ("reset", "play") else inf
+        counts = phase in ("reset", "play")
+        until, self.spent = self.until if counts else inf, {}
         times: list[float] = []  # of consecutive items of a tag
         before = (0.0, 0.0)
-        with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
+        # Interrupts may come as soon as, and as long as, the environments' own random state is put back by what is
+        # left: in the other order, one would leave the program with an environment's numbers.
+        with self._outer_rng([item[0] for item in items]), interrupts_let_through():
             start = perf_counter()
             for index, item in enumerate(items, first):
                 self._at = index
-                if mark is not None:
-                    mark(index)
+                mark(index)
                 env_id = item[0]
                 replica = self._replicas[env_id]
                 if replica.spec.tag != tag:
@@ -181,31 +379,24 @@ class EnvHost:
                     if type(item[1]) is Pickled:
                         item = item[1].open()
                     value = work(replica, item)
-                    if replica.has_snapshots:
-                        self._save(replica, item, value, phase, perf_counter() - start)
+                    if counts and replica.has_snapshots:
+                        began = item if phase == "reset" else getattr(value, "began", None)
+                        replica.save_if_due(value.observation, perf_counter() - start, began)
                         saved, replica.saved = replica.saved, None
                     self.since = 0.0
                 except BaseException as error:
-                    self.since = 0.0
-                    value = self._raised(error, replica.spec, _doing(replica, item, phase))
+                    self.since = 0.0  # first of all: the deadline must not ring in what follows
+                    value = self._raised(error, replica, item, phase)
                 now = perf_counter()
                 seconds, start = now - start, now
                 if type(value) is not Raised and type(value) is not TimedOut:
                     times.append(seconds)
                 outcomes.append(named(Outcome, (env_id, value, seconds, saved)))
-                if now > until and not (
-                    phase == "reset" and self._shares_its_reset(replica, items[index - first + 1 :])
-                ):
+                if now > until:
                     break
             self._add_up(tag, phase, times, before)
-            if mark is not None:
-                mark(first + len(items))
+            mark(first + len(items))
         return outcomes
-
-    def _shares_its_reset(self, replica: Replica, later: Sequence[ResetOrder]) -> bool:
-        """Whether the next environment may load what one of this one's group has saved in this batch."""
-        group = self._replicas[later[0][0]].spec.group_id if later else None
-        return replica.has_snapshots and group == replica.spec.group_id
 
     def _add_up(self, tag: str, phase: str, times: Sequence[float], before: tuple[float, float]) -> None:
         """Add items of a tag that did not fail, and their share of what was computed since ``before``."""
@@ -216,32 +407,27 @@ class EnvHost:
             self._known.add((tag, phase))
             self.spent[tag] = self.spent[tag].also(more) if tag in self.spent else more
 
-    def _save(self, replica: Replica, item: Any, value: Any, phase: str, seconds: float) -> None:
-        """Take a snapshot after an item if one is due."""
-        if phase in ("play", "reset"):
-            begun = item if phase == "reset" else getattr(value, "began", None)
-            if begun is not None:
-                replica.unsaved_s = seconds = 0.0  # what was before is not replayed
-            replicas.save_if_due(replica, value.observation, seconds, begun is not None and begun.seed is None)
-        elif phase == "replay":
-            replica.unsaved_s = 0.0
-
-    def _raised(self, error: BaseException, spec: EnvSpec, phase: str) -> Raised:
+    def _raised(self, error: BaseException, replica: Replica, item: Any, phase: str) -> Raised:
         """Describe an environment's exception; a signal to this process is raised again."""
+        if type(item[1]) is Pickled:  # it could not be unpickled
+            phase = "load"
+        elif replica.is_loading:
+            phase = LOADING
+        elif replica.env is None:
+            phase = "build"
         if isinstance(error, Overdue):
-            self._on_late(spec, str(error))
+            self._on_late(replica.spec, str(error))
             return TimedOut(phase, str(error), "".join(traceback.format_exception(error)))
         let_signals_pass(error)
         return Raised.of(error, phase, travels=not self._keeps_outer_rng)
 
-    def _outer_rng(self, items: Sequence[Any]) -> AbstractContextManager[None]:
-        kept = self._keeps_outer_rng and self._rng_users and any(item[0] in self._rng_users for item in items)
-        return outer_state_kept() if kept else nullcontext()
+    def _outer_rng(self, env_ids: Sequence[int]) -> AbstractContextManager[None]:
+        is_needed = self._keeps_outer_rng and not self._rng_users.isdisjoint(env_ids)
+        return outer_state_kept() if is_needed else nullcontext()
 
     def _restart_clock(self) -> None:
         """Restart the deadline of the current item."""
-        if self.mark is not None:
-            self.mark(self._at)
+        self.mark(self._at)
         self.since = perf_counter()
 
     def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, tuple[bytes, Any]]) -> ResetResult:
@@ -249,54 +435,29 @@ class EnvHost:
 
         Where ``load`` raises or does not give what the first member shows, this and later members of the tag are reset.
         """
-        replicas.build_if_needed(replica)
-        game, seed = replica.spec.game, order.seed
-        if seed is None:
-            before = replicas.generator_states(replica, is_seeded=False)
-            observation = replicas.reset(replica, None, order.options)
-            return ResetResult(observation, game.digest(observation), before)
+        replica.build()
+        game, seed, tag, doubt = replica.spec.game, order.seed, replica.spec.tag, ""
         group = (replica.spec.group_id, seed, repr(order.options))
-        tag, doubt, expected = replica.spec.tag, "", None
         if group in first and tag not in self._not_shared:
             saved, expected = first[group]
-            loaded, doubt = _loaded(replica, saved, expected)
-            if loaded is not None:
-                return loaded
+            try:
+                observation, is_observed = replica.load(saved)
+                digest = game.digest(observation)
+                found = difference(-1, ("digest",), (expected,), (digest,)) if is_observed else None
+                doubt = found.describe() if found else ""
+            except Exception as error:
+                replica.is_loading = False
+                doubt = describe(error)
+            if not doubt:
+                return ResetResult(observation, digest, None, is_loaded=True)
             self._not_shared.add(tag)
             self._restart_clock()
-        before, start = replicas.generator_states(replica, is_seeded=True), perf_counter()
-        observation = replicas.reset(replica, seed, order.options)
-        digest = game.digest(observation)
-        if doubt:  # or each reset gives something else, which is not to be blamed on `load`
-            is_equal = difference(-1, ("digest",), (expected,), (digest,)) is None
-            return ResetResult(observation, digest, before, not is_equal, doubt if is_equal else "")
-        reset_s = perf_counter() - start
-        is_dear = replica.saves_midway and reset_s > replicas.DEAR_RESET_S
-        if is_dear and tag not in self._not_shared and (state := replicas.saved_or_none(replica, observation)):
+        before, start = replica.generator_states(seed is not None), perf_counter()
+        observation = replica.reset(seed, order.options)
+        digest, reset_s = game.digest(observation), perf_counter() - start
+        if doubt and difference(-1, ("digest",), (expected,), (digest,)):
+            doubt = ""  # each reset gives something else, which is not to be blamed on `load`
+        is_dear = seed is not None and replica.saves_midway and reset_s > DEAR_RESET_S
+        if is_dear and tag not in self._not_shared and (state := replica.save(observation)):
             first[group] = state, digest
-        return ResetResult(observation, digest, before)
-
-    def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Any:
-        return replicas.replay(replica, item[1], self._restart_clock)
-
-
-def _doing(replica: Replica, item: Any, phase: str) -> str:
-    """The operation during which an environment raised; an item still pickled could not be unpickled."""
-    if type(item[1]) is Pickled:
-        return "load"
-    if replica.is_loading:
-        return LOADING
-    return phase if replica.env is not None else "build"
-
-
-def _loaded(replica: Replica, saved: bytes, expected: Any) -> tuple[ResetResult | None, str]:
-    """The reset of a member of a group, loaded; or None, and why it is not what the first member shows."""
-    game = replica.spec.game
-    try:
-        observation, is_observed = replicas.load(replica, saved)
-        digest = game.digest(observation)
-    except Exception as error:
-        replica.is_loading = False
-        return None, describe(error)
-    found = difference(-1, ("digest",), (expected,), (digest,)) if is_observed else None
-    return (None, found.describe()) if found else (ResetResult(observation, digest, None, is_loaded=True), "")
+        return ResetResult(observation, digest, before, False, doubt)

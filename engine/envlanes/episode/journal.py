@@ -84,12 +84,8 @@ class Divergence(NamedTuple):
     def describe(self) -> str:
         """The difference as part of a sentence, with long observations shortened."""
         where = "the reset" if self.turn < 0 else f"turn {self.turn + 1}"
-        return f"at {where} {self.contrast()}"
-
-    def contrast(self) -> str:
-        """The expected and the actual value, or what surrounds their first difference, as part of a sentence."""
         was, is_now = in_contrast(self.expected, self.got, 200)
-        return f"the {self.what} was {was} and is now {is_now}"
+        return f"at {where} the {self.what} was {was} and is now {is_now}"
 
 
 MOST_SNAPSHOTS = 4 << 20  # approximate bytes of snapshots per environment; the last one is always kept
@@ -143,17 +139,18 @@ class EpisodeJournal:
     @property
     def can_be_rebuilt(self) -> bool:
         """Whether the journal determines the episode: by a seed, generator states, or a snapshot."""
-        return self.seed is not None or bool(self.snapshots) or is_known(self.before)
+        return bool(self.snapshots) or self._begins_known
 
     @property
-    def behind(self) -> int:
-        """Entries since the last snapshot, or since the reset."""
-        return len(self.entries) - (self.snapshots[-1].position if self.snapshots else 0)
+    def _begins_known(self) -> bool:
+        """Whether a seed decides the episode, or states of generators: the global ones, or some of its own."""
+        outer, own = self.before or (None, None)
+        return self.seed is not None or (own is not None and (outer is not None or bool(own)))
 
     @property
     def ends_with_snapshot(self) -> bool:
         """Whether nothing has to be replayed."""
-        return bool(self.snapshots) and not self.behind
+        return bool(self.snapshots) and self.snapshots[-1].position == len(self.entries)
 
     def keep(self, state: bytes, digest: Any) -> None:
         """Add a snapshot of the current state; every other older one is dropped if they would take too much memory."""
@@ -163,7 +160,7 @@ class EpisodeJournal:
 
     def without_snapshots(self) -> EpisodeJournal:
         """The journal for a replay from the beginning; itself if that is impossible."""
-        return replace(self, snapshots=[]) if self.seed is not None or is_known(self.before) else self.from_snapshot()
+        return replace(self, snapshots=[]) if self._begins_known else self.from_snapshot()
 
     def from_snapshot(self) -> EpisodeJournal:
         """The episode from its last snapshot on; itself if there is none."""
@@ -188,8 +185,6 @@ class EpisodeJournal:
 
     def lasting(self) -> dict[str, Any]:
         """Attributes that were set before or during the episode, with which the next one begins."""
-        if not self.entries:
-            return dict(self.settings)
         later = {entry.name: entry.arguments[0] for entry in self.entries if isinstance(entry, Change) and entry.is_set}
         return {**self.settings, **later}
 
@@ -199,20 +194,10 @@ class EpisodeJournal:
 
     def until(self, turn: int | None) -> EpisodeJournal:
         """A copy of the journal up to a turn, with the changes before it; None copies all of it."""
-        entries, left = list(self.entries), turn
-        for place, entry in enumerate(self.entries):
-            if left == 0:
-                del entries[place:]
-                break
-            if left is not None and isinstance(entry, JournalTurn):
-                left -= 1
-        snapshots = [each for each in self.snapshots if each.position <= len(entries)]
-        return replace(self, settings=dict(self.settings), entries=entries, snapshots=snapshots)
-
-
-def is_known(before: tuple[Any, Any] | None) -> bool:
-    """Whether generator states determine an episode: the global ones, or some of the environment's own."""
-    return before is not None and before[1] is not None and (before[0] is not None or bool(before[1]))
+        ends = [0, *(place for place, entry in enumerate(self.entries, 1) if isinstance(entry, JournalTurn))]
+        end = len(self.entries) if turn is None else ends[turn]
+        snapshots = [each for each in self.snapshots if each.position <= end]
+        return replace(self, settings=dict(self.settings), entries=self.entries[:end], snapshots=snapshots)
 
 
 def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:

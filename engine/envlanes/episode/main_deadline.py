@@ -13,7 +13,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from envlanes.episode import host, replicas
+from envlanes.episode import host
 from envlanes.episode.host import EnvHost
 from envlanes.episode.outcome import Overdue
 from envlanes.interrupts import in_main_thread
@@ -21,7 +21,7 @@ from envlanes.interrupts import in_main_thread
 _REAL, _DEFAULT = _signal.ITIMER_REAL, _signal.SIG_DFL
 _SOON = 0.001  # seconds after which to look again where nothing may be interrupted
 _LONGEST = 1e6  # longest setting of the timer, in seconds; a longer deadline sets it again
-_OURS = (host.__file__, replicas.__file__)  # where nothing is interrupted: half of a change would be left behind
+_OURS = host.__file__  # where nothing is interrupted: half of a change would be left behind
 _AGAIN = 1.0  # seconds until an environment that swallowed the interrupt is interrupted again
 
 
@@ -63,7 +63,7 @@ class Deadline:
         since = self._home.since
         left = since + self._seconds - perf_counter() if since else _SOON
         file = frame.f_code.co_filename if frame is not None else ""
-        inside = frame is not None and file not in _OURS
+        inside = frame is not None and file != _OURS
         if left > 0 or not inside:
             _signal.setitimer(_REAL, min(max(left, _SOON), _LONGEST))
             return

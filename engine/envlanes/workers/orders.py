@@ -156,8 +156,7 @@ class Rebuild(Order):
         """Load and replay; environments that could not be loaded are not replayed."""
         outcomes: dict[int, Outcome] = {}
         for index, part in enumerate(self.loads):
-            if host.mark is not None:
-                host.mark(index)
+            host.mark(index)
             try:
                 host.load(part.open())
                 outcomes.update({env_id: Outcome(env_id, None) for env_id in part.env_ids})

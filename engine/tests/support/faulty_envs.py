@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from envlanes.episode import program
-from envlanes.episode.replicas import REPLAY_S
+from envlanes.episode.host import REPLAY_S
 from ragen.env import BaseEnv
 
 FOREVER = 10**6

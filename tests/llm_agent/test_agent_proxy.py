@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +13,7 @@ import pytest
 
 from ragen.errors import BackendError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import Backend, Reply, create_backend
-from ragen.llm_agent.backends.scripted import ScriptedBackend
+from ragen.llm_agent.backends import Backend, Reply
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor
@@ -68,22 +66,6 @@ def prompts(count):
 
 
 # The loop
-
-
-def test_a_rollout_is_a_training_batch_with_one_row_per_environment():
-    config = small_config()
-    rollouts = play(config, create_backend(config))
-    assert list(rollouts.non_tensor_batch["env_ids"]) == list(range(6))
-    assert list(rollouts.non_tensor_batch["group_ids"]) == [0, 0, 1, 1, 2, 2]
-    assert {"input_ids", "attention_mask", "position_ids", "responses", "loss_mask", "rm_scores"} <= set(
-        rollouts.batch.keys()
-    )
-    assert rollouts.meta_info["metrics"]["Countdown/success"] > 0
-    assert [message["role"] for message in rollouts.non_tensor_batch["messages_list"][2]] == [
-        "system",
-        "user",
-        "assistant",
-    ]
 
 
 def test_requests_name_environment_turn_and_tag_and_carry_chat_and_tokens():
@@ -219,19 +201,6 @@ def test_files_of_a_run_stay_in_its_folder_though_an_environment_changes_the_wor
     assert written >= {"rollouts.jsonl", "results.json", "report.html", "run.json", "usage.json"}
 
 
-def test_trajectories_are_whole_though_prompts_show_one_turn(tmp_path):
-    assert (
-        run_command(
-            "agent_proxy.max_context_window=1", "actor.scripted.malformed=0", "actor.scripted.random=1", folder=tmp_path
-        )
-        == 0
-    )
-    lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
-    replies = [sum(message["role"] == "assistant" for message in line["messages"]) for line in lines]
-    assert replies == [len(line["rewards"]) for line in lines]
-    assert max(replies) > 1
-
-
 BAD_INPUT = [
     (["actor.backend=gpt"], "'actor.backend' is 'gpt'"),
     (["es_manager.val.env_configs.tags=[Chess,Countdown,Bandit]"], "'Chess'"),
@@ -260,24 +229,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2_before_anything_is_built(over
     assert err.startswith("error: ") and err.count("\n") == 1
     assert said in err and "Traceback" not in err
     assert out == "" and not (tmp_path / "out").exists()
-
-
-def test_the_command_that_a_stopped_sweep_prints_goes_on_in_the_folder_of_its_run(tmp_path, capsys, monkeypatch):
-    generate, asked = ScriptedBackend.generate, []
-
-    def interrupted(backend, requests, sampling):
-        asked.append(len(requests))
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        return generate(backend, requests, sampling)
-
-    monkeypatch.setattr(ScriptedBackend, "generate", interrupted)
-    assert run_command("-m", "seed.val=1000,2000", folder=tmp_path) == 130
-    resume = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("to resume: "))
-    folder = tmp_path / "seed.val=1000"
-    assert f"output_dir={folder}" in shlex.split(resume) and resume.count("output_dir=") == 1
-    assert command.main(shlex.split(resume.partition("agent_proxy ")[2])) == 0
-    assert (folder / "rollouts.jsonl").is_file() and not (tmp_path / "rollouts.jsonl").exists()
 
 
 TELLING = """

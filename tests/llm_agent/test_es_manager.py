@@ -12,7 +12,6 @@ import numpy as np
 import psutil
 import pytest
 
-from ragen.env import REGISTERED_ENVS, register_env
 from ragen.errors import StateError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import toy_envs
@@ -216,17 +215,6 @@ def test_metrics_are_sums_over_all_turns_divided_by_their_number(make: Make) -> 
     assert cache["history"][-1]["metrics"].items() >= {"count": [1.0, 3.0, 5.0], "odd": [1.0, 1.0, 1.0]}.items()
 
 
-def test_an_info_value_that_is_no_number_makes_no_metric(make: Make) -> None:
-    told = {"text": "text", "digit": "7", "none": None, "list": [1, 2], "dict": {"a": 1}, "empty": []}
-    manager = make(tags=counter(tells=told))
-    manager.reset()
-    (cache,) = manager.step([reply(0, "One")])
-    assert told.items() <= cache["history"][0]["info"].items()
-    for _ in range(2):  # asking changes nothing
-        metrics = manager.get_rollout_states()[0]["metrics"]
-        assert not {f"Counter/{name}" for name in told} & set(metrics)
-
-
 def test_pass_at_k_of_a_whole_group_is_whether_any_member_succeeded(make: Make) -> None:
     manager = make(groups=(2,), group_size=3, tags=counter(goal=2))
     manager.reset()
@@ -295,15 +283,6 @@ def test_a_handle_reads_attributes_and_calls_methods_wherever_the_environment_li
 # Configuration
 
 
-def test_a_hydra_configuration_is_read_as_dicts_are() -> None:
-    omegaconf = pytest.importorskip("omegaconf")
-    config = omegaconf.OmegaConf.create({**manager_config(), "goal": 3})
-    config.custom_envs.Counter.env_config = {"goal": "${goal}"}
-    with EnvStateManager(config) as manager:
-        manager.reset()
-        assert manager.envs[0]["env"].config.goal == 3
-
-
 def test_a_configuration_without_any_of_our_keys_works() -> None:
     config = manager_config(seed={})
     assert set(config["es_manager"]) == {"train", "val"}
@@ -312,17 +291,6 @@ def test_a_configuration_without_any_of_our_keys_works() -> None:
         assert len(manager.step([reply(0, "One")])) == 1
         assert (manager.use_multiprocessing, manager.sequential_env_types) == ("auto", [])
         assert 1 <= manager.max_workers <= 8
-
-
-def test_an_environment_of_ones_own_is_known_by_the_name_it_was_registered_under(make: Make) -> None:
-    register_env("counting", toy_envs.Counter)
-    try:
-        manager = make(tags={"Own": {"env_type": "counting", "max_actions_per_traj": 4, "env_config": {"goal": 1}}})
-        manager.reset()
-        assert manager.step([reply(0, "One")]) == []
-        assert manager.get_rollout_states()[0]["metrics"]["Own/success"] == 1.0
-    finally:
-        REGISTERED_ENVS.discard("counting")
 
 
 # Homes

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from ragen.env import BaseEnv
-from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile
@@ -232,14 +231,6 @@ def test_a_finished_run_plays_nothing_again(tmp_path, monkeypatch, capsys):
     assert "8 trajectories in" in capsys.readouterr().out
 
 
-def test_without_resume_a_run_begins_anew(tmp_path, monkeypatch):
-    assert run(tmp_path) == 0
-    asked = Asked()
-    asked.install(monkeypatch)
-    assert run(tmp_path) == 0
-    assert asked[0] == list(range(8)) and len(lines(tmp_path)) == 8
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -291,21 +282,6 @@ def test_episodes_without_a_reply_are_not_kept(tmp_path):
         file.begin()
         file.add([record(0, 1), record(1, 0, error="down")])
     assert list(RolloutFile(path, {"mode": "val"}, resume=True).kept) == [0]
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_two_runs_do_not_write_to_one_folder_at_a_time(resume, tmp_path):
-    path = tmp_path / "rollouts.jsonl"
-    with RolloutFile(path, {"mode": "val"}) as file:
-        file.begin()
-        file.add([record(0, 1)])
-        other = RolloutFile(path, {"mode": "val"}, resume)
-        with pytest.raises(ConfigError, match="another run is writing to"):
-            other.begin()
-        file.add([record(1, 1)])
-    assert [one["env_id"] for one in read_rows(path)] == [0, 1]
-    with RolloutFile(path, {"mode": "val"}, resume) as file:
-        file.begin()
 
 
 def test_a_group_that_cannot_be_judged_whole_has_no_pass_at_k(tmp_path):

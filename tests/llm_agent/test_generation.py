@@ -9,18 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from envlanes.episode.turn import TurnResult
-from ragen.agent_loop.episode import Episode
 from ragen.env import BaseEnvConfig
-from ragen.errors import BackendError, ConfigError
+from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import ApiCallingWrapperWg, LLMAgentProxy, VllmWrapperWg
 from ragen.llm_agent.backends import Backend, wrappers
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.prompts.replies import ParsedReply
 from ragen.utils import all_seed, register_resolvers
-from support.chat_server import chat_server, fail, say
+from support.chat_server import chat_server, say
 from support.configurations import composed
 from support.later import shipped
 from support.rollouts import no_prompts
@@ -106,16 +103,6 @@ def test_the_raw_rewards_of_a_turn_are_summed_and_the_largest_tile_is_a_metric()
     assert metrics["game_2048/max_tile"] == max(map(max, grid)) and metrics["game_2048/final_score"] == score
 
 
-def test_verls_agent_loop_marks_them_too():
-    reply = ParsedReply("<think>", "<think>", [])
-    result = TurnResult([], True, 0, False, {"raw_reward": 0.0}, "shown", "shown")
-    episode = Episode("Tag", 1, 4, -0.1, "first")
-    episode.apply(reply, result)
-    played, asked = episode.rollout["history"]
-    assert played["info"]["manager_invalid_action"] and asked["manager_invalid_action"]
-    assert result.info == {"raw_reward": 0.0}
-
-
 def test_a_prompt_says_that_the_last_reply_had_no_valid_action():
     config = configured("SimpleSokoban")
     context = ContextManager(config, shipped())
@@ -127,14 +114,6 @@ def test_a_prompt_says_that_the_last_reply_had_no_valid_action():
     assert context.settings.template.invalid.strip() not in before
     assert context.env_config_lookup[0]["env_type"] == "sokoban"
     assert context.reset_memory_managers() is None and context.mode == "train"
-
-
-def test_a_batch_has_the_columns_and_metrics_of_ragens_trainers():
-    batch = played()
-    columns = batch.non_tensor_batch
-    assert columns["env_ids"].dtype == columns["group_ids"].dtype == columns["episode_ids"].dtype == np.int64
-    assert "charts/avg_episode_return" in batch.meta_info["metrics"]
-    assert "first_turn_prompt_ids" not in columns and "history" not in columns
 
 
 def test_collapse_columns_are_there_where_they_are_enabled_and_wanted():
@@ -219,16 +198,6 @@ def test_the_api_wrapper_asks_its_provider(monkeypatch):
         wrapper.close()
 
 
-def test_the_api_wrapper_says_which_prompts_got_no_reply(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    with chat_server(lambda prompt, tries: fail(400, "too long")) as server:
-        monkeypatch.setitem(wrappers.PROVIDERS, "openai", (server.url, "OPENAI_API_KEY"))
-        wrapper = ApiCallingWrapperWg(api_config(), shipped())
-        with pytest.raises(BackendError, match="1 of 1 prompts got no reply; the first: HTTP 400: too long"):
-            wrapper.generate_sequences(prompts())
-        wrapper.close()
-
-
 @pytest.mark.parametrize(
     ("config", "said"),
     [
@@ -262,9 +231,3 @@ def test_the_vllm_wrapper_samples_as_at_validation(monkeypatch):
     answered = wrapper.generate_sequences(prompts())
     assert list(answered.non_tensor_batch["response_texts"]) == ["</think>"] and wrapper.llm == "engine"
     assert (asked[0].temperature, asked[0].do_sample) == (0.5, True)
-
-
-def test_without_vllm_the_wrapper_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("ragen.llm_agent.backends.factory.missing", lambda extra: [extra])
-    with pytest.raises(ConfigError, match="vllm"):
-        VllmWrapperWg(configured("SimpleSokoban"), shipped())

@@ -7,7 +7,6 @@ text by text, where they are at hand (``test_golden_rollouts.py``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -236,8 +235,3 @@ def test_rollouts_are_those_of_the_reference(session: Record, data: dict[str, st
 @pytest.mark.parametrize("session", [each for each in SESSIONS if each["mode"] == "train"][::4], ids=name_of)
 def test_rollouts_in_lanes_are_those_of_the_reference(session: Record, data: dict[str, str], warm_lanes: None) -> None:
     replay(session, data, LANES)
-
-
-def test_the_facts_are_small() -> None:
-    files = list(Path(facts.DATA).iterdir())
-    assert sum(path.stat().st_size for path in files) < 2_000_000

@@ -77,18 +77,6 @@ def test_replies_do_not_depend_on_order_or_size_of_batches():
     assert together == backwards == alone
 
 
-def test_replies_of_members_turns_and_seeds_differ():
-    _, (request, *_) = played(config_of("FrozenLake", groups=1, overrides=["agent_proxy.max_turn=1"]))
-    asked = [
-        [(0, Request(env_id, 0, request.tag, request.messages)) for env_id in range(12)],
-        [(0, Request(0, turn, request.tag, request.messages)) for turn in range(12)],
-        [(seed, request) for seed in range(12)],
-    ]
-    for differing in asked:
-        replies = {ScriptedBackend({}, malformed=0.0, random=1.0, seed=seed).answer(one) for seed, one in differing}
-        assert len(replies) > 1
-
-
 def test_about_the_configured_share_of_replies_is_malformed_and_those_give_no_actions():
     malformed = ["actor.scripted.malformed=0.3", "actor.scripted.random=0", "agent_proxy.max_turn=1"]
     states, _ = played(config_of("SimpleSokoban", groups=200, overrides=malformed))

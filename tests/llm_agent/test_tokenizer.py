@@ -3,7 +3,6 @@
 import json
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,26 +48,6 @@ def test_the_template_is_plain_chatml():
 @given(st.text(max_size=60).filter(lambda text: not CONTROL.search(text)))
 def test_any_text_survives_encoding_and_decoding(text):
     assert shipped().decode(ids(text)) == text
-
-
-@pytest.mark.parametrize("grid", ["######\n#P_OX#", "PP__OO\nGGXX##", "P√√O\n_√_G", "0123456789"])
-def test_every_cell_of_a_grid_is_a_token_of_its_own(grid):
-    assert len(ids(grid)) == len(grid)
-
-
-@pytest.mark.parametrize("text", ["<think>", "</think>", "<answer>", "</answer>", "Up", "Down", "Left", "Right", " ||"])
-def test_the_words_of_a_reply_are_one_token_each(text):
-    assert len(ids(text)) == 1
-
-
-def test_reply_tags_stay_when_control_tokens_are_left_out():
-    reply = "<think>go</think><answer>Up || Down</answer>"
-    assert shipped().decode(ids(f"<|im_start|>{reply}<|im_end|><|endoftext|>"), skip_special_tokens=True) == reply
-
-
-def test_control_tokens_are_one_token_each():
-    for token in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"):
-        assert shipped().convert_ids_to_tokens(ids(token)) == [token]
 
 
 def test_building_it_again_gives_the_files_that_ship(tmp_path):

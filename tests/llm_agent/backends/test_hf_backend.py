@@ -89,12 +89,6 @@ def test_a_reply_ends_with_its_end_token_which_its_text_leaves_out():
     assert reply.usage == {"requests": 1, "prompt_tokens": 4, "completion_tokens": 1}
 
 
-def test_a_reply_that_does_not_end_is_cut_at_the_most_tokens():
-    (letter,) = tokenizer().encode("a")
-    (reply,) = hf.HfBackend(always(tiny_model(), letter), tokenizer()).generate(requests([4]), Sampling(max_tokens=9))
-    assert (reply.text, reply.token_ids, reply.cut_off) == ("a" * 9, [letter] * 9, True)
-
-
 # Batches
 
 
@@ -119,14 +113,6 @@ def test_the_same_seed_draws_the_same_and_another_one_something_else(model):
     assert first[0] != first[1]
 
 
-def test_drawing_leaves_the_global_random_numbers_alone(model):
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    hf.HfBackend(model, tokenizer()).generate(requests(), Sampling(max_tokens=2))
-    assert torch.rand(1).equal(expected)
-
-
 def test_settings_of_the_models_own_file_change_nothing():
     plain, fussy = tiny_model(), tiny_model()
     fussy.generation_config.update(repetition_penalty=5.0, temperature=0.01, top_k=1, do_sample=True)
@@ -139,12 +125,6 @@ def test_a_prompt_too_long_for_the_model_is_out_of_context_alone(model):
     replies = hf.HfBackend(model, tokenizer()).generate(requests([3, CONTEXT]), Sampling(max_tokens=2))
     assert replies[0].error is None and len(replies[0].token_ids) > 0
     assert replies[1].out_of_context is not None and replies[1].error is None
-
-
-def test_an_empty_prompt_fails_alone(model):
-    replies = hf.HfBackend(model, tokenizer()).generate(requests([0, 3]), Sampling(max_tokens=2))
-    assert replies[0].error == "the prompt is empty, and a model needs at least one token"
-    assert replies[1].error is None and len(replies[1].token_ids) > 0
 
 
 # From a configuration

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ragen.llm_agent.rollout import command, loop
-from ragen.results import compare, page
+from ragen.results import page
 from support.chat_server import chat_server, cut, fail, raw, say
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -202,18 +201,6 @@ def test_a_limit_that_the_servers_replies_cannot_be_held_against_ends_the_run(tm
         assert len(server.bodies) <= 6
         assert command.main(shlex.split(resume.partition("agent_proxy ")[2])) == 0
         assert used(tmp_path)["uncounted_replies"] == len(server.bodies) and "cost" not in used(tmp_path)
-
-
-def test_what_is_told_of_a_stopped_run_says_that_it_is_unfinished(whole, tmp_path, capsys):
-    finished, stopped = str(whole[0]), tmp_path / "stopped"
-    shutil.copytree(finished, stopped)
-    lines = (stopped / "rollouts.jsonl").read_text("utf-8").splitlines(keepends=True)
-    (stopped / "rollouts.jsonl").write_text("".join(lines[2:5]), "utf-8")
-    for tell in (lambda run: page.main([run, "--output", str(tmp_path / "report.html")]),
-                 lambda run: compare.main([finished, run])):  # fmt: skip
-        for run_folder in (finished, str(stopped)):
-            assert tell(run_folder) == 0
-            assert ("unfinished: 3 of 6" in capsys.readouterr().out) == (run_folder != finished)
 
 
 def test_a_limit_of_minutes_ends_a_run_whose_server_stalls_and_is_that_of_the_next_run_too(tmp_path, capsys):

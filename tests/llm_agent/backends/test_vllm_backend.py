@@ -111,13 +111,6 @@ def test_tokens_go_in_and_tokens_with_probabilities_come_out(vllm):
         assert reply.usage == {"requests": 1, "prompt_tokens": length, "completion_tokens": len(reply.token_ids)}
 
 
-def test_a_reply_as_long_as_it_may_be_was_cut_off(vllm):
-    backend = create_backend(config(), shipped())
-    for reason, cut_off in (("stop", False), ("length", True)):
-        vllm.LLM.reason = reason
-        assert [reply.cut_off for reply in backend.generate(requests(5), Sampling(max_tokens=20))] == [cut_off]
-
-
 def test_a_prompt_too_long_is_out_of_context_alone(vllm):
     backend = create_backend(config(), shipped())
     first, second, third = backend.generate(requests(3, 60, 4), Sampling(max_tokens=20))

@@ -52,11 +52,12 @@ def load_config(
     return as_config(compose(name, overrides, directory, further))
 
 
-def as_config(config: Any) -> Config:
+def as_config(config: Any, sections: Collection[str] = ()) -> Config:
     """A configuration as the typed one; that is returned as it is.
 
     Args:
         config: A :class:`Config`, Hydra's, or nested mappings or objects.
+        sections: The sections to read; none for all.
 
     Raises:
         ConfigError: A key is unknown or missing, or has an invalid value; the message names it.
@@ -68,7 +69,7 @@ def as_config(config: Any) -> Config:
             f"the configuration is {in_short(config)}; expected Hydra's, or nested mappings: load_config reads a file, "
             "and a manager takes the configuration first, then the mode."
         )
-    checked = as_model(Config, _plain(config))
+    checked = as_model(Config, _plain(config, sections))
     checked._source = config
     return checked
 
@@ -98,7 +99,7 @@ def load_file(model: type[M], path: Path, overrides: Sequence[str] = ()) -> dict
     return OmegaConf.to_container(merged, resolve=True)  # type: ignore[return-value]
 
 
-def _plain(config: Any) -> dict[str, Any]:
+def _plain(config: Any, sections: Collection[str]) -> dict[str, Any]:
     """The top-level sections as plain Python; references are resolved in those that have a meaning here."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -109,6 +110,8 @@ def _plain(config: Any) -> dict[str, Any]:
         config = OmegaConf.create(config)
     plain = {}
     for name in config:
+        if sections and name not in sections:
+            continue
         try:
             value = config._get_node(name) if OmegaConf.is_config(config) else config[name]
             if OmegaConf.is_config(value):

@@ -317,7 +317,7 @@ class EsManager(Section):
 
     format_penalty: float = -0.1
     """Added to the penalty for a turn with invalid actions."""
-    use_multiprocessing: Literal[True, False, "auto"] = "auto"
+    use_multiprocessing: bool | Literal["auto"] = "auto"
     """true, false, or auto: worker processes only where measurements show that they pay off."""
     max_workers: Count | None = None
     """null: min(8, usable CPUs); with auto, more for environments that wait."""
@@ -339,7 +339,7 @@ class EsManager(Section):
     """How often an idle worker may die per episode."""
     env_state_hash: bool = False
     """Adds a hash of the initial state to each turn of a history, to group turns by state."""
-    crash_report_dir: str | None = "outputs/crash_reports"
+    crash_report_dir: Annotated[str, Field(pattern=r"\S")] | None = "outputs/crash_reports"
     """Folder for crash reports, which replay a failure; null: none."""
     journal: str | None = None
     """File that keeps what is played, so that the same rollouts continue after a crash; null: none."""
@@ -355,15 +355,15 @@ class CustomEnv(Section):
 
     env_type: str
     """A registered name, an entry point's name, or "package.module:Class"."""
-    max_actions_per_traj: Count
-    """Maximum number of actions per episode."""
+    max_actions_per_traj: Count | None = None
+    """Maximum number of actions per episode; needed by tags that are played."""
     env_config: Any = None
     """Fields of the environment's own configuration; null: its defaults."""
     env_instruction: str | None = None
     """The text before the first state; grid symbols, allowed actions and limits are added to it."""
     max_tokens: Count | None = None
     """The length requested in the prompt, in words; it does not cut replies."""
-    parallel_friendly: bool | None = None
+    parallel_friendly: Any = None
     """RAGEN's; no effect here."""
     max_workers: int | None = None
     """RAGEN's; no effect here."""

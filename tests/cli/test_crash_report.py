@@ -12,7 +12,7 @@ from envlanes.episode.turn import TEXT, Turn
 from envlanes.journal import JournalFile, packed, read_journal
 from ragen.commands import REFUSED
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.environments import DEFAULT_CRASH_REPORT_DIR, read_config
+from ragen.llm_agent.config.environments import read_config
 from ragen.tools import crash_report
 from ragen.tools import play as command
 from ragen.tools.crash_report import CrashReportWriter
@@ -245,7 +245,7 @@ def test_the_manager_reads_where_crash_reports_go():
     def folder(**keys):
         return read_config({"es_manager": {**keys, "val": train}, "custom_envs": tags}, "val").crash_report_dir
 
-    assert [folder(), folder(crash_report_dir="here")] == [DEFAULT_CRASH_REPORT_DIR, "here"]
+    assert [folder(), folder(crash_report_dir="here")] == ["outputs/crash_reports", "here"]
     assert folder(crash_report_dir=None) is None
     for value in (3, "", True):
         with pytest.raises(ConfigError, match="crash_report_dir"):

@@ -88,7 +88,7 @@ def config(env_type: str, **fields: Any) -> dict[str, Any]:
 
 def test_managers_containers_and_checks_refuse_it_before_anything_starts() -> None:
     game, said = f"{__name__}:Game", "'3': .*Game.* expects int"
-    with pytest.raises(ConfigError, match=rf"^custom_envs\.It\.env_config\.count = {said}\.$"):
+    with pytest.raises(ConfigError, match=rf"^custom_envs\.It\.env_config: count = {said}\.$"):
         EnvStateManager(config(game, count="3"))
     with pytest.raises(ConfigError, match=rf"^env_kwargs\.count = {said}\.$"):
         env_specs(game, 1, 1, {"count": "3"})

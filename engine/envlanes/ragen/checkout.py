@@ -9,24 +9,22 @@ as ``max_workers`` and ``sequential_env_types``.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import importlib
 import importlib.util
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from envlanes import bare
-from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean, in_short
 from envlanes.own_process import why_own_process
 from envlanes.ragen.games import GAME_2025
 from envlanes.ragen.manager import RolloutManager
 from envlanes.ragen.metrics import Rules
-from envlanes.ragen.seeds import checked_seed
-from envlanes.ragen.settings import EnvEntry, ManagerSettings
+from envlanes.ragen.settings import ManagerSettings, engine_settings, read_settings
 from envlanes.settings import Settings
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 
@@ -47,7 +45,7 @@ class EnvStateManager(RolloutManager):
     """The manager of a checkout; see :class:`~envlanes.ragen.manager.RolloutManager`."""
 
     def _read_settings(self, config: Any, mode: str) -> ManagerSettings:
-        return read_settings(config, mode)
+        return read_config(config, mode)
 
     def render(self) -> list[Any]:
         """What each environment renders: text, an array of shape ``(H, W, 3)``, or a list of these."""
@@ -56,7 +54,7 @@ class EnvStateManager(RolloutManager):
         return [found[i] if i in found else self._engine.observation(i) for i in self._entries]
 
 
-def read_settings(config: Any, mode: str) -> ManagerSettings:
+def read_config(config: Any, mode: str) -> ManagerSettings:
     """Read and check ``es_manager``, ``custom_envs`` and ``seed``; nothing is built or started.
 
     Args:
@@ -66,65 +64,24 @@ def read_settings(config: Any, mode: str) -> ManagerSettings:
     Raises:
         ConfigError: A key is missing or has an invalid value; the message names it.
     """
-    if mode not in ("train", "val"):
-        raise ConfigError(f"mode = {in_short(mode)}: expected 'train' or 'val'.")
-    general, part = _section(config, "es_manager"), _section(config, f"es_manager.{mode}")
-    env_groups, group_size = (_count(part, f"es_manager.{mode}", key) for key in ("env_groups", "group_size"))
-    seed = _value(_value(config, "seed"), mode)
-    tags = _tags(part.get("env_configs"), f"es_manager.{mode}.env_configs", env_groups)
-    entries: list[EnvEntry] = []
-    for tag, groups in tags:
-        build = _EntryBuilder(_section(config, "custom_envs"), tag)
-        for env_id in range(len(entries), len(entries) + groups * group_size):
-            entries.append(build(env_id, env_id // group_size))
-    return ManagerSettings(
-        entries=tuple(entries),
-        env_groups=env_groups,
-        group_size=group_size,
-        group_numbers=tuple(range(env_groups)),
-        format_penalty=general.get("format_penalty", -0.1),
-        base_seed=None if seed is None else checked_seed(seed, f"seed.{mode}"),
-        engine=_engine_settings(general, {entry.spec.env_type: entry.spec.env_class for entry in entries}),
-        env_state_hash=bool(general.get("env_state_hash")),
-        rules=RULES,
-        journal=general.get("journal"),
-    )
+    general, custom_envs = _section(config, "es_manager"), _section(config, "custom_envs")
+    if isinstance(part := _plain(general.get(mode)), Mapping):  # interpolations of tags that are not used stay
+        used = _plain(part.get("env_configs")) or {}
+        general = {**general, mode: {**part, "env_configs": used}}
+        custom_envs = {
+            **custom_envs,
+            **{tag: _plain(custom_envs[tag]) for tag in used.get("tags", ()) if tag in custom_envs},
+        }
+    sections = {"es_manager": general, "custom_envs": custom_envs, "seed": {mode: _value(_value(config, "seed"), mode)}}
+    game = TEXT if RULES.generation == 2026 else GAME_2025
+    return read_settings(ManagerSettings, sections, mode, _resolve, partial(_engine_settings, general), RULES, game)
 
 
-def _tags(env_configs: Any, where: str, env_groups: int) -> list[tuple[str, int]]:
-    names = env_configs or {}
-    tags, counts = list(names.get("tags") or ()), list(names.get("n_groups") or ())
-    if not tags or len(counts) != len(tags) or sum(counts) != env_groups:
-        raise ConfigError(
-            f"{where}: {tags} have {counts} groups; expected as many n_groups as tags, {env_groups} in all."
-        )
-    return list(zip(tags, counts, strict=True))
-
-
-class _EntryBuilder:
-    """Builds the entries of one tag, each with its own configuration object."""
-
-    def __init__(self, custom_envs: Mapping[str, Any], tag: str) -> None:
-        if tag not in custom_envs:
-            meant = did_you_mean(str(tag), map(str, custom_envs)) or f" There are {', '.join(custom_envs)}."
-            raise ConfigError(f"tag {tag!r} is not a key of custom_envs.{meant}")
-        given, where = _plain(custom_envs[tag]), f"custom_envs.{tag}"
-        self._tag, self._where, self._env_type = tag, f"{where}.env_config", given.get("env_type")
-        self._max_actions = _count(given, where, "max_actions_per_traj")
-        self._fields = dict(given.get("env_config") or {})
-        if self._env_type not in ENVS.REGISTERED_ENVS:
-            known = ENVS.REGISTERED_ENVS
-            meant = did_you_mean(str(self._env_type), known) or f" There are {', '.join(known)}."
-            raise ConfigError(f"{where}.env_type = {self._env_type!r}: unknown environment type.{meant}")
-
-    def __call__(self, env_id: int, group_id: int) -> EnvEntry:
-        env_class, game = ENVS.REGISTERED_ENVS[self._env_type], TEXT if RULES.generation == 2026 else GAME_2025
-        try:
-            config = ENVS.REGISTERED_ENV_CONFIGS[self._env_type](**copy.deepcopy(self._fields))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{self._where} = {self._fields!r}: {error}") from error
-        named = env_id, group_id, self._tag, self._env_type, env_class
-        return EnvEntry(EnvSpec(*named, config, game, self._fields), self._max_actions)
+def _resolve(env_type: Any, where: str, fields: Mapping[str, Any]) -> tuple[type, Any]:
+    if env_type not in (known := ENVS.REGISTERED_ENVS):
+        meant = did_you_mean(str(env_type), known) or f" There are {', '.join(known)}."
+        raise ConfigError(f"{where}.env_type = {env_type!r}: unknown environment type.{meant}")
+    return known[env_type], ENVS.REGISTERED_ENV_CONFIGS[env_type]
 
 
 def _engine_settings(general: Mapping[str, Any], classes: Mapping[str, Any]) -> Settings:
@@ -139,19 +96,14 @@ def _engine_settings(general: Mapping[str, Any], classes: Mapping[str, Any]) -> 
     for env_type in why.keys() - _said:
         _said.add(env_type)
         log.warning("environments of type %r stay in the main process: %s.", env_type, why[env_type])
-    given = {key: value for key, value in general.items() if key in known and value is not None}
-    sequential = given.pop("sequential_env_types", ())
+    sequential = general.get("sequential_env_types") or ()
     if isinstance(sequential, str) or not isinstance(sequential, Sequence):
         raise ConfigError(f"es_manager.sequential_env_types = {sequential!r}: expected a list of names.")
     if unknown := [each for each in sequential if each not in ENVS.REGISTERED_ENVS]:
         meant = did_you_mean(str(unknown[0]), ENVS.REGISTERED_ENVS)
         raise ConfigError(f"es_manager.sequential_env_types: there is no type {unknown[0]!r}.{meant}")
-    given["sequential_env_types"] = tuple(dict.fromkeys([*sequential, *why]))
-    mode = general.get("use_multiprocessing")
-    try:
-        return Settings("auto" if mode is None else mode, why_sequential=why, preloaded=("ragen.",), **given)
-    except ConfigError as error:
-        raise ConfigError(f"es_manager.{str(error).replace('use_lanes', 'use_multiprocessing', 1)}") from error
+    types = tuple(dict.fromkeys([*sequential, *why]))
+    return engine_settings(general, sequential_env_types=types, why_sequential=why)
 
 
 def _value(section: Any, key: str) -> Any:
@@ -180,10 +132,3 @@ def _plain(value: Any) -> Any:
     if type(value).__module__.startswith("omegaconf."):
         return importlib.import_module("omegaconf").OmegaConf.to_container(value, resolve=True)
     return dict(vars(value)) if hasattr(value, "__dict__") and not isinstance(value, Mapping) else value
-
-
-def _count(section: Mapping[str, Any], where: str, key: str) -> int:
-    value = section.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{where}.{key} = {value!r}: expected an integer of at least 1.")
-    return value

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser, check_no_option
 from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
-from ragen.llm_agent.config.groups import first_groups, tag_groups
+from ragen.llm_agent.config.groups import groups_of, tag_groups
 from ragen.llm_agent.config.loading import load_config, quoted, settings_of_base
 from ragen.output import CLOSED, output_watched, printable, shown_override, shown_settings
 from ragen.settings import one_line, override_key, setting
@@ -123,15 +123,14 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
     if limit is not None and not (limit.isdecimal() and int(limit) > 0):
         raise ConfigError(f"--limit is {limit!r}; expected a whole number of at least 1.")
     mode = setting(config, "mode", str, "val")
-    where, groups = f"es_manager.{mode}", tag_groups(config, mode)
-    known = [tag for tag, _ in groups]
+    where, groups = f"es_manager.{mode}", groups_of(config, mode)
+    known = [each.tag for each in groups]
     wanted = known if tags is None else [tag.strip() for tag in tags.split(",")]
     for tag in wanted:
         if tag not in known:
             meant = did_you_mean(tag, known) or f" It has {', '.join(known)}."
             raise ConfigError(f"--tags has {tag!r}, which is not in {where}.env_configs.tags.{meant}")
-    every = zip(groups, first_groups(config, mode, groups), strict=True)
-    left = [(tag, min(count, int(limit or count)), first) for (tag, count), first in every if tag in wanted]
+    left = [(tag, min(count, int(limit or count)), first) for tag, count, first in groups if tag in wanted]
     for place, name in enumerate(("tags", "n_groups", "first_groups")):
         OmegaConf.update(config, f"{where}.env_configs.{name}", [each[place] for each in left], force_add=True)
     OmegaConf.update(config, f"{where}.env_groups", sum(count for _, count, _ in left))

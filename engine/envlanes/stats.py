@@ -108,16 +108,17 @@ class Work:
         )
 
     def describe(self) -> str:
-        """One line, such as ``environments: 11.3 s of work in 6.5 s (2 workers). A turn in workers: Code 35 ms``."""
+        """One line, such as ``2 workers: 11.3 s of turns in 6.5 s; started once in 0.3 s. A turn in workers: Code 35 ms``."""
         if not self.costs:
-            return "environments: no turn was played"
-        start = f"; {duration(self.start_s)} until they had started" if self.start_s else ""
-        workers = f" (workers: {self.workers}{start})" if self.workers else ""
+            return "no turn was played"
+        who = f"{self.workers} {'worker' if self.workers == 1 else 'workers'}" if self.workers else "no workers"
+        start = f"; started once in {duration(self.start_s)}" if self.start_s else ""
         turns: dict[str, list[str]] = defaultdict(list)
         for tag, costs in self.costs.items():
             turns[self.homes[tag]].append(f"{tag} {duration(costs.turns.usual_s) if costs.turns.number else 'none'}")
         homes = "; ".join(f"in {home}: {', '.join(each)}" for home, each in turns.items())
-        return f"environments: {duration(self.inside_s)} of work in {duration(self.seconds)}{workers}. A turn {homes}"
+        steady = duration(self.seconds - self.start_s)
+        return f"{who}: {duration(self.inside_s)} of turns in {steady}{start}. A turn {homes}"
 
 
 def duration(seconds: float) -> str:

@@ -199,8 +199,6 @@ BAD_INPUTS: list[tuple[Any, list[str]]] = [
     (given(actions=[1]), ["actions = [1]", "strings"]),
     (without("env_id"), ["env_id", "lacks"]),
     (without("actions"), ["actions", "lacks"]),
-    (without("llm_response"), ["llm_response", "lacks"]),
-    (without("llm_raw_response"), ["llm_raw_response", "lacks"]),
     (defaultdict(list, without("actions")), ["actions", "lacks"]),
     (None, ["is None", "dict"]),
     (["env_id"], ["['env_id']", "dict"]),
@@ -222,6 +220,14 @@ def test_a_bad_input_is_told_and_no_environment_is_stepped(parallel: bool) -> No
                 assert text in str(caught.value)
             assert freeze(manager.rollout_cache) == before
             assert [entry["status"].num_actions for entry in manager.envs] == [0] * 6
+
+
+def test_only_the_environment_and_its_actions_are_needed() -> None:
+    with EnvStateManager(good()) as manager:
+        manager.use_multiprocessing = False
+        manager.reset()
+        (cache,) = manager.step([{"env_id": 4, "actions": ["a"]}])
+        assert [cache["history"][0][name] for name in ("llm_response", "llm_raw_response")] == ["", ""]
 
 
 @pytest.mark.parametrize("bad", [None, 3, "left", b"left", {"env_id": 0}])

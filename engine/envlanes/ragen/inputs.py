@@ -10,7 +10,7 @@ from typing import Any
 from envlanes.episode.turn import Turn, named
 from envlanes.errors import InputError, in_short
 
-INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
+INPUT_KEYS = "env_id", "actions"
 Asked = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
 _ONLY_TEXT = frozenset({str})
 _fields = operator.itemgetter(*INPUT_KEYS)
@@ -50,7 +50,7 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int
     asked: Asked = {}
     for position, given in enumerate(all_env_inputs):
         try:
-            env_id, actions, _, _ = _fields(given if type(given) is dict else dict(given))
+            env_id, actions = _fields(given if type(given) is dict else dict(given))
         except (KeyError, TypeError, ValueError):
             raise _unfit(position, given) from None
         if type(env_id) is not int or env_id not in envs:

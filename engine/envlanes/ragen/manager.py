@@ -157,8 +157,10 @@ class RolloutManager(EnvSet):
         """Play one turn in the environments named by the inputs.
 
         Args:
-            all_env_inputs: Dicts with keys ``env_id``, ``actions`` (list of str), ``llm_response`` and
-                ``llm_raw_response``; each env_id at most once, of an environment whose episode is not over.
+            all_env_inputs: Dicts with ``env_id`` and ``actions`` (list of str), and the model's ``llm_response`` and
+                ``llm_raw_response`` if there are any; each env_id at most once, of an environment whose episode is not
+                over. Unknown actions are dropped, earn the format penalty, and use up nothing of
+                ``max_actions_per_traj``: a loop has to limit the number of turns itself.
 
         Returns:
             The rollout caches of the environments whose episode continues, in the order of the inputs.
@@ -289,8 +291,8 @@ class RolloutManager(EnvSet):
         turn["reward"] = reward
         marks_invalid = self._settings.rules.generation == 2026 and not executed and "env_error" not in info
         turn["info"] = {**info, "manager_invalid_action": True} if marks_invalid else info
-        turn["llm_response"] = env_input["llm_response"]
-        turn["llm_raw_response"] = env_input["llm_raw_response"]
+        turn["llm_response"] = env_input.get("llm_response", "")
+        turn["llm_raw_response"] = env_input.get("llm_raw_response", "")
         self._update_cache_history(cache["history"], observation, left, digest)
         if marks_invalid:
             cache["history"][-1]["manager_invalid_action"] = True

@@ -108,7 +108,7 @@ class Work:
         )
 
     def describe(self) -> str:
-        """One line, such as ``2 workers: 11.3 s of turns in 6.5 s; started once in 0.3 s. A turn in workers: Code 35 ms``."""
+        """One line, such as ``2 workers: 11.3 s of turns in 6.5 s; started once in 0.3 s. A turn in main: A 9 us``."""
         if not self.costs:
             return "no turn was played"
         who = f"{self.workers} {'worker' if self.workers == 1 else 'workers'}" if self.workers else "no workers"

@@ -39,23 +39,30 @@ class Command(NamedTuple):
         return module.main(list(argv), self.prog)
 
 
-COMMANDS = {
-    command.name: command
-    for command in (
+GROUPS = {
+    "models": (
         Command("rollout", "play one rollout and write its trajectories", "ragen.llm_agent.rollout.command"),
         Command("eval", "evaluate a model behind an OpenAI-compatible server", "ragen.llm_agent.rollout.evaluation"),
         Command("compare", "compare two evaluations, seed by seed", "ragen.results.compare"),
         Command("report", "write an HTML report of a run, finished or not", "ragen.results.page"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
-        Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),
-        Command("check", "check that an environment works in worker processes", "ragen.tools.check"),
-        Command("play", "play an environment by hand", "ragen.tools.play"),
-        Command("new", "create a template environment with its test", "ragen.cli.new"),
+    ),
+    "environments": (
         Command("list", "list environments with their cost per turn, configurations, backends", "ragen.cli.listing"),
-        Command("suite", "prove that rollouts in workers equal sequential ones", "ragen.llm_agent.testing.suite"),
+        Command("new", "create a template environment with its test", "ragen.cli.new"),
+        Command("check", "check that an environment works in worker processes", "ragen.tools.check"),
+        Command("play", "play an environment by hand, or a crash report to its failure", "ragen.tools.play"),
+        Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),
+    ),
+    "recipes": (
         Command("meta", "train a meta-RL agent on many tasks", "ragen.meta.command"),
         Command("cage2", "search for a CAGE 2 workflow", "ragen.cage2.__main__"),
+    ),
+    "this installation": (
+        Command("suite", "prove that rollouts in workers equal sequential ones", "ragen.llm_agent.testing.suite"),
         Command("doctor", "show what works on this machine and what is missing", "ragen.cli.doctor"),
-    )
+    ),
 }
-"""By name, in the order in which they are listed."""
+"""By what they are for, in the order in which they are listed."""
+
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}

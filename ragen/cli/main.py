@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
 
 import ragen
-from ragen.cli.commands import COMMANDS
-from ragen.commands import STOPPED, beside
+from ragen.cli.commands import COMMANDS, GROUPS
+from ragen.commands import FAILED, STOPPED, beside
 from ragen.errors import MissingExtraError, did_you_mean
 from ragen.output import CLOSED, Watched, output_watched
 
@@ -42,6 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return STOPPED
     except BrokenPipeError:  # such as `ragen doctor | head -1`
         return CLOSED
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {error.strerror}: the output cannot be written.", file=sys.stderr)
+        os._exit(FAILED)  # at its end, Python would write what is left once more
     except SystemExit:  # argparse's, or what a library makes of a broken pipe
         if output is not None and output.is_cut:
             return CLOSED
@@ -66,11 +72,14 @@ def _run(words: list[str]) -> int:
 
 def help_text() -> str:
     """The text of ``ragen --help``."""
-    listed = "\n".join(beside(f"  {command.name:<{_WIDTH}}  ", command.summary) for command in COMMANDS.values())
+    listed = "\n\n".join(
+        "\n".join([f"{group}:", *(beside(f"  {each.name:<{_WIDTH}}  ", each.summary) for each in commands)])
+        for group, commands in GROUPS.items()
+    )
     return (
         "usage: ragen COMMAND ...\n\n"
         f"{beside('', 'Rollouts of language-model agents, with environments stepped in worker processes.')}\n\n"
-        f"commands:\n{listed}\n\n"
+        f"{listed}\n\n"
         f"options:\n{beside('  -h, --help     ', 'show this, or the options of a command: ragen COMMAND --help')}\n"
         "  -V, --version  show the version\n\n"
         "Examples: ragen rollout --config-name _2_sokoban\n"

@@ -250,20 +250,23 @@ def _check_module(module: str, folders: Sequence[str]) -> None:
     Raises:
         CrashReportError: It is somewhere else, or nowhere.
     """
-    try:
-        found = find_spec(module.partition(".")[0])
-    except (ImportError, ValueError):
-        found = None
-    place = found and (next(iter(found.submodule_search_locations or []), None) or found.origin)
-    if place is None or place in ("built-in", "frozen"):
-        raise CrashReportError(f"there is no module {module!r} of an environment; name its folder: --path FOLDER.")
     import ragen
 
-    installed = [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.path.dirname(ragen.__file__))]
-    own = Path(os.path.realpath(place))
-    is_own = own == Path(os.path.realpath(os.path.dirname(ragen.__file__)))
-    if not is_own and not any(own.is_relative_to(os.path.realpath(each)) for each in (*installed[:-1], *folders)):
-        folder = shlex.quote(str(own.parent))
+    place, parts = None, module.split(".")
+    for depth in range(len(parts)):  # to look for a module in a namespace package runs nothing
+        try:
+            found = find_spec(".".join(parts[: depth + 1]))
+        except (ImportError, ValueError):
+            found = None
+        if found is None or found.origin is not None:
+            place = found and found.origin
+            break
+    if place is None or place in ("built-in", "frozen"):
+        raise CrashReportError(f"there is no module {module!r} of an environment; name its folder: --path FOLDER.")
+    trusted = [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(ragen.__file__), *folders]
+    file = Path(os.path.realpath(place))
+    if not any(file.is_relative_to(os.path.realpath(each)) for each in trusted):
+        folder = shlex.quote(str(file.parents[1] if file.name == "__init__.py" else file.parent))
         raise CrashReportError(f"its module {module!r} would be run. If you trust what is there: --path {folder}.")
 
 

@@ -36,8 +36,14 @@ def run(capsys, *words):
 def test_without_a_word_the_commands_are_listed(capsys):
     code, out, _ = run(capsys)
     assert code == 0
-    assert [line.split()[0] for line in out.split("commands:\n")[1].split("\n\n")[0].splitlines()] == list(COMMANDS)
+    assert re.findall(r"^  (\w+) ", out.partition("options:")[0], re.M) == list(COMMANDS)
     assert (code, out) == run(capsys, "--help")[:2]
+
+
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "ragen", "list"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", COMMANDS)

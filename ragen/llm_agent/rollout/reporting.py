@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError, shown_path
 from ragen.files import json_text, write_whole
-from ragen.results.page import render, tracks_of
 from ragen.results.rows import PAGE, TIMES, read_rows
 from ragen.results.tables import worker_rows
 from ragen.settings import setting
@@ -26,6 +25,8 @@ def write_times(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     Raises:
         StorageError: It cannot be written.
     """
+    from ragen.results.page import tracks_of  # late, so that help comes at once
+
     es_manager, timeline = proxy.prepare(val=mode == "val")[0], proxy.timeline
     times = {
         "seconds": proxy.seconds,
@@ -43,6 +44,8 @@ def write_report_of(proxy: LLMAgentProxy, file: RolloutFile) -> None:
     Raises:
         ConfigError: It cannot be written.
     """
+    from ragen.results.page import render  # late, so that help comes at once
+
     path = file.path.with_name(PAGE)
     room = MOST_IMAGES if setting(proxy.config, "raw", bool, True) else 0  # the page has no more than the rows
     images: dict[int, list[list[str]]] = {}

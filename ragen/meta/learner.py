@@ -22,7 +22,7 @@ from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
 from ragen.meta.agents import AGENT_ARCHS
 from ragen.meta.manager import ParallelEnvManager
-from ragen.meta.rollouts import EpisodeBuffer, Rollout, StepBuffer
+from ragen.meta.rollouts import EpisodeBuffer, Rollout, StepBuffer, arrays_of
 from ragen.meta.task_set import TaskSet
 from ragen.validity import env_error
 
@@ -198,12 +198,11 @@ class Learner:
         if not self._is_markov and any(len(rollout) < 2 for rollout in stored):
             raise InputError("a rollout has a single step: an agent with a memory takes those of at least two.")
         for rollout in stored:
-            arrays = rollout.arrays()
             if self._is_markov:
-                for row in zip(*arrays.values(), strict=True):
-                    self.policy_storage.add_sample(*row)
+                for step in rollout.steps:
+                    self.policy_storage.add_sample(*step)
             else:
-                self.policy_storage.add_episode(**arrays)
+                self.policy_storage.add_episode(**arrays_of(rollout.steps))
         steps = sum(map(len, rollouts))
         self._n_env_steps_total += steps
         self._n_rollouts_total += len(rollouts)
@@ -228,12 +227,12 @@ class _Batch:
         self._memory = agent.get_initial_info(size) if agent.arch == AGENT_ARCHS.Memory else None
 
     def see(self, row: int, rollout: Rollout) -> None:
-        self._obs.numpy()[row] = rollout.observations[-1]  # far faster than torch's assignment
+        self._obs.numpy()[row] = rollout.seen  # far faster than torch's assignment
         self._noise.numpy()[row] = rollout.noise[len(rollout)]
         if self._memory is not None:
             action, reward, state = self._memory
-            if rollout.rewards:
-                reward[row] = rollout.rewards[-1]
+            if rollout.steps:
+                reward[row] = rollout.steps[-1][2][0]
             else:
                 action[row] = reward[row] = 0.0
                 for part in state if isinstance(state, tuple) else (state,):

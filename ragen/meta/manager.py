@@ -131,8 +131,6 @@ class ParallelEnvManager(SubEnvs):
         Raises:
             EnvError: There is none, or it cannot travel.
         """
-        if name == "unwrapped" and not subattrs and env_idx == 0:
-            return self.unwrapped
         (value,) = self._values_of(self.engine.read(self._known([env_idx]), READ, name, *(subattrs or ())))
         return partial(self.call, name, env_idx=env_idx) if isinstance(value, IsMethod) and not subattrs else value
 
@@ -153,10 +151,9 @@ class ParallelEnvManager(SubEnvs):
 
     def step_all(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
         """Step every copy; lists of observations, rewards, dones and infos."""
-        observations, rewards, dones, infos = zip(
-            *map(_four, self.step_some(self._one_each(actions)).values()), strict=True
-        )
-        return list(observations), list(rewards), list(dones), list(infos)
+        results: Any = zip(*map(_four, self.step_some(self._one_each(actions)).values()), strict=True)
+        observations, rewards, dones, infos = map(list, results)
+        return observations, rewards, dones, infos
 
     def seed(self, seeds: Sequence[int | None]) -> list[None]:
         """Seed each copy and the sampling of its tasks; takes effect at its next reset."""
@@ -333,10 +330,6 @@ class Remote:
         if isinstance(answer := self.answers.popleft(), Exception):
             raise answer
         return answer
-
-    def poll(self, timeout: float | None = 0.0) -> bool:
-        """Whether there is a command to answer; ``recv`` may still take long."""
-        return bool(self.answers or self.waiting)
 
     def close(self) -> None:
         """Close the remote; the manager closes the copy with all others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +14,26 @@ from envlanes.gym import GymResult
 FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")
 
 
+Step = tuple[Any, Any, Any, Any, Any]
+"""A step, in the order of :data:`FIELDS`."""
+
+
+def arrays_of(steps: Iterable[Step]) -> dict[str, np.ndarray]:
+    """Steps by field: ``(steps, width)``."""
+    columns = zip(*steps, strict=True)
+    return {name: np.array(column, np.float32) for name, column in zip(FIELDS, columns, strict=True)}
+
+
 class StepBuffer:
     """A buffer of single steps, in order; the oldest are dropped.
 
     Attributes:
-        steps: Each a tuple, in the order of :data:`FIELDS`.
+        steps: The steps.
     """
 
     def __init__(self, capacity: int) -> None:
         """Create a buffer for ``capacity`` steps."""
-        self.steps: deque[tuple[Any, ...]] = deque(maxlen=capacity)
+        self.steps: deque[Step] = deque(maxlen=capacity)
 
     @property
     def size(self) -> int:
@@ -35,8 +46,7 @@ class StepBuffer:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All steps, the oldest first, by field: ``(size, width)``."""
-        columns = (np.array(column, np.float32) for column in zip(*self.steps, strict=True))
-        return dict(zip(FIELDS, columns, strict=True))
+        return arrays_of(self.steps)
 
     def clear(self) -> None:
         """Forget all."""
@@ -82,10 +92,8 @@ class Rollout:
         task: The task's parameters.
         env_seed: Seed of the environment's reset.
         noise: ``(steps, action)`` noise for the agent's sampling, or the actions themselves if they are random.
-        observations: One more than steps, once it has begun.
-        actions: As stored: an index ``(1,)``, or numbers.
-        rewards: One per step.
-        terminals: Whether the step was the last by the rules.
+        steps: Its steps. An action is stored as an index ``(1,)``, or as numbers; a reward and a terminal as ``(1,)``.
+        seen: The current observation, flat.
         successes: Number of steps in a goal state.
         error: Why the environment failed; None if it did not.
     """
@@ -94,29 +102,25 @@ class Rollout:
     task: Any
     env_seed: int
     noise: np.ndarray
-    observations: list[np.ndarray] = field(default_factory=list)
-    actions: list[np.ndarray] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    terminals: list[bool] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    seen: Any = None
     successes: int = 0
     error: str | None = None
 
     def __len__(self) -> int:
-        return len(self.rewards)
+        return len(self.steps)
+
+    @property
+    def rewards(self) -> list[float]:
+        """The reward of each step."""
+        return [reward for _, _, (reward,), _, _ in self.steps]
 
     def see(self, observation: Any) -> None:
-        """Add an observation, as a flat array."""
-        self.observations.append(np.asarray(observation, np.float32).reshape(-1))
+        """Note an observation."""
+        self.seen = np.asarray(observation, np.float32).reshape(-1)
 
     def add(self, action: np.ndarray, step: GymResult, terminal: bool) -> None:
-        """Add a step."""
-        self.actions.append(action)
-        self.rewards.append(step.reward)
-        self.terminals.append(terminal)
+        """Add a step; ``terminal`` is whether it was the last by the rules."""
+        before = self.seen
         self.see(step.observation)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Arrays ``(steps, width)`` by field, as buffers take them."""
-        seen = np.stack(self.observations)
-        rewards, terminals = (np.array(each, np.float32)[:, None] for each in (self.rewards, self.terminals))
-        return dict(zip(FIELDS, (seen[:-1], np.stack(self.actions), rewards, terminals, seen[1:]), strict=True))
+        self.steps.append((before, action, (step.reward,), (terminal,), self.seen))

@@ -106,10 +106,12 @@ def score(env_id: str, rollouts: Sequence[Rollout], episodes: int) -> float:
     The end of an inner episode is the last number of the observation that follows it.
     """
     if "Bandit" in env_id:
-        return float(np.mean([sum(max(r.task) - r.task[int(action[0])] for action in r.actions) for r in rollouts]))
+        return float(
+            np.mean([sum(max(r.task) - r.task[int(action[0])] for _, action, *_ in r.steps) for r in rollouts])
+        )
     if episodes == 1:
         return float(np.mean([sum(each.rewards) for each in rollouts]))
-    ended = [np.cumsum([seen[-1] for seen in each.observations[:-1]]) for each in rollouts]
+    ended = [np.cumsum([seen[-1] for seen, *_ in each.steps]) for each in rollouts]
     return float(np.mean([np.dot(at == episodes - 1, each.rewards) for at, each in zip(ended, rollouts, strict=True)]))
 
 

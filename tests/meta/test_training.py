@@ -46,13 +46,13 @@ def test_an_update_makes_what_paid_likelier():
     optimizer = torch.optim.Adam(agent.parameters())
 
     def share(rollouts):
-        return np.mean([action[0] for each in rollouts for action in each.actions])
+        return np.mean([action[0] for each in rollouts for _, action, *_ in each.steps])
 
     tasks = [(0.0, 1.0)] * 8
     before = share(learner.evaluate(tasks, 0))
     assert meta.score("Bandit", learner.evaluate(tasks, 0), 1) == pytest.approx(10 * (1 - before))
     for turn in range(7):
-        arrays = [each.arrays() for each in learner.evaluate(tasks, turn)]
+        arrays = [meta.arrays_of(each.steps) for each in learner.evaluate(tasks, turn)]
         meta.update(agent, optimizer, arrays, PPOSettings(lr=1e-2, lam=0.0), 0.0, turn)
     assert share(learner.evaluate(tasks, 0)) > before + 0.2
 

@@ -120,18 +120,18 @@ class Auto:
             self.workers[tag] = workers and (workers if self.limits.max_workers else before or workers)
         self.workers = {tag: count for tag, count in self.workers.items() if count and tag in self._members}
 
-    def consider(self, costs: Mapping[str, Costs], requested: Collection[int]) -> None:
+    def consider(self, costs: Mapping[str, Costs], left: Collection[int]) -> None:
         """Send tags to workers by what main has measured, in this episode or in this call.
 
         Args:
             costs: Costs by tag.
-            requested: The environments that the call plays or resets.
+            left: The environments that a call has yet to play or to reset.
         """
         for tag in costs.keys() & self._members.keys():
             members = self._members[tag]
             is_open = tag not in self.workers or tag in self._due  # resets may compute, and turns wait
             if is_open and costs[tag].is_usual and costs[tag].usual_s >= EACH_S and not cost_hint(members[0]):
-                envs = sum(spec.env_id in requested for spec in members)
+                envs = sum(spec.env_id in left for spec in members)
                 if workers := self._useful(costs[tag], envs):
                     self.workers[tag] = workers
                     self._due.add(tag)

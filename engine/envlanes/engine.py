@@ -173,9 +173,7 @@ class Engine(Closing):
                         raise InputError(f"a fork got the id {new_id!r}; expected an integer.")
                     if new_id in self.records or new_id in added[:place]:
                         raise StateError(f"env {new_id} already exists; give each fork another id.")
-                main = [None] * len(added)
-                homes = main if parent.home is None else self._placement.least_loaded(len(added))
-                for new_id, home in zip(added, homes, strict=True):
+                for new_id, home in zip(added, self._placement.for_forks(parent, len(added)), strict=True):
                     spec = replace(parent.spec, env_id=new_id, config=copied(parent.spec.config))
                     record = EnvRecord(spec, home, parent.is_pinned, bound_to_main=parent.bound_to_main)
                     record.journal = journal.until(None)
@@ -284,7 +282,7 @@ class Engine(Closing):
                     actions
                 ):  # no other thread plays
                     round_.may_move = True
-                    self._placement.reconsider(actions, actions, episode, episode)
+                    self._placement.reconsider(actions, episode, episode)
             values = round_.run()
             with self.environments.lock:
                 for env_id, value in values.items():

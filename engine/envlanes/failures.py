@@ -219,16 +219,18 @@ class Failures:
             self.placement.move_to_main([record])
 
     def _log(self, record: EnvRecord, trouble: Trouble, action: Action, counter: str, failure: Failure) -> None:
-        """Log what happened and what follows; a killed worker was logged already."""
+        """Log what happened and what follows, with stacks; a kill from outside is not the environment's failure yet."""
         spec, error, what = failure.spec, failure.error, without_values(failure.text)
         if trouble is Trouble.CANNOT_TRAVEL and action is Action.STAY_IN_MAIN:
             story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {failure.text}"
             self.environments.warn(story, (spec.tag, what))
-        elif counter != "kills":
+            return
+        if counter != "kills":
             error.args = (f"{error}{self._on_failure(failure)}",)
-            follows = _FOLLOWS.get(action, "Retrying on a rebuilt environment.")
-            kind = (spec.tag, trouble if trouble is Trouble.DIVERGED else what, failure.phase, action)
-            self.environments.warn(f"{error} {follows}", kind, None if record.failures else error.__cause__)
+        follows = _FOLLOWS.get(action, "Retrying on a rebuilt environment.")
+        kind = (spec.tag, trouble if trouble is Trouble.DIVERGED else what, failure.phase, action)
+        story = "\n".join([f"{error} {follows}", *getattr(error, "__notes__", ())])
+        self.environments.warn(story, kind, None if record.failures else error.__cause__)
 
     # Workers
 
@@ -243,8 +245,6 @@ class Failures:
             return
         is_outside = failure.may_come_from_outside
         first = self.environments.records[blamed[0]].spec
-        story = f"{failure.describe()} at {first.describe()}.{_indented(failure.stacks)}"
-        self.environments.warn(story, (first.tag, failure.what))
         for record in self.environments.of(blamed):
             error: EnvLanesError
             if failure.cause is Cause.TIMEOUT:
@@ -288,7 +288,7 @@ class Failures:
         action = decide_worker(failure, len(losses), self._settings)
         follows = " A new worker takes over." if action is Action.AGAIN else ""
         kind = failure.what if failure.cause is Cause.START else None
-        warn(f"{failure.describe()}.{follows}{_indented(failure.stacks)}", kind)
+        warn("\n".join(filter(None, [f"{failure.describe()}.{follows}", failure.stacks])), kind)
         records = [record for record in self.environments.records.values() if record.home is worker]
         if action is Action.QUARANTINE:
             warn(f"{failure.describe()}; its {len(records)} environments now take turns in separate processes.")
@@ -305,7 +305,3 @@ class Failures:
 
 def _moment(turns: int) -> str:
     return f"turn {turns}" if turns else "the reset"
-
-
-def _indented(stacks: str) -> str:
-    return "".join(f"\n    {line}" for line in stacks.splitlines())

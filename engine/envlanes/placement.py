@@ -9,14 +9,14 @@ until the new one has given a value.
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from time import perf_counter
 from weakref import WeakSet
 
-from envlanes.auto import Auto, Limits, cost_hint, spread
+from envlanes.auto import Auto, Limits, spread
 from envlanes.environments import NOT_LOADED, Environments, EnvRecord
 from envlanes.episode.host import EnvHost
 from envlanes.episode.main_deadline import Deadline
@@ -147,15 +147,12 @@ class Placement:
         self._count_episode()
         return {each.name: each for each in self.workers(index + 1)}.get(f"worker {index}")
 
-    def least_loaded(self, count: int) -> list[Home]:
-        """The least loaded workers, for ``count`` more environments."""
-        load = Counter(record.home for record in self._records.values() if record.home is not None)
-        load.update(dict.fromkeys(self.workers(min(self._settings.workers, load.total() + count)), 0))
-        homes: list[Home] = []
-        for _ in range(count):
-            homes.append(min(load, key=load.__getitem__))
-            load[homes[-1]] += 1
-        return homes
+    def for_forks(self, parent: EnvRecord, count: int) -> list[Home]:
+        """Homes for forks of an environment: main as well, or one of the workers after the other."""
+        if parent.home is None:
+            return [None] * count
+        workers = self.workers(min(self._settings.workers, len(self._records) + count)) or [parent.home]
+        return [workers[(len(self._records) + number) % len(workers)] for number in range(count)]
 
     # Decisions
 
@@ -179,7 +176,6 @@ class Placement:
 
     def reconsider(
         self,
-        requested: Collection[int],
         left: Collection[int],
         spent: Mapping[str, Costs],
         so_far: Mapping[str, Costs],
@@ -188,21 +184,21 @@ class Placement:
         """Under ``auto``, before and within a call: move environments in main that belong in workers.
 
         Args:
-            requested: The environments that the call plays or resets.
-            left: Those that have yet to be played.
+            left: The environments that the call has yet to play or to reset.
             spent: Costs that decide, by tag: of the episode, or of what main has played in this call.
             so_far: Costs of the episode; empty if the call begins it.
             reseeded: Those that are reset with a seed, and so may move whatever their history.
         """
-        self._auto.consider(spent, requested)
+        self._auto.consider(spent, left)
         if not self._auto.is_due:
             return
         self.workers(self._auto.most)  # start now, and are up at one of the next looks
-        left = {env_id for env_id in left if self._records[env_id].worker is None}
-        moving = self._auto.due(left, spent, so_far, self.pool.ready())
-        if homes := {env_id: home for env_id, home in self._homes().items() if env_id in moving} if moving else {}:
-            self.place(homes, reseeded)
-            for record in self._environments.of(homes):
+        in_main = {env_id for env_id in left if self._records[env_id].worker is None}
+        moving = self._auto.due(in_main, spent, so_far, self.pool.ready())
+        if moving:
+            homes = self._homes()
+            self.place({env_id: homes[env_id] for env_id in moving}, reseeded)
+            for record in self._environments.of(moving):
                 if record.worker is not None and record.before is None:  # not built yet, which main could do
                     record.before = None, NOT_LOADED
 
@@ -229,25 +225,14 @@ class Placement:
             self._auto.limits = Limits(self._settings.max_workers or kind.slots, kind.slots, kind.round_trip_s)
 
     def reasons(self, costs: Mapping[str, Costs]) -> dict[str, str]:
-        """Where each tag's environments live and why, by tag; ``costs`` are what turns and resets took."""
-        resting = min((each.episodes for each in self._backoffs.values() if each.episodes), default=0)
+        """Where each tag's environments live, with the costs of their turns or why they must stay in main, by tag."""
         reasons: dict[str, str] = {}
         for record in self._records.values():
-            spec, where = record.spec, "in main" if record.worker is None else "in workers"
-            if reasons.get(spec.tag, "").startswith("in workers"):
-                continue
-            why = costs.get(spec.tag, Costs()).describe()
-            if record.worker is None and record.bound_to_main:
-                why = "does not work in a worker"
-            elif spec.env_type in self._settings.sequential_env_types:
-                why = self._settings.why_sequential.get(spec.env_type, "named by sequential_env_types")
-            elif record.worker is None and resting:
-                why = f"workers do not start; episodes until the next attempt: {resting}"
-            elif self.mode != "auto":
-                why = f"use_multiprocessing is {str(self.mode).lower()}"
-            elif hint := cost_hint(spec):
-                why = f"its class declares cost_hint = {hint!r}; {why}"
-            reasons[spec.tag] = f"{where}: {why}"
+            spec, where = record.spec, "main" if record.worker is None else "workers"
+            why = self._settings.why_sequential.get(spec.env_type) or costs.get(spec.tag, Costs()).describe()
+            if record.bound_to_main:
+                why = f"does not work in a worker: {record.bound_to_main}"
+            reasons[spec.tag] = f"in {where}: {why}"
         return reasons
 
     # Moves

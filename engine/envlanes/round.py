@@ -20,7 +20,6 @@ The engine writes journals when the round has come back: whatever interrupts it 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from itertools import filterfalse
 from math import inf
@@ -75,7 +74,9 @@ class Round:
         self._kind, self._items, self._timeout = kind, items, timeout
         self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
         self._rebuilt: set[int] = set()  # may be asked, even if a reset needs less than their whole journals
-        self._played: list[Answer] = []  # by main, if the rest may move
+        self._spent: dict[str, Spent] | None = (
+            None  # by main in this call, if the rest may move, but for its first part
+        )
         self._left: dict[int, tuple[Worker | None, int]] = {}  # replicas that environments have moved from
 
     def run(self) -> dict[int, Any]:
@@ -102,7 +103,7 @@ class Round:
                         break
                     if self._environments.is_closed:  # another thread may have abandoned it
                         self._environments.check_open()
-                    if len(self._played) > 1 and not self._sent:
+                    if self._spent and not self._sent:
                         self._move_rest(todo)
                     orders = self._orders(todo)
                 finally:
@@ -138,23 +139,14 @@ class Round:
         return not any(_is_failure(order, outcome.value) for outcome in reply.outcomes)
 
     def _move_rest(self, todo: list[int]) -> None:
-        """Move what main has yet to play, if it belongs in workers.
-
-        The time that main has spent in this call decides; its first part did not count child processes.
-        """
-        items, is_reset = self._items, self._kind is Reset
+        """Move what main has yet to play, if it belongs in workers."""
         left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
-        times: dict[str, list[float]] = defaultdict(list)
-        later: dict[str, Spent] = defaultdict(Spent)
-        for part, answer in enumerate(self._played):
-            for env_id, value, seconds, _ in answer.outcomes:
-                if type(value) not in _FAILED:
-                    times[self._records[env_id].spec.tag].append(seconds)
-            for tag, more in answer.spent.items() if part else ():
-                later[tag] = later[tag].also(more)
-        spent = {tag: Costs(Spent.of(each, sum(each) * later[tag].busy)) for tag, each in times.items()}
-        reseeded = [env_id for env_id in left if items[env_id].seed is not None] if is_reset else ()
-        self._placement.reconsider(items, left, spent, {} if is_reset else self._stats.episode, reseeded)
+        spent = {tag: Costs(each) for tag, each in self._spent.items()}
+        if self._kind is Reset:
+            reseeded = [env_id for env_id in left if self._items[env_id].seed is not None]
+            self._placement.reconsider(left, spent, {}, reseeded)
+        else:
+            self._placement.reconsider(left, spent, self._stats.episode)
 
     # Orders
 
@@ -259,7 +251,7 @@ class Round:
         in_sync = [record for record in records if record.in_sync]
         self._begin(records)
         may_move = self.may_move and order.counts and not self._sent
-        until, counts_children = (perf_counter() + LOOK_S, bool(self._played)) if may_move else (inf, False)
+        until, counts_children = (perf_counter() + LOOK_S, self._spent is not None) if may_move else (inf, False)
         done = self._placement.main.run(order, self._timeout_of(order), until, counts_children)
         if order.counts and len(done.outcomes) < len(records):
             played = {outcome.env_id for outcome in done.outcomes}
@@ -309,7 +301,11 @@ class Round:
                     self._failures.rebuilt(self._records[env_id], journal)
         self._stats.count(worker, order, spent, busy_s)
         if self.may_move and worker is None and order.counts:
-            self._played.append(answer)
+            if self._spent is None:
+                self._spent = {}  # the first part did not count child processes, which would look as if it waited
+            else:
+                for tag, more in spent.items():
+                    self._spent[tag] = self._spent.get(tag, Spent()).also(more)
         for record, value in bad:  # last: they may move others, which would have looked unfinished
             self._failures.of_env(record, value, order, self._failure)
 

@@ -20,10 +20,8 @@ from ragen.env.alfworld.tasks import GOAL, TASK_TYPES, generate, grammar
 from ragen.env.textworld.text import admissible_in, with_admissible
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.extras import missing
-from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
-from support.adventures import admissible_or, building
-from support.episodes import config, kill_workers, play_answers
+from support.adventures import building
 
 needs_alfworld = pytest.mark.skipif(bool(missing("alfworld")), reason="ALFWorld is not installed")
 pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.timeout(600)]  # on a busy machine
@@ -162,27 +160,3 @@ def test_an_official_game_is_played_as_it_stands_in_its_file(official: Path, mak
         env.reset(0, "val")
     with pytest.raises(ConfigError, match="task types"):
         make(data=str(official), task_types=[2])
-
-
-# Behind the manager
-
-answers = admissible_or(ACTIONS)
-
-
-@needs_alfworld
-@pytest.mark.processes
-def test_rollouts_are_equal_in_workers_and_after_kills() -> None:
-    tags = {"House": {"env_type": "alfworld", "env_config": FEW, "max_actions_per_traj": 20}}
-
-    def made(mode: Any) -> EnvStateManager:
-        return EnvStateManager(config(tags, [("House", 1)], group_size=2, use_multiprocessing=mode))
-
-    turns = 12
-    with made(False) as manager:
-        expected = [play_answers(manager, answers, turns) for _ in range(2)]
-    with made(True) as manager:
-        assert play_answers(manager, answers, turns) == expected[0]
-        killed = play_answers(manager, answers, turns, lambda turn: turn in (1, 4) and kill_workers(manager))
-        assert killed == expected[1]
-    with made("auto") as manager:
-        assert play_answers(manager, answers, turns) == expected[0]

@@ -81,21 +81,6 @@ def test_any_text_is_a_legal_reply(env_type: str, reply: str) -> None:
     assert_legal(fresh(env_type), reply)
 
 
-@settings(deadline=None, max_examples=40)
-@given(replies=st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10), st.integers(0, 10)), max_size=30))
-def test_any_sequence_of_placements_keeps_a_sudoku_free_of_conflicts(replies: list[tuple[int, int, int]]) -> None:
-    env = fresh("sudoku")
-    for row, column, value in replies:
-        assert_legal(env, f"{row},{column},{value}")
-    from ragen.env.sudoku.grid import Grid
-
-    rebuilt = Grid(9, [0] * 81)
-    for index, number in enumerate(env._grid.cells):
-        if number:
-            assert not rebuilt.conflicts(index, number)
-            rebuilt.place(index, number)
-
-
 @pytest.mark.parametrize("env_type", LANGUAGE_ENVS)
 @pytest.mark.timeout(
     30

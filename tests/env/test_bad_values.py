@@ -68,6 +68,7 @@ REFUSED: dict[str, dict[str, list[Any]]] = {
     },
     "metamathqa": {"dataset_path": ["no/such/file.jsonl"], "cache_dir": [3], "split": ["", "test"]},
     "miniwob": {"tasks": [[], ["nothing"], [["click-test"]], "click-test"], "max_steps": [0], "browser_path": [3]},
+    "openenv": {"url": [None, "localhost:8000"]},
     "rubikscube": {"scramble_depth": [-1, 10**9], "max_steps": [0], "legacy_b_move": [1], "action_lookup": [{}]},
     "search": {
         "corpus": ["/nowhere.jsonl"],
@@ -134,7 +135,7 @@ REFUSED: dict[str, dict[str, list[Any]]] = {
     },
 }
 CASES = [(env, key, value) for env, keys in REFUSED.items() for key, values in keys.items() for value in values]
-CASES += [(env, "render_mode", "human") for env in REFUSED if env != "webshop"]
+CASES += [(env, "render_mode", "human") for env in REFUSED if env not in ("webshop", "openenv")]
 
 
 @pytest.mark.parametrize(

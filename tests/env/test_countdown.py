@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ragen.env.countdown.arithmetic import ExpressionError, evaluate
 from ragen.env.countdown.config import PACKAGED_PUZZLES, CountdownEnvConfig
 from ragen.env.countdown.env import CountdownEnv
-from ragen.env.countdown.puzzles import Puzzle
 from ragen.env.countdown.solver import solve
 
 
@@ -131,30 +130,6 @@ def test_an_answer_scores_by_its_numbers_and_its_value(answer: str, reward: floa
     assert (got, type(got), done) == (reward, type(reward), True)
     assert text == f"Your answer get {reward} points." == env.render()
     assert info == {"action_is_effective": reward > 0, "action_is_valid": True, "success": reward == 1}
-
-
-@pytest.mark.parametrize(
-    ("numbers", "target", "answer"),
-    [
-        ([1, 81, 1, 1], 81, "81*1"),
-        ([7, 2], 3, "7/2"),
-        ([3, 4, 5], 12, "3*4 # 5"),
-        ([3, 4, 5], 17, "3.4*5"),
-        ([3, 4, 5], 39, "3_4+5"),
-        ([3, 4], 30000, "3e4"),
-        ([7, 2], 3, "7//2"),
-        ([7, 4], 3, "7%4"),
-        ([2, 5], 32, "2**5"),
-        ([3, 4], 48, "3<<4"),
-        ([1, 1_000_000], 0, "1/1000000"),
-        ([3, 4], 3, "3, 4"),
-    ],
-)
-def test_what_the_instruction_does_not_allow_is_no_solution(numbers: list[int], target: int, answer: str) -> None:
-    env = CountdownEnv()
-    env.reset(0)
-    env.puzzle = Puzzle(tuple(numbers), target)
-    assert not env.step(answer)[3]["success"]
 
 
 def test_all_packaged_puzzles_have_a_solution() -> None:

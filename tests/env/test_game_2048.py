@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP, move, slide
+from ragen.env.game_2048.board import LEFT, slide
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.game_2048.env import Game2048Env
 
@@ -31,28 +31,6 @@ def test_a_tile_merges_once_a_move_from_the_side_it_moves_to(
     line: tuple[int, ...], slid: tuple[int, ...], gained: int
 ) -> None:
     assert slide(line) == (slid, gained)
-
-
-def test_the_four_moves_are_one_rule_in_four_directions() -> None:
-    board = ((2, 2, 4), (0, 2, 0), (2, 0, 4))
-    assert move(board, LEFT)[0] == ((4, 4, 0), (2, 0, 0), (2, 4, 0))
-    assert move(board, RIGHT)[0] == ((0, 4, 4), (0, 0, 2), (0, 2, 4))
-    assert move(board, UP)[0] == ((4, 4, 8), (0, 0, 0), (0, 0, 0))
-    assert move(board, DOWN) == (((0, 0, 0), (0, 0, 0), (4, 4, 8)), 16)
-
-
-def test_a_move_that_moves_nothing_adds_no_tile_and_costs_only_the_raw_reward() -> None:
-    env = Game2048Env()
-    env.reset(0)
-    while env._open[LEFT]:
-        env.step(LEFT)
-    before = env.grid
-    _, reward, done, info = env.step(LEFT)
-    assert env.grid == before
-    assert (reward, info["raw_reward"], info["action_is_valid"], done) == (0.0, -0.1, False, False)
-    raw = Game2048Env(Game2048EnvConfig(use_log_reward=False))
-    raw.load(env.save())
-    assert raw.step(LEFT)[1] == -0.1
 
 
 @pytest.mark.parametrize(("largest", "success"), [(2048, True), (1024, False), (4096, True)])

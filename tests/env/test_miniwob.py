@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import Any
 
 import psutil
 import pytest
@@ -13,9 +12,7 @@ from ragen.env.miniwob import browser
 from ragen.env.miniwob.config import MiniWobEnvConfig
 from ragen.env.miniwob.env import MiniWobEnv, read_action
 from ragen.errors import SandboxError, StateError
-from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
-from support.episodes import config, kill_workers, play_answers
 
 needs_browser = pytest.mark.skipif(bool(browser.missing()), reason="; ".join(browser.missing()) or "there is one")
 
@@ -89,28 +86,3 @@ def test_an_episode_follows_from_seed_and_actions_in_a_browser_without_network_o
         env.close()
     _, still = psutil.wait_procs(left, timeout=60)
     assert not still
-
-
-@needs_browser
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # on a busy machine
-def test_rollouts_are_equal_in_workers_and_after_kills_and_nothing_is_left() -> None:
-    tasks = ["login-user", "click-test", "choose-list", "click-checkboxes"]
-    tags = {"Web": {"env_type": "miniwob", "env_config": {"tasks": tasks}}}
-
-    def answers(cache: dict[str, Any], turn: int) -> list[str]:
-        return ["click[1]"] if (cache["env_id"] + turn) % 4 else ["scroll[1]", "type[2|x]"]
-
-    def made(mode: Any) -> EnvStateManager:
-        return EnvStateManager(config(tags, [("Web", 4)], use_multiprocessing=mode))
-
-    with made(False) as manager:
-        expected = [play_answers(manager, answers, 4) for _ in range(2)]
-    with made(True) as manager:
-        assert play_answers(manager, answers, 4) == expected[0]
-        assert play_answers(manager, answers, 4, lambda turn: turn == 2 and kill_workers(manager)) == expected[1]
-        left = chromiums()
-    _, still = psutil.wait_procs(left, timeout=60)
-    assert not still
-    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
-    assert max(rewards) == 1.0, "something was solved"

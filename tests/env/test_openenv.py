@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("websockets")
 
-from envlanes.episode.spec import EnvSpec
 from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.env import REFUSAL, OpenEnvEnv, shown
 from ragen.env.openenv.wire import Actions
@@ -128,48 +127,6 @@ def test_a_server_that_is_full_or_gone_is_an_error_with_its_code(played):
         played(f"{url}/gone").reset(1)
 
 
-def test_sessions_of_a_worker_wait_at_the_same_time_and_are_equal_to_sequential():
-    def rollout(url, lanes):
-        part = {"env_groups": 6, "group_size": 1, "env_configs": {"tags": ["Far"], "n_groups": [6]}}
-        managed = {"use_multiprocessing": lanes, "max_workers": 1, "crash_report_dir": None, "train": part}
-        far = {"env_type": "openenv", "max_actions_per_traj": 4, "env_config": {"url": url}}
-        manager = EnvStateManager({"es_manager": managed, "custom_envs": {"Far": far}}, "train")
-        try:
-            manager.reset(seed=3)
-            for turn in range(3):
-                said = {"llm_response": "", "llm_raw_response": "", "actions": [str(turn)]}
-                manager.step([{"env_id": env_id, **said} for env_id in range(6)])
-            return repr(manager.get_rollout_states())
-        finally:
-            manager.close()
-
-    with server() as url:
-        assert rollout(url, True) == rollout(url, False)
-
-
-def test_it_is_replayable_only_if_that_is_said():
-    def spec(**fields):
-        return EnvSpec.of(OpenEnvEnv, OpenEnvEnvConfig(url="http://x", **fields))
-
-    assert not spec().is_replayable and spec(replayable=True).is_replayable
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({}, "url"),
-        ({"url": "localhost:8000"}, "url"),
-        ({"url": "http://x", "timeout": 0}, "timeout"),
-        ({"url": "http://x", "reset_options": {"seed": 1}}, "reset_options"),
-        ({"url": "http://x", "success_reward": "1"}, "success_reward"),
-        ({"url": "http://x", "render_mode": "rgb_array"}, "render_mode"),
-    ],
-)
-def test_a_value_that_cannot_work_is_named(fields, says):
-    with pytest.raises(ConfigError, match=f"env_config key {says}="):
-        OpenEnvEnvConfig(**fields)
-
-
 def test_a_field_of_an_observation_is_shown():
     assert shown({"text": "a", "b": 1}) == "a"
     assert shown({"prompt": "a", "metadata": {"step": 1}}) == "a"
@@ -196,3 +153,22 @@ def test_examples_of_actions_fit_the_schema(schema, fits):
     actions, rng = Actions(whole), random.Random(0)
     for _ in range(20):
         assert fits(actions.of_text(actions.example(rng))["move"])
+
+
+def test_sessions_of_a_worker_wait_at_the_same_time_and_are_equal_to_sequential():
+    def rollout(url, lanes):
+        part = {"env_groups": 6, "group_size": 1, "env_configs": {"tags": ["Far"], "n_groups": [6]}}
+        managed = {"use_multiprocessing": lanes, "max_workers": 1, "crash_report_dir": None, "train": part}
+        far = {"env_type": "openenv", "max_actions_per_traj": 4, "env_config": {"url": url}}
+        manager = EnvStateManager({"es_manager": managed, "custom_envs": {"Far": far}}, "train")
+        try:
+            manager.reset(seed=3)
+            for turn in range(3):
+                said = {"llm_response": "", "llm_raw_response": "", "actions": [str(turn)]}
+                manager.step([{"env_id": env_id, **said} for env_id in range(6)])
+            return repr(manager.get_rollout_states())
+        finally:
+            manager.close()
+
+    with server() as url:
+        assert rollout(url, True) == rollout(url, False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -147,17 +146,6 @@ def test_what_would_differ_from_run_to_run_is_fixed(env: TerminalEnv) -> None:
     other.close()
 
 
-def test_the_last_command_submits() -> None:
-    if reason := why_not(SHELL):
-        pytest.skip(reason)
-    env = env_of(max_steps=1, reward="all")
-    env.reset(3)
-    observation, reward, done, info = env.step(solution(env))
-    assert (reward, done, info["success"]) == (1.0, True, True)
-    assert "Goals reached: " in observation
-    env.close()
-
-
 # Snapshots
 
 
@@ -175,25 +163,6 @@ def test_the_contract_of_environments_is_kept() -> None:
     env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS[:2])
     for env in made:
         env.close()
-
-
-@needs_shell
-def test_a_branch_at_any_turn_has_the_same_files_and_plays_on_alike() -> None:
-    env = env_of()
-    env.reset(2)
-    saved, digests, texts = [pickle.dumps(env.save())], [env.digest()], []
-    for action in ACTIONS:
-        texts.append(env.step(action)[0])
-        saved.append(pickle.dumps(env.save()))
-        digests.append(env.digest())
-    for turn, state in enumerate(saved):
-        branch = env_of()
-        branch.load(pickle.loads(state))
-        assert branch.digest() == digests[turn]
-        assert [branch.step(action)[0] for action in ACTIONS[turn:]] == texts[turn:]
-        assert branch.digest() == digests[-1]
-        branch.close()
-    env.close()
 
 
 # Tasks of the user's

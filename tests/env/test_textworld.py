@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,8 @@ from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.env import TextWorldEnv
 from ragen.env.textworld.games import choose, seed_of, story
 from ragen.extras import missing
-from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
-from support.adventures import admissible_or, building
-from support.episodes import config, kill_workers, play_answers
+from support.adventures import building
 
 needs_textworld = pytest.mark.skipif(bool(missing("textworld")), reason="TextWorld is not installed")
 pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.timeout(600)]  # a game takes seconds to compile
@@ -28,17 +24,6 @@ OUTSIDE = (
     *("save", "quit", "restart", "restore", "undo", "script", "again", "tw-trace-actions", "", "\0", "x" * 100_000),
     *("look. quit", "look then quit", "look\nquit", "take coin, quit", "\u017fave"),
 )
-DIGEST = """
-import hashlib, sys
-from ragen.env.textworld.config import TextWorldEnvConfig
-from ragen.env.textworld.env import TextWorldEnv
-import random
-env = TextWorldEnv(TextWorldEnvConfig(families=['coin'], games=2, val_games=1))
-rng, told = random.Random(1), env.reset(0)
-for _ in range(6):
-    told += repr(env.step(env.example_action(rng)))
-print(hashlib.sha256(told.encode()).hexdigest())
-"""
 
 
 @pytest.fixture
@@ -67,16 +52,6 @@ def test_games_of_splits_have_no_seed_in_common() -> None:
 def test_seed_and_actions_decide_everything(make: Callable[..., TextWorldEnv]) -> None:
     env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
     env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS)
-
-
-@pytest.mark.slow
-@needs_textworld
-def test_another_process_with_another_hash_seed_plays_the_same_and_compiles_the_same(cache_folder: Path) -> None:
-    def told(hash_seed: str, folder: Path) -> str:
-        environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "RAGEN_CACHE": str(folder)}
-        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True).stdout
-
-    assert told("1", cache_folder) == told("2", cache_folder) == told("3", cache_folder / "another")
 
 
 @needs_textworld
@@ -137,27 +112,3 @@ def test_the_end_of_an_episode_is_won_or_out_of_steps_and_nothing_happens_after_
     assert (reward, done, info["success"]) == (1.0, True, True) and "Admissible" not in told
     assert env.step("look") == (told, 0.0, True, {**info, "success": False, "action_is_effective": False,
                                                   "action_is_valid": False})  # fmt: skip
-
-
-# Behind the manager
-
-answers = admissible_or(ACTIONS)
-
-
-@needs_textworld
-def test_rollouts_are_equal_in_workers_and_after_kills() -> None:
-    tags = {"Coins": {"env_type": "textworld", "env_config": FEW, "max_actions_per_traj": 20}}
-
-    def made(mode: Any) -> EnvStateManager:
-        return EnvStateManager(config(tags, [("Coins", 2)], group_size=2, use_multiprocessing=mode))
-
-    turns = 12
-    with made(False) as manager:
-        expected = [play_answers(manager, answers, turns) for _ in range(3)]
-    with made(True) as manager:
-        assert play_answers(manager, answers, turns) == expected[0]
-        killed = play_answers(manager, answers, turns, lambda turn: turn in (1, 6) and kill_workers(manager))
-        assert killed == expected[1]
-        assert play_answers(manager, answers, turns) == expected[2]
-    with made("auto") as manager:
-        assert play_answers(manager, answers, turns) == expected[0]

@@ -34,16 +34,6 @@ def catalogue_in(folder: Path, **settings: object) -> Catalogue:
 # --- what is read
 
 
-def test_products_are_tidied_as_the_reference_shows_them(shop: Path) -> None:
-    catalogue = catalogue_in(shop)
-    lamp, mug, soap = map(catalogue.product, range(3))
-    assert lamp.options == {"color": ["navy | blue", "tangerine"], "size": ["tall", "short"]}
-    assert (lamp.query, lamp.price_text, lamp.prices) == ("desk lamps", "$20.0 to $30.0", [20.0, 30.0])
-    assert (mug.price_text, mug.bullets, mug.options, mug.instruction) == ("$100.0", ["Holds tea"], {}, None)
-    assert (soap.price_text, soap.bullets, catalogue.price(2)) == ("$985.5", [], 985.5)
-    assert catalogue.card(1) == ("MUG0000001", "Stone mug", "$100.0")
-
-
 @pytest.mark.parametrize(
     ("text", "prices"),
     [
@@ -97,14 +87,6 @@ def test_with_many_goals_the_split_is_the_reference_one() -> None:
     parts = {mode: {split_place(2202, seed, mode) for seed in range(5000)} for mode in ("test", "val", "train")}
     assert parts == {"test": set(range(500)), "val": set(range(500, 1500)), "train": set(range(1500, 2202))}
     assert split_place(2202, 703, None) == 1501
-
-
-@pytest.mark.parametrize("count", [10, 37, 1500])
-def test_with_few_goals_every_mode_still_has_its_own(count: int) -> None:
-    parts = [{split_place(count, seed, mode) for seed in range(4000)} for mode in ("test", "val", "train")]
-    assert all(parts)
-    assert set.union(*parts) == set(range(count))
-    assert sum(map(len, parts)) == count
 
 
 # --- the built file

@@ -9,7 +9,6 @@ from ragen.env.webshop.analyzer import analyze
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
 from ragen.env.webshop.search import MAX_QUERY, Index, IndexBuilder
-from ragen.env.webshop.stemmer import stem
 from support import golden
 
 pytestmark = pytest.mark.usefixtures("module_cache")
@@ -57,27 +56,6 @@ def test_text_becomes_the_terms_of_an_english_lucene_index(text: str, terms: lis
     assert analyze(text) == terms
 
 
-STEMS = {
-    "caresses ponies ties caress cats": "caress poni ti caress cat",
-    "feed agreed plastered bled motoring sing": "feed agre plaster bled motor sing",
-    "conflated troubled sized hopping falling": "conflat troubl size hop fall",
-    "hissing failing filing grokking": "hiss fail file grok",
-    "happy sky flying": "happi sky fly",
-    "relational conditional rational digitizer": "relat condit ration digit",
-    "conformably radically vileness": "conform radic vile",
-    "triplicate formative electrical hopeful goodness": "triplic form electr hope good",
-    "revival allowance adjustable replacement": "reviv allow adjust replac",
-    "adoption dominion bowdlerize": "adopt dominion bowdler",
-    "probate rate cease controll roll": "probat rate ceas control roll",
-    "at by 10ft x": "at by 10ft x",
-}
-
-
-@pytest.mark.parametrize("words", STEMS)
-def test_words_are_stemmed_as_porter_did(words: str) -> None:
-    assert [stem(word) for word in words.split()] == STEMS[words].split()
-
-
 def test_equal_scores_are_ordered_by_name_and_not_by_place(tmp_path: Path) -> None:
     index = index_of(tmp_path, "lamp one", "lamp two", "lamp six", names=["b", "c", "a"])
     assert [number for number, _ in index.search("lamp")] == [2, 0, 1]
@@ -87,13 +65,3 @@ def test_only_the_beginning_of_a_huge_query_is_read(tmp_path: Path) -> None:
     index = index_of(tmp_path, "lamp", "mug")
     assert [number for number, _ in index.search("x " * MAX_QUERY + "lamp")] == []
     assert [number for number, _ in index.search("lamp " + "x " * MAX_QUERY)] == [0]
-
-
-def test_scores_agree_with_bm25s_where_lengths_are_exact(tmp_path: Path) -> None:
-    bm25s = pytest.importorskip("bm25s")
-    texts = [f"word{number % 5} word{number % 3} thing lamp" + " filler" * (number % 11) for number in range(40)]
-    theirs = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
-    theirs.index([analyze(text) for text in texts], show_progress=False)
-    scores = theirs.get_scores(analyze("lamp word2"))
-    for number, score in index_of(tmp_path, *texts).search("lamp word2"):
-        assert score == pytest.approx(float(scores[number]), rel=1e-5)

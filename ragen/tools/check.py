@@ -331,7 +331,8 @@ class Box:
 
     def __init__(self, spec: EnvSpec) -> None:
         """Build it; in the main process, which gets what does not work in a worker, nothing is built."""
-        self.spec, self.env = spec, TEXT.build(spec) if program.in_worker else None
+        self.spec = spec
+        self.env: Any = TEXT.build(spec) if program.in_worker else None
         self.reset_s: list[float] = []
         self.turn_s: list[float] = []
 

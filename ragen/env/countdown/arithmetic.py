@@ -53,7 +53,8 @@ def _value(node: Any, left: int) -> Fraction:
     if left == 0:
         raise ExpressionError("nested too deeply")
     if isinstance(node, ast.Constant):
-        value = Fraction(node.value)
+        number: Any = node.value  # the text has whole numbers alone
+        value = Fraction(number)
     elif isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
         value = _OPERATORS[type(node.op)](_value(node.operand, left - 1))
     elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:

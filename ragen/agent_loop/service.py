@@ -31,12 +31,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from envlanes.env_set import EnvSet
-from envlanes.environments import EnvFailed
-from envlanes.episode.spec import EnvSpec
+from envlanes import EnvFailed, EnvSet, EnvSpec, Settings
 from envlanes.episode.turn import Observation, Turn, TurnResult, failed_turn
 from envlanes.failures import OnFailure
-from envlanes.settings import Settings
 from ragen.errors import SessionLostError
 from ragen.llm_agent.config.environments import EnvEntry, read_config
 from ragen.settings import key, read

@@ -92,7 +92,6 @@ class TinyTrainer(Closing):
     Attributes:
         model: The model.
         player: Plays rollouts with it.
-        learner: Updates it; None during the warm-up.
         step: Number of finished training steps.
     """
 
@@ -118,9 +117,7 @@ class TinyTrainer(Closing):
         self._tokenizer = create_tokenizer(config)
         self.model: PreTrainedModel = build_model(settings.model, self._tokenizer, settings.seed)
         self.player = Player(config, self.model, self._tokenizer, settings.seed)
-        self.learner: Learner | None = None
         self.step = 0
-        self._warm_steps = 0
         self._tags = list(dict.fromkeys(config.es_manager.train.env_configs.tags))
         self._val_tags = list(dict.fromkeys(config.es_manager.val.env_configs.tags))
         self._validations: dict[int, dict[str, float]] = {}
@@ -197,36 +194,34 @@ class TinyTrainer(Closing):
         """Warm up; returns whether it finished."""
         if state is not None and state["phase"] == TRAIN:
             return True
-        settings = self._settings.warm_up
-        self._warm_steps = 0 if state is None else state["step"]
-        if self._warm_steps == settings.steps == 0:
+        settings, done = self._settings.warm_up, 0 if state is None else state["step"]
+        if done == settings.steps == 0:
             return True
         rows = demonstrations(self._config, self._tokenizer, settings)
         warm_up = WarmUp(self.model, rows, settings, self._tokenizer.pad_token_id, self._settings.seed)
         if state is not None:
             self._load(warm_up, state)
         self.model.train()
-        while self._warm_steps < settings.steps and not self._stop.wanted:
-            metrics = warm_up.step(self._warm_steps)
-            self._warm_steps += 1
-            self._record(WARM_UP, self._warm_steps, metrics)
-            if self._saves(self._warm_steps, settings.steps):
-                self._save(WARM_UP, self._warm_steps, warm_up)
+        while done < settings.steps and not self._stop.wanted:
+            metrics = warm_up.step(done)
+            done += 1
+            self._record(WARM_UP, done, metrics)
+            if self._saves(done, settings.steps):
+                self._save(WARM_UP, done, warm_up)
         self.model.eval()
-        return self._warm_steps >= settings.steps and not self._stop.wanted
+        return done >= settings.steps and not self._stop.wanted
 
     def _train(self, state: Mapping[str, Any] | None) -> bool:
         """Train by reinforcement learning; returns whether it finished."""
         settings = self._settings
-        learner = self.learner = Learner(self.model, settings.updates, settings.seed)
+        learner = Learner(self.model, settings.updates, settings.seed)
         if state is not None and state["phase"] == TRAIN:
             self._load(learner, state)
             self.step = state["step"]
             self.player.seed_counter = state["seed_counter"]
             self.player.backend.position = state["batches"]
-            self._collapse.averages.update(state.get("collapse", {}))
-            if "early_stop" in state:
-                self._early.load_state_dict(state["early_stop"])
+            self._collapse.averages.update(state["collapse"])
+            self._early.load_state_dict(state["early_stop"])
         else:
             self._record(TRAIN, 0, self._validate(0))
         while self.step < settings.steps and not self._stop.wanted and self._early.kind is None:

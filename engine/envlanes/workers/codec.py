@@ -10,21 +10,25 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from envlanes.episode.clock import Spent
+from envlanes.episode.game import named
 from envlanes.episode.outcome import Batch, Outcome, Raised, TimedOut
 from envlanes.episode.pickled import NAMED, CannotTravel, Pickled
-from envlanes.episode.turn import named
 from envlanes.interrupts import let_signals_pass
 from envlanes.workers import logs
-from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
+from envlanes.workers.handle import Message
 from envlanes.workers.orders import Order, Rebuild
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
 _LARGE = 8192  # bytes of an array from which a part of its own costs less than one more copy, by measurement
+EXIT: Message = [_HEAD.pack(0, 0)]  # asks a worker to close its environments and end
 
 
 def pack_request(number: int, engine: int, order: Order) -> Message:
@@ -35,15 +39,16 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     """
     loads, items = (order.loads, order.journals) if isinstance(order, Rebuild) else ((), order.items)
     try:
-        return _packed((type(order), loads, items), number, engine)
+        return _packed((type(order), loads, _columns(items)), number, engine)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _packed((type(order), loads, _apart(items)), number, engine)
+        return _packed((type(order), loads, _columns(_apart(items))), number, engine)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
     """Unpack the result of :func:`pack_request`; the host opens items that were pickled apart when it comes to them."""
     number, engine = _HEAD.unpack_from(message[0])
-    kind, loads, items = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+    kind, loads, columns = _opened(message)
+    items = list(_rows(columns))
     return number, engine, Rebuild(loads, items) if kind is Rebuild else kind(items)
 
 
@@ -64,9 +69,9 @@ def pack_reply(number: int, outcomes: Sequence[Outcome], spent: Mapping[str, Spe
     """A batch as bytes; outcomes that cannot be pickled, or opened again, become failures of their environments."""
     records, sums = logs.taken(is_plain), {tag: tuple(each) for tag, each in spent.items()}
     try:
-        return _packed((list(map(tuple, outcomes)), sums, records), number)
+        return _packed((_columns(outcomes), sums, records), number)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _packed((list(map(tuple, map(_fit, outcomes))), sums, records), number)
+        return _packed((_columns([*map(_fit, outcomes)]), sums, records), number)
 
 
 def number_of(message: Message) -> int:
@@ -79,21 +84,61 @@ def unpack_reply(message: Message, number: int | None = None) -> Batch | None:
 
     An outcome that cannot be unpickled becomes a failure. The reply to another request than ``number`` is None.
     """
-    if number is not None and _HEAD.unpack_from(message[0])[0] != number:
+    if number is not None and number_of(message) != number:
         return None
-    fields, sums, records = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+    columns, sums, records = _opened(message)
     if records:
         logs.handle(records)
-    outcomes = list(map(named, repeat(Outcome), fields))
+    outcomes = list(_rows(columns))
     for index, outcome in enumerate(outcomes):
         if type(outcome[1]) is Pickled:
-            outcomes[index] = outcome._replace(value=_opened(outcome[1]))
-    return named(Batch, (outcomes, dict(zip(sums, map(named, repeat(Spent), sums.values()), strict=True))))
+            try:
+                value = outcome[1].open()
+            except BaseException as error:
+                value = _failure(error, "receive")
+            outcomes[index] = outcome._replace(value=value)
+    return Batch(outcomes, dict(zip(sums, map(named, repeat(Spent), sums.values()), strict=True)))
 
 
 def portable(message: Message) -> Message:
     """A message as types that every pickler accepts, and from which writable arrays can be made."""
     return [bytes(message[0]), *map(bytearray, message[1:])]
+
+
+# Rows of tuples
+
+
+_layout = attrgetter("dtype", "shape")
+
+
+def _columns(rows: Sequence[Any]) -> Any:
+    """Rows of the same kind of tuple as its columns, small arrays of one layout as one array, and all else as a list.
+
+    A pickler calls Python for each tuple with names, and three times for each array: 128 results of CartPole take it
+    340 us row by row, and 75 us by column.
+    """
+    kinds = set(map(type, rows))
+    if len(kinds) != 1:
+        return list(rows)
+    (kind,), like = kinds, rows[0]
+    if issubclass(kind, tuple):
+        if like and (kind.__module__.startswith(_ours) or (kind is tuple and len(set(map(len, rows))) == 1)):
+            return None if kind is tuple else kind, list(map(_columns, zip(*rows)))  # noqa: B905  # of one length
+    elif (issubclass(kind, np.generic) or (kind is np.ndarray and like.ndim)) and like.nbytes < _LARGE:
+        # Only kinds that an array holds as they are: a text loses its last NULs in one, and an object its identity.
+        is_kept = like.dtype.kind in "biufcmM" and like.flags.c_contiguous
+        if is_kept and [*map(_layout, rows)].count(_layout(like)) == len(rows):
+            return np.array(rows, like.dtype)  # with its dtype, or one of another byte order would become native
+    return list(rows)
+
+
+def _rows(columns: Any) -> Iterable[Any]:
+    """The inverse of :func:`_columns`; arrays are views of their column."""
+    if type(columns) is not tuple:
+        return columns  # type: ignore[no-any-return]
+    kind, parts = columns
+    rows = zip(*map(_rows, parts))  # noqa: B905
+    return rows if kind is None else map(named, repeat(kind), rows)
 
 
 # Plain data
@@ -136,24 +181,10 @@ class PlainPickler(pickle.Pickler):
 def is_plain(value: Any) -> bool:
     """Whether a value can be part of a message's own pickle."""
     try:
-        PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
+        _packed(value)
     except Exception:  # whatever a user's class raises as it is pickled
         return False
     return True
-
-
-EXIT: Message = [_HEAD.pack(0, 0)]  # asks a worker to close its environments and end
-
-
-def ask_to_exit(worker: WorkerHandle) -> bool:
-    """Send :data:`EXIT` to a worker that is up and idle; returns whether it was sent."""
-    try:
-        if worker.is_up and not worker.unsent:
-            worker.send(EXIT)
-            return not worker.unsent
-    except WorkerGone:
-        pass
-    return False
 
 
 def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
@@ -171,32 +202,29 @@ def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
     return [file.getvalue(), *map(pickle.PickleBuffer.raw, buffers)]
 
 
+def _opened(message: Message) -> Any:
+    return pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+
+
 def _fit(outcome: Outcome) -> Outcome:
     """An outcome ready for transport: a value that is not plain is pickled, and unpickled once as a test.
 
     What hangs or ends its process as it is opened does so here, where a deadline runs, and not in the main process.
     """
-    try:
-        _packed(outcome.value)
+    if is_plain(outcome.value):
         return outcome
-    except BaseException as error:
-        let_signals_pass(error)
-    value, failure = _tried(lambda: Pickled.of(outcome.value), "send")
-    if failure is None:
-        _, failure = _tried(value.open, "receive")
-    return outcome._replace(value=failure or value)
-
-
-def _opened(value: Pickled) -> Any:
-    found, failure = _tried(value.open, "receive")
-    return found if failure is None else failure
-
-
-def _tried(call: Callable[[], Any], phase: str) -> tuple[Any, Raised | None]:
-    """The result of a user's code, or its failure, which travels as text: the exception itself may not."""
+    phase = "send"
     try:
-        return call(), None
+        value: Any = Pickled.of(outcome.value)
+        phase = "receive"
+        value.open()
     except BaseException as error:
-        let_signals_pass(error)
-        shown = Raised.of(error, phase)
-        return None, Raised(phase, shown.text, shown.trace)
+        value = _failure(error, phase)
+    return outcome._replace(value=value)
+
+
+def _failure(error: BaseException, phase: str) -> Raised:
+    """The failure of a user's code, as text: the exception itself may be what cannot travel."""
+    let_signals_pass(error)
+    shown = Raised.of(error, phase, travels=False)
+    return Raised(phase, shown.text, shown.trace)

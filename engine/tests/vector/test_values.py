@@ -2,16 +2,26 @@
 
 from itertools import starmap
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from envlanes.episode.outcome import Outcome
 from envlanes.episode.pickled import Pickled
 from envlanes.episode.values import detached, digest_of
-from envlanes.gym.game import GymTurn
+from envlanes.gym.game import GymTurn, IsMethod
 from envlanes.workers import codec
 from envlanes.workers.orders import Play
 from support.gym_envs import same
+
+
+class Point(NamedTuple):
+    """Not of the engine, so never taken apart."""
+
+    x: int
+    y: int
+
 
 VALUES = [
     np.zeros(3, np.float32),
@@ -27,17 +37,38 @@ VALUES = [
     GymTurn(np.int64(2), 1, 5, {"a": 1}),
     GymTurn(Path("/")),
 ]
+ALIKE = [  # batches of one kind, which travel as columns
+    VALUES,
+    [np.full(3, i, ">f4") for i in range(3)],
+    [np.full((2, 2), i, np.uint8, order="F") for i in range(3)],
+    [np.array(i) for i in range(3)],
+    [np.ones(i) for i in range(3)],
+    [np.ones(2), np.ones(2, np.float32)],
+    [np.ones((0, 2))] * 2,
+    [np.float32(i) for i in range(3)],
+    [np.datetime64("2020"), np.datetime64("2020-01-01")],
+    [np.str_("a"), np.str_("a\0")],
+    [np.array([i], object) for i in range(3)],
+    [(), ()],
+    [(1,), (1, 2)],
+    [((1, np.ones(2)), 0), ((2, np.zeros(2)), 1)],
+    [GymTurn(np.int64(i), options={"a": np.ones(i)}) for i in range(3)],
+    [IsMethod(), IsMethod()],
+    [Point(1, 2), Point(3, 4)],
+    [True, 1, 1.0],
+]
 
 
-def test_values_of_all_environments_arrive_as_they_were_and_arrays_can_be_written_to():
-    sent = list(enumerate(VALUES))
+@pytest.mark.parametrize("values", ALIKE, ids=range(len(ALIKE)))
+def test_values_of_all_environments_arrive_as_they_were_and_arrays_can_be_written_to(values):
+    sent = list(enumerate(values))
     _, _, order = codec.unpack_request(codec.portable(codec.pack_request(1, 1, Play(sent))))
     opened = [item[1].open() if isinstance(item[1], Pickled) else item for item in order.items]
     reply = codec.unpack_reply(codec.portable(codec.pack_reply(1, list(starmap(Outcome, sent)))))
     for found in ([value for _, value in opened], [outcome.value for outcome in reply.outcomes]):
-        assert list(map(type, found)) == list(map(type, VALUES))
-        for one, other in zip(found, VALUES, strict=True):
-            same(tuple(one) if isinstance(one, GymTurn) else one, tuple(other) if isinstance(one, GymTurn) else other)
+        assert list(map(type, found)) == list(map(type, values))
+        for one, other in zip(found, values, strict=True):
+            same(*(tuple(value) if isinstance(value, tuple) else value for value in (one, other)))
         assert all(value.flags.writeable for value in found if isinstance(value, np.ndarray))
 
 

@@ -39,7 +39,7 @@ from envlanes.kinds.process.channel import Channel, PipeHandle
 from envlanes.resources import TemporaryFolder
 from envlanes.this_process import OWN, usable_cpus
 from envlanes.workers import codec
-from envlanes.workers.handle import Ending, Position, WorkerKind
+from envlanes.workers.handle import Ending, Position, WorkerGone, WorkerKind
 from envlanes.workers.progress import Progress
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
@@ -153,7 +153,13 @@ class ProcessHandle(PipeHandle):
 
     def ask_to_exit(self) -> bool:
         """Ask the worker to close its environments and end, which shows as an end of the connection."""
-        return codec.ask_to_exit(self)
+        try:
+            if self.is_up and not self.unsent:
+                self.send(codec.EXIT)
+                return not self.unsent
+        except WorkerGone:
+            pass
+        return False
 
     def end(self) -> Ending:
         """Kill the worker, if it lives, and what it started as far as that is known; bounded in time."""

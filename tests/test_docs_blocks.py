@@ -19,7 +19,7 @@ RUN = {  # pages whose Python needs nothing but this package
     "cage2_search": 1,
     "parallel_env_processing": 1,
     "parallel_rollouts": 1,
-    "scaling": 1,
+    "several_machines": 1,
     "vector": 1,
 }
 """How many blocks of a page are run, from the first."""

@@ -9,7 +9,7 @@ from typing import Any
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, freeze
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "scaling.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "several_machines.md"
 GROUPS, SHARDS, SIZE, TURNS = 6, 3, 2, 4
 
 

@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import InputError
-from ragen.llm_agent.batches.builder import BatchBuilder, asked
+from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import AnyBatch, PromptBatch, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
@@ -37,7 +37,7 @@ from ragen.llm_agent.batches.sampled_tokens import Exchange, RawReply
 from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings
 from ragen.llm_agent.config.groups import custom_env, environment_tags
 from ragen.llm_agent.prompts.chat_template import ChatTemplate, Message
-from ragen.llm_agent.prompts.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
+from ragen.llm_agent.prompts.conversation import ConversationBuilder, tag_prompt, trajectory_rows
 from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
 from ragen.settings import setting
 
@@ -248,22 +248,6 @@ class ContextManager:
         settings = replace(self.settings, window_mode=FULL)
         whole = replace(self._conversations, settings=settings, with_images=False)
         return whole.messages(trajectory_rows([rollout], None)[0])
-
-    def prompt(self, rollout: dict[str, Any], turn: int, left_out: int | None = None) -> list[Message]:
-        """The prompt that the model saw at a turn, after windows and length limits.
-
-        Args:
-            rollout: A rollout cache. It is not changed.
-            turn: Index of the turn, from 0.
-            left_out: How many of its oldest turns a length limit left out; None finds out, which takes time.
-
-        Returns:
-            The chat up to the turn's state; images remain ``<images>`` marks.
-        """
-        if left_out is not None:
-            return plain_messages(self._batches.asked_prompt(self._tagged([rollout])[0], turn, left_out))
-        columns, _ = self._batches.prompt_columns(self._tagged([asked(rollout, turn)]), with_tokens=False)
-        return plain_messages(columns["messages_list"][0])
 
 
 def _warn_about_thoughts(settings: ContextSettings, marker: ReplyMarker) -> None:

@@ -31,8 +31,6 @@ _NEEDED = {"env_id", "group_id", "tag", "seed", "success"}
 JUDGED, ENV_ERROR, MISSING_REPLY = "judged", "env error", "missing reply"
 FAULTS = ("cut_off", "filtered", "refused", "empty", "tool_calls")
 """Faults of a reply; a row's reply has the name of each that it has."""
-LEFT_OUT = "turns_left_out"
-"""The fact about a reply that counts the oldest turns which its prompt left out."""
 
 
 def outcome(row: Row) -> str:
@@ -50,7 +48,7 @@ def count_replies(rows: Iterable[Row]) -> dict[str, Any]:
         ``"unknown"`` is where a server said none.
     """
     replies = [reply for row in rows for reply in row.get("replies", ())]
-    if not any(reply.keys() - {LEFT_OUT} for reply in replies):
+    if not any(replies):
         return {}
     reasons = Counter(str(reply.get("finish_reason") or "unknown") for reply in replies)
     faults = {fault: sum(bool(reply.get(fault)) for reply in replies) for fault in FAULTS}

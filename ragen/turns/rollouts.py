@@ -22,8 +22,6 @@ from ragen.turns.factory import make_environments
 if TYPE_CHECKING:
     from verl import DataProto
 
-_SPREAD = ("mean", "min", "max")
-
 
 class TurnRollouts:
     """The managers of both modes and a collector.

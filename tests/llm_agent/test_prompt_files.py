@@ -11,7 +11,6 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.prompts.__main__ import main
 from ragen.llm_agent.prompts.conversation import ConversationBuilder, prompt_rows, tag_prompt
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.prompts.templates import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
@@ -40,12 +39,8 @@ def chat(template: PromptTemplate, entry=SOKOBAN, **settings):
 # Files
 
 
-def test_our_own_prompts_come_back_from_a_file(tmp_path, capsys):
-    out = tmp_path / "sub" / "ours.yaml"
-    assert main([str(out)]) == 0
-    assert PromptTemplate.load(out) == DEFAULT_PROMPTS
-    assert main([]) == 0
-    assert capsys.readouterr().out.endswith(out.read_text("utf-8"))
+def test_our_own_prompts_come_back_from_a_file(tmp_path):
+    assert PromptTemplate.load(written(tmp_path, DEFAULT_PROMPTS.dump())) == DEFAULT_PROMPTS
 
 
 def test_what_a_file_leaves_out_is_ours(tmp_path):

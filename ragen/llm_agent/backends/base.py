@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import BackendError, ConfigError
 from ragen.output import valid_text
-from ragen.results.rows import LEFT_OUT
 
 SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
     "max_completion_tokens": (1, None),
@@ -66,7 +65,6 @@ class Request:
         messages: The chat in OpenAI form, its last message the user's.
         prompt_ids: The chat's tokens up to where the reply begins, without padding; None if it was not tokenized.
         images: The images that the chat's ``<images>`` marks stand for, in order.
-        turns_left_out: How many of the oldest turns the chat lacks, because ``max_model_len`` left no room for them.
     """
 
     env_id: int
@@ -75,7 +73,6 @@ class Request:
     messages: Sequence[dict[str, Any]]
     prompt_ids: Sequence[int] | None = None
     images: Sequence[Any] = ()
-    turns_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,21 +178,20 @@ def tokens_of(usage: Mapping[str, float]) -> float:
     return sum(usage.get(name, 0) for name in TOKENS)
 
 
-def reply_facts(reply: Reply, request: Request) -> dict[str, Any]:
+def reply_facts(reply: Reply) -> dict[str, Any]:
     """The facts about a reply, beside its text, that are stored in a row; no times, since rows must be reproducible.
 
     Returns:
         ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` if known; ``cut_off``, ``filtered``,
-        ``refused``, ``empty``, ``tool_calls`` and ``turns_left_out`` only if true or nonzero.
+        ``refused``, ``empty`` and ``tool_calls`` only if true or nonzero.
     """
     known: dict[str, Any] = {
         name: reply.usage[name] for name in ("prompt_tokens", "completion_tokens", "cost") if name in reply.usage
     }
     if reply.finish_reason is not None:
         known["finish_reason"] = reply.finish_reason
-    left_out = {LEFT_OUT: request.turns_left_out} if request.turns_left_out else {}
     if not known:
-        return left_out
+        return {}
     so = {
         "cut_off": reply.cut_off,
         "filtered": reply.finish_reason == "content_filter",
@@ -203,7 +199,7 @@ def reply_facts(reply: Reply, request: Request) -> dict[str, Any]:
         "empty": not reply.text.strip(),
         "tool_calls": reply.tool_calls,
     }
-    return known | {name: value for name, value in so.items() if value} | left_out
+    return known | {name: value for name, value in so.items() if value}
 
 
 @runtime_checkable

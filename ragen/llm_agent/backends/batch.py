@@ -18,7 +18,6 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Reply, Request, Sampling
 from ragen.llm_agent.batches.dataproto import PromptBatch, object_array, right_padded
 from ragen.llm_agent.batches.sampled_tokens import Exchange
-from ragen.results.rows import LEFT_OUT
 from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ def requests_of(lm_inputs: AnyBatch) -> list[Request]:
         chats,
         _prompt_rows(lm_inputs, size),
         [data.get("images", ()) for data in columns.get("multi_modal_data", [{}] * size)],
-        map(int, columns.get(LEFT_OUT, [0] * size)),
         strict=True,
     )
     return [Request(*row) for row in rows]

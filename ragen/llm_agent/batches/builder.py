@@ -45,7 +45,6 @@ from ragen.llm_agent.prompts.conversation import (
     trajectory_rows,
     turn_rows,
 )
-from ragen.results.rows import LEFT_OUT
 from ragen.validity import env_error
 
 if TYPE_CHECKING:
@@ -154,17 +153,6 @@ class BatchBuilder:
             for row, chat, encoded in shown
         ]
 
-    def asked_prompt(self, rollout: dict[str, Any], place: int, left_out: int) -> list[Message]:
-        """The prompt of a turn, if so many of its oldest turns were left out.
-
-        Args:
-            rollout: A rollout cache.
-            place: The turn, from 0.
-            left_out: Number of turns that were left out of the window for lack of room.
-        """
-        (row,) = prompt_rows([asked(rollout, place)], self.settings.window)
-        return self.conversations.messages(row.without_oldest(left_out))
-
     def asked_chat(self, rollout: dict[str, Any], place: int) -> list[Message]:
         """The complete chat that asked for a turn, without cuts by a window or a length limit.
 
@@ -225,8 +213,6 @@ class BatchBuilder:
         }
         if any("correct_answer" in rollout for rollout in rollouts):
             objects["correct_answer"] = object_array(rollout.get("correct_answer") for rollout in rollouts)
-        if any(row.is_prompt and row.left_out for row in rows):
-            objects[LEFT_OUT] = object_array(row.left_out for row in rows)
         return objects | (image_objects(encoded) if self.processor is not None else {})
 
     def _failures(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:

@@ -180,7 +180,6 @@ class Row:
         start: The first turn shown, from 0.
         stop: The turn after the last one shown.
         is_prompt: Whether a reply is to follow; otherwise the row ends with a reply.
-        left_out: Number of its oldest turns that were left out for lack of room.
     """
 
     episode: int
@@ -188,7 +187,6 @@ class Row:
     start: int
     stop: int
     is_prompt: bool
-    left_out: int = 0
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -202,7 +200,7 @@ class Row:
 
     def without_oldest(self, count: int) -> Row:
         """The row without its first ``count`` turns."""
-        return replace(self, start=self.start + count, left_out=self.left_out + count)
+        return replace(self, start=self.start + count)
 
 
 def row_of(episode: int, rollout: dict[str, Any], stop: int, window: int | None, is_prompt: bool) -> Row:
@@ -394,17 +392,6 @@ def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:
             pending += (IMAGE_MARK if index else "") + stretch
     if pending.strip():
         yield {"type": "text", "text": pending}
-
-
-def plain_messages(messages: Sequence[Message]) -> list[Message]:
-    """Messages as text, with marks in place of images."""
-    return [{**message, "content": _plain(message["content"])} for message in messages]
-
-
-def _plain(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(IMAGE_MARK if item["type"] == "image" else item["text"] for item in content)
 
 
 def images_of(messages: Sequence[Message]) -> list[Any]:

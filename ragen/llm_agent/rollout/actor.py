@@ -251,7 +251,7 @@ class BackendActor(Actor):
             if request.turn == 0:
                 facts.clear()
             if reply.is_answer:
-                facts.append(reply_facts(reply, request))
+                facts.append(reply_facts(reply))
         return [in_vocabulary(reply, self._vocabulary) for reply in replies]
 
 

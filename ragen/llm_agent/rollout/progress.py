@@ -1,8 +1,7 @@
 """The progress of a rollout: a bar on a terminal, or lines in a log.
 
 It shows the numbers of finished and of successful trajectories, replies (a turn may take as long as the slowest of
-them), tokens, cost, requests under way, and an estimate of the remaining time. A separate thread writes it, so that a
-hanging rollout does not block it.
+them), tokens, cost, and requests under way. A separate thread writes it, so that a hanging rollout does not block it.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TextIO
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 from ragen.commands import clock
 from ragen.errors import counted
@@ -56,11 +55,8 @@ class Progress:
             environments_s: Returns for how long environments have been playing their current turns.
         """
         self.finished, self._judged, self._succeeded = earlier
-        self._before = self.finished
         self._activity, self._used, self._environments_s = activity, used, environments_s
         self._trajectories = trajectories
-        self._reported = self._milestone()
-        self._said = ""
         self._start = time.monotonic()
 
     def over(self, finished: int, judged: int = 0, succeeded: int = 0) -> None:
@@ -73,26 +69,23 @@ class Progress:
         usage, doing, at_work = self._used(), self._activity, self._environments_s()
         kept = f" ({doing.kept} kept)" if doing.kept else ""
         is_played = at_work >= _LONG_TURN_S and not doing.under_way
-        now, left = self.finished - self._before, self._trajectories - self.finished
-        seconds = round((time.monotonic() - self._start) * left / now) if now else 0
-        failure = " ".join(doing.failure.split())
         parts = (
             f"{self.finished} of {self._trajectories} trajectories",
             f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
-            f"last failure: {failure}" if failure else f"{clock(seconds)} left" if seconds else "",
+            f"last failure: {' '.join(doing.failure.split())}" if doing.failure else "",
             counted(doing.replies, "reply", "replies") + kept,
             f"environments at work for {clock(at_work)}" if is_played else f"{doing.under_way} pending",
             *spent(usage).values(),
             counted(int(usage["retries"]), "retry", "retries") if usage.get("retries") else "",
         )
-        return ", ".join(filter(None, parts))
+        return f"[{clock(time.monotonic() - self._start)}] {', '.join(filter(None, parts))}"
 
     @contextmanager
     def shown(self, stream: TextIO | None = None, every: float = EVERY_S) -> Iterator[None]:
-        """Tell it for the length of a block.
+        """Show it during a block.
 
         Args:
-            stream: Where to; standard error if left out.
+            stream: Standard error if omitted.
             every: Seconds between two lines in a log.
         """
         stream = sys.stderr if stream is None else stream
@@ -102,54 +95,44 @@ class Progress:
     @contextmanager
     def _bar(self, stream: TextIO) -> Iterator[None]:
         from rich.console import Console
-        from rich.progress import BarColumn, ProgressColumn, Task
+        from rich.progress import BarColumn, ProgressColumn
         from rich.progress import Progress as Bar
         from rich.table import Column
         from rich.text import Text
 
         class Words(ProgressColumn):
-            def render(_, task: Task) -> Text:
+            def render(_, task: Any) -> Text:
                 bar.update(task.id, completed=self.finished)
-                return Text(f"{clock(task.elapsed or 0.0)} {self.words()}")
+                return Text(self.words())
 
         console = Console(file=stream, soft_wrap=True)  # a command in a warning can be copied whole
         words = Words(Column(no_wrap=True, overflow="ellipsis"))
-        bar = Bar(BarColumn(_BAR), words, console=console, refresh_per_second=4)
-        with bar:
-            task = bar.add_task("rollout", total=self._trajectories, completed=self.finished)
+        with Bar(BarColumn(_BAR), words, console=console, refresh_per_second=4) as bar:
+            bar.add_task("rollout", total=self._trajectories)
             yield
-            bar.update(task, completed=self.finished)
 
     @contextmanager
     def _lines(self, stream: TextIO, every: float) -> Iterator[None]:
         is_over = threading.Event()
-        reporter = threading.Thread(
-            target=self._report, args=(stream, every, is_over), name="ragen-progress", daemon=True
-        )
+
+        def write() -> None:
+            with suppress(OSError, ValueError):  # the stream is closed
+                stream.write(f"{self.words()}\n")
+                stream.flush()
+
+        def report() -> None:
+            step = max(1, self._trajectories // _MILESTONES)
+            milestone, at = self.finished // step, time.monotonic()
+            while not is_over.wait(min(every, 0.5)):
+                if self.finished // step > milestone or time.monotonic() - at >= every:
+                    milestone, at = self.finished // step, time.monotonic()
+                    write()
+
+        reporter = threading.Thread(target=report, name="ragen-progress", daemon=True)
         reporter.start()
         try:
             yield
         finally:
             is_over.set()
             reporter.join()
-            if self.words() != self._said:
-                self._line(stream)
-
-    def _report(self, stream: TextIO, every: float, is_over: threading.Event) -> None:
-        reported_at = time.monotonic()
-        while not is_over.wait(min(every, 0.5)):
-            milestone = self._milestone()
-            if milestone > self._reported or time.monotonic() - reported_at >= every:
-                self._reported, reported_at = milestone, time.monotonic()
-                self._line(stream)
-
-    def _milestone(self) -> int:
-        return _MILESTONES * self.finished // max(1, self._trajectories)
-
-    def _line(self, stream: TextIO) -> None:
-        self._said = self.words()
-        try:
-            stream.write(f"[{clock(time.monotonic() - self._start)}] {self._said}\n")
-            stream.flush()
-        except (OSError, ValueError):  # the stream is closed
-            return
+            write()

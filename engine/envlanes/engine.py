@@ -34,13 +34,13 @@ from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
 from envlanes.errors import ForkError, InputError, StateError
-from envlanes.failures import Failures, OnFailure, ignore
+from envlanes.failures import Failures, OnFailure, Requested, ignore
 from envlanes.interrupts import holds_interrupts
 from envlanes.placement import Placement
 from envlanes.round import Round
 from envlanes.settings import Mode, Settings
 from envlanes.stats import LaneStats, Stats, Work, home_name
-from envlanes.workers.orders import Build, Call, Fork, Play, Reset
+from envlanes.workers.orders import Build, Call, Fork, Order, Play, Reset
 
 _numbers = itertools.count(1)  # never used twice in this process: workers know engines by them
 
@@ -204,7 +204,7 @@ class Engine(Closing):
         """
         items = {env_id: (env_id, None) for env_id in env_ids}
         with self.environments.claimed(items):
-            return Round(self._failures, Build, items, self.settings.reset_timeout).run()
+            return self._round(Build, items, self.settings.reset_timeout).run()
 
     def reset(
         self,
@@ -236,7 +236,7 @@ class Engine(Closing):
         orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, shared)) for env_id, seed in seeds.items()}
         reseeded = {env_id for env_id, seed in seeds.items() if seed is not None}
         with self.environments.claimed(orders):
-            round_ = Round(self._failures, Reset, orders, self.settings.reset_timeout)
+            round_ = self._round(Reset, orders, self.settings.reset_timeout)
             with self.environments.lock:
                 self._failures.begin_episodes(self.environments.of(orders), reseeded)
                 if len(orders) == len(self.records):
@@ -255,6 +255,9 @@ class Engine(Closing):
                     values[env_id] = record.commit_reset(orders[env_id], value, round_.saved.get(env_id))
             return values
 
+    def _round(self, kind: type[Order], items: Mapping[int, Any], timeout: float) -> Round:
+        return Round(self._failures, Requested(kind, items, timeout, self.settings.reset_timeout))
+
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play one turn in each of the given environments, and add it to their episodes.
 
@@ -271,9 +274,8 @@ class Engine(Closing):
         """
         with self.environments.claimed(actions):
             records, episode = self.records, self._stats.episode
-            round_ = Round(
-                self._failures, Play, dict(zip(actions, actions.items(), strict=True)), self.settings.step_timeout
-            )
+            items = dict(zip(actions, actions.items(), strict=True))
+            round_ = self._round(Play, items, self.settings.step_timeout)
             with self.environments.lock:
                 for env_id in actions:
                     if not records[env_id].journal.has_begun and records[env_id].failed is None:
@@ -331,7 +333,7 @@ class Engine(Closing):
         """:meth:`call`, :meth:`set_attr` or :meth:`read` with separate arguments per environment, by env_id."""
         with self.environments.claimed(changes):
             items = {env_id: (env_id, change) for env_id, change in changes.items()}
-            values = Round(self._failures, Call, items, self.settings.step_timeout).run()
+            values = self._round(Call, items, self.settings.step_timeout).run()
             with self.environments.lock:
                 for env_id, value in values.items():
                     change = changes[env_id] if is_journalled else None

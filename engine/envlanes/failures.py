@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from envlanes.environments import NOT_LOADED, EnvFailed, Environments, EnvRecord
 from envlanes.episode.journal import Divergence, EpisodeJournal
@@ -58,8 +58,26 @@ class Failure:
 
 
 OnFailure = Callable[[Failure], str]
-Describe = Callable[[EnvRecord, Order, str, EnvLanesError, str], Failure]
-"""Makes the failure of an environment at an order from a text, an error and a phase (``""``: the order's)."""
+
+
+class Requested(NamedTuple):
+    """The request of one call of the engine.
+
+    Attributes:
+        kind: The class of the order.
+        items: The order's items by env_id.
+        timeout: Seconds that each may take.
+        reset_timeout: Seconds that each step of a replay may take.
+    """
+
+    kind: type[Order]
+    items: Mapping[int, Any]
+    timeout: float
+    reset_timeout: float
+
+    def timeout_of(self, order: Order) -> float:
+        """Seconds that each item of an order may take, which carries out the request or comes before it."""
+        return self.reset_timeout if order.rebuilds else self.timeout
 
 
 def ignore(_: Failure) -> str:
@@ -108,7 +126,7 @@ class Failures:
 
     # Environments
 
-    def of_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, describe: Describe) -> None:
+    def of_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, requested: Requested) -> None:
         """Handle an exception or a divergence of an environment."""
         what, phase, where = "", "", record.describe()
         error: EnvLanesError
@@ -132,14 +150,14 @@ class Failures:
                     trouble = Trouble.CANNOT_TRAVEL
                 elif phase == LOADING:
                     self.not_restored[record.spec.tag] = record.spec.env_type
-        self._decide(record, trouble, describe(record, order, text, error, phase))
+        self._decide(record, trouble, order, requested, text, error, phase)
 
-    def lost(self, record: EnvRecord, describe: Describe) -> None:
+    def lost(self, record: EnvRecord, requested: Requested) -> None:
         """Fail an environment whose state is gone and that declares that it cannot be replayed."""
         text = "its state was lost, and its class declares that it cannot be replayed"
         if not self._goes_back(record, f"failed: {text}"):
             error = EnvError(f"{record.describe()}: {text}.")
-            self._decide(record, Trouble.LOST, describe(record, Rebuild((), ()), text, error, ""))
+            self._decide(record, Trouble.LOST, Rebuild((), ()), requested, text, error)
 
     def rebuilt(self, record: EnvRecord, journal: EpisodeJournal) -> None:
         """Take in which snapshot an environment was rebuilt from, or that its whole journal could be replayed."""
@@ -190,18 +208,41 @@ class Failures:
         self.placement.take_back(record)
         return True
 
-    def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
-        in_main = record.worker is None
+    def _decide(
+        self,
+        record: EnvRecord,
+        trouble: Trouble,
+        order: Order,
+        requested: Requested,
+        text: str,
+        error: EnvLanesError,
+        phase: str = "",
+        is_shared: bool = False,
+    ) -> None:
+        """Decide about an environment that failed at an order, log it, and carry it out."""
+        spec, phase, in_main = record.spec, phase or order.phase, record.worker is None
         facts = Facts(in_main, record.failures, record.kills, is_shared, record.may_end_main)
         action, counter = decide(trouble, facts, self._settings)
-        self._log(record, trouble, action, counter, failure)
+        stays, what = action is Action.STAY_IN_MAIN, without_values(text)
+        if trouble is Trouble.CANNOT_TRAVEL and stays:
+            story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {text}"
+            self.environments.warn(story, (spec.tag, what))
+        else:
+            if counter != "kills":  # a kill from outside is not the environment's failure yet
+                item, timeout = requested.items.get(record.env_id), requested.timeout_of(order)
+                failure = Failure(spec, record.journal, requested.kind, item, phase, text, error, timeout)
+                error.args = (f"{error}{self._on_failure(failure)}",)
+            kind = (spec.tag, trouble if trouble is Trouble.DIVERGED else what, phase, action)
+            follows = _FOLLOWS.get(action, "Retrying on a rebuilt environment.")
+            story = "\n".join([f"{error} {follows}", *getattr(error, "__notes__", ())])  # with stacks
+            self.environments.warn(story, kind, None if record.failures else error.__cause__)
         record.in_sync = False
         if counter:
             setattr(record, counter, getattr(record, counter) + 1)
         if counter == "failures" and trouble in (Trouble.ENDED, Trouble.KILLED):
             record.may_end_main = True
         if action is Action.FAIL:
-            record.failed = EnvFailed(failure.text, failure.error, failure.phase)
+            record.failed = EnvFailed(text, error, phase)
             if in_main:
                 record.bound_to_main = ""  # it fails here too: its next episode is tried in a worker again
             if record.is_suspect:
@@ -214,27 +255,13 @@ class Failures:
             record.is_victim = is_kill and (record.is_victim or not record.is_suspect)
             record.is_suspect, self.has_kills = True, self.has_kills or is_kill
         elif action is not Action.AGAIN:
-            if action is Action.STAY_IN_MAIN:
-                record.bound_to_main = record.bound_to_main or failure.text
+            if stays:
+                record.bound_to_main = record.bound_to_main or text
             self.placement.move_to_main([record])
-
-    def _log(self, record: EnvRecord, trouble: Trouble, action: Action, counter: str, failure: Failure) -> None:
-        """Log what happened and what follows, with stacks; a kill from outside is not the environment's failure yet."""
-        spec, error, what = failure.spec, failure.error, without_values(failure.text)
-        if trouble is Trouble.CANNOT_TRAVEL and action is Action.STAY_IN_MAIN:
-            story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {failure.text}"
-            self.environments.warn(story, (spec.tag, what))
-            return
-        if counter != "kills":
-            error.args = (f"{error}{self._on_failure(failure)}",)
-        follows = _FOLLOWS.get(action, "Retrying on a rebuilt environment.")
-        kind = (spec.tag, trouble if trouble is Trouble.DIVERGED else what, failure.phase, action)
-        story = "\n".join([f"{error} {follows}", *getattr(error, "__notes__", ())])
-        self.environments.warn(story, kind, None if record.failures else error.__cause__)
 
     # Workers
 
-    def of_worker(self, worker: Worker, failure: WorkerFailure, order: Order, describe: Describe) -> None:
+    def of_worker(self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested) -> None:
         """Handle a worker that gave no reply, with or without an environment at work."""
         if failure.cause is Cause.REPLACED:
             return
@@ -260,7 +287,7 @@ class Failures:
             if failure.stacks:
                 error.add_note(failure.stacks)
             trouble = Trouble.KILLED if is_outside else Trouble.ENDED
-            self._decide(record, trouble, describe(record, order, text, error, ""), is_shared)
+            self._decide(record, trouble, order, requested, text, error, is_shared=is_shared)
         if not is_outside:
             # What ends its process at a turn must not do so in main; but others of its type have played there so far.
             env_ids = {env_id for index in range(len(order)) for env_id in order.envs_at(index)}

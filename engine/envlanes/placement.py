@@ -64,11 +64,6 @@ class MainHome:
             self._host.until, self._host.counts_children = until, counts_children
             return order.carry_out(self._host)
 
-    def unload(self, env_ids: Iterable[int], timeout: float) -> None:
-        """Close environments and forget them."""
-        with _one_at_a_time, EnvironmentCode(), self._deadline(timeout):
-            self._host.unload(env_ids)
-
     def close(self, timeout: float) -> None:
         """Close all of them, in ``timeout`` seconds together: each has an equal part of what the others have left."""
         until, env_ids = perf_counter() + timeout, self._host.env_ids
@@ -91,22 +86,6 @@ class MainHome:
 _main_homes: WeakSet[MainHome] = WeakSet()
 
 
-class Backoff:
-    """The number of episodes for which a worker whose processes do not start is left alone; it doubles each time.
-
-    Attributes:
-        episodes: The number still to come.
-    """
-
-    def __init__(self) -> None:
-        self.episodes, self._next = 0, 4  # a start that fails may take `startup_timeout`: rare after a few episodes
-
-    def begin(self) -> int:
-        """Begin the next pause; returns its length in episodes."""
-        self.episodes, self._next = self._next, min(2 * self._next, 256)
-        return self.episodes
-
-
 class Placement:
     """The homes of one engine's environments.
 
@@ -123,7 +102,8 @@ class Placement:
         self._environments, self._records = environments, environments.records
         self._settings = environments.settings
         self._pool: WorkerPool | None = None
-        self._backoffs: dict[Worker, Backoff] = defaultdict(Backoff)
+        # Of workers that do not start: the episodes for which each is left alone, and the length of its next pause.
+        self._backoffs: dict[Worker, tuple[int, int]] = {}
         self._auto = Auto(Limits(None, 0))
 
     @property
@@ -139,7 +119,7 @@ class Placement:
 
     def workers(self, count: int) -> list[Worker]:
         """The first ``count`` workers of the pool that are not left alone; their processes are started."""
-        resting = {worker for worker, backoff in self._backoffs.items() if backoff.episodes}
+        resting = {worker for worker, (episodes, _) in self._backoffs.items() if episodes}
         return self.pool.workers(count, resting) if count else []
 
     def worker_of_index(self, index: int) -> Home:
@@ -278,7 +258,8 @@ class Placement:
         self._unload([record])
         (worker, generation), record.before = record.before, None
         record.home = record.worker = worker
-        record.generation, record.in_sync, record.is_suspect = generation, True, False
+        record.generation, record.in_sync = generation, True
+        record.is_suspect = record.is_victim = False
 
     def evict(self, records: Collection[EnvRecord]) -> None:
         """Close the replicas of environments that are leaving, or are to be built again."""
@@ -301,13 +282,17 @@ class Placement:
     def let_go(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
         """Close replicas that environments have moved from: worker and generation, by env_id."""
         timeout, startup = self._settings.step_timeout, self._settings.startup_timeout
-        leaving: dict[Worker, list[tuple[int, None]]] = defaultdict(list)
+        leaving: dict[Home, list[tuple[int, None]]] = defaultdict(list)
         for env_id, (worker, generation) in replicas.items():
-            if worker is not None and generation == worker.current:
+            if worker is None or generation == worker.current:
                 leaving[worker].append((env_id, None))
-        self.main.unload([env_id for env_id, (worker, _) in replicas.items() if worker is None], timeout)
-        number = self.number
-        ask({each: Request(number, Unload(envs), timeout, startup, each.current) for each, envs in leaving.items()})
+        requests: dict[Worker, Request] = {}
+        for worker, items in leaving.items():
+            if worker is None:
+                self.main.run(Unload(items), timeout)
+            else:
+                requests[worker] = Request(self.number, Unload(items), timeout, startup, worker.current)
+        ask(requests)
 
     # Quarantine
 
@@ -341,18 +326,21 @@ class Placement:
             self.pool.close_extra(record.worker)
             record.worker, record.generation, record.in_sync = record.home, NOT_LOADED, False
 
-    # Workers whose workers do not start
+    # Workers that do not start
 
     def leave_alone(self, worker: Worker) -> int:
-        """Stop using a worker for a while; returns for how many episodes."""
-        return self._backoffs[worker].begin()
+        """Stop using a worker for a while; returns for how many episodes: 4, 8, .. 256.
+
+        A start that fails may take all of ``startup_timeout``, so it is tried ever more rarely.
+        """
+        _, pause = self._backoffs.get(worker, (0, 4))
+        self._backoffs[worker] = pause, min(2 * pause, 256)
+        return pause
 
     def _count_episode(self) -> None:
-        """Count an episode for workers that are left alone, and forget those whose workers have started since."""
-        for worker, backoff in list(self._backoffs.items()):
-            backoff.episodes = max(0, backoff.episodes - 1)
-            if worker.pid is not None:
-                del self._backoffs[worker]
+        """Count an episode for workers that are left alone, and forget those that have started since."""
+        waiting = {worker: each for worker, each in self._backoffs.items() if worker.pid is None}
+        self._backoffs = {worker: (max(0, episodes - 1), pause) for worker, (episodes, pause) in waiting.items()}
 
     def close(self, forgotten: bool) -> None:
         """Close the environments, and the workers too if no other engine uses them."""

@@ -20,7 +20,6 @@ The engine writes journals when the round has come back: whatever interrupts it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import filterfalse
 from math import inf
 from operator import attrgetter
@@ -32,8 +31,7 @@ from envlanes.environments import IN_MAIN, EnvRecord
 from envlanes.episode.clock import Spent
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import Raised, TimedOut
-from envlanes.errors import EnvLanesError
-from envlanes.failures import Failure, Failures
+from envlanes.failures import Failures, Requested
 from envlanes.interrupts import interrupts_come_too_late
 from envlanes.stats import Costs
 from envlanes.workers.exchange import Answer, Exchange, Reply
@@ -57,21 +55,14 @@ class Round:
         may_move: Whether what main has yet to play may move to workers during the call; not while those work.
     """
 
-    def __init__(self, failures: Failures, kind: type[Order], items: Mapping[int, Any], timeout: float) -> None:
-        """Request something of environments.
-
-        Args:
-            failures: The engine's.
-            kind: The class of the order.
-            items: The order's items by env_id.
-            timeout: Seconds that each may take.
-        """
+    def __init__(self, failures: Failures, requested: Requested) -> None:
+        """Request something of the environments of an engine, whose failures are handled there."""
         self.values: dict[int, Any] = {}
         self.saved: dict[int, bytes] = {}
         self.may_move = False
         self._failures, self._placement, self._stats = failures, failures.placement, failures.stats
         self._environments, self._records = failures.environments, failures.environments.records
-        self._kind, self._items, self._timeout = kind, items, timeout
+        self._requested, self._kind, self._items = requested, requested.kind, requested.items
         self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
         self._rebuilt: set[int] = set()  # may be asked, even if a reset needs less than their whole journals
         self._spent: dict[str, Spent] | None = (
@@ -97,7 +88,7 @@ class Round:
                         if isinstance(reply, Answer):
                             self._take(worker, order, reply)
                         else:
-                            self._failures.of_worker(worker, reply, order, self._failure)
+                            self._failures.of_worker(worker, reply, order, self._requested)
                     todo = list(filterfalse(values.__contains__, items))
                     if not todo:
                         break
@@ -203,7 +194,7 @@ class Round:
             else:
                 journal = journal.from_snapshot()
             if journal.has_begun and not (record.spec.is_replayable or journal.ends_with_snapshot):
-                self._failures.lost(record, self._failure)
+                self._failures.lost(record, self._requested)
                 continue
             if record.generation != generation:
                 specs.append(record.spec)
@@ -213,18 +204,15 @@ class Round:
             return None
         return RebuildHere(specs, journals) if worker is None else Rebuild.of(specs, journals)
 
-    def _timeout_of(self, order: Order) -> float:
-        return self._environments.settings.reset_timeout if order.rebuilds else self._timeout
-
     def _exchange(self, exchange: Exchange, orders: Orders) -> tuple[tuple[Order, Answer] | None, dict[Worker, Reply]]:
         """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
         requests: dict[Worker, Request] = {}
         begun: list[EnvRecord] = []
-        settings, here = self._environments.settings, None
+        requested, startup, here = self._requested, self._environments.settings.startup_timeout, None
         for worker in exchange.claim(filter(None, orders)):
             order, records, generation = orders[worker]
-            timeout = settings.reset_timeout if order.rebuilds else self._timeout
-            requests[worker] = Request(self._placement.number, order, timeout, settings.startup_timeout, generation)
+            timeout = requested.reset_timeout if order.rebuilds else requested.timeout
+            requests[worker] = Request(self._placement.number, order, timeout, startup, generation)
             self._sent[worker] = order, records
             begun += records
         self._begin(begun)
@@ -252,7 +240,7 @@ class Round:
         self._begin(records)
         may_move = self.may_move and order.counts and not self._sent
         until, counts_children = (perf_counter() + LOOK_S, self._spent is not None) if may_move else (inf, False)
-        done = self._placement.main.run(order, self._timeout_of(order), until, counts_children)
+        done = self._placement.main.run(order, self._requested.timeout_of(order), until, counts_children)
         if order.counts and len(done.outcomes) < len(records):
             played = {outcome.env_id for outcome in done.outcomes}
             for record in in_sync:
@@ -265,10 +253,6 @@ class Round:
         """Keep in mind the replica that an environment has moved from, to be closed now that the other one stands."""
         if record.before is not None:
             self._left[record.env_id], record.before = record.before, None
-
-    def _failure(self, record: EnvRecord, order: Order, text: str, error: EnvLanesError, phase: str) -> Failure:
-        item, timeout = self._items.get(record.env_id), self._timeout_of(order)
-        return Failure(record.spec, record.journal, self._kind, item, phase or order.phase, text, error, timeout)
 
     def _take(self, worker: Worker | None, order: Order, answer: Answer) -> None:
         """Keep what succeeded, and decide on what did not."""
@@ -307,7 +291,7 @@ class Round:
                 for tag, more in spent.items():
                     self._spent[tag] = self._spent.get(tag, Spent()).also(more)
         for record, value in bad:  # last: they may move others, which would have looked unfinished
-            self._failures.of_env(record, value, order, self._failure)
+            self._failures.of_env(record, value, order, self._requested)
 
 
 def _is_failure(order: Order, value: Any) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.fixtures import (  # noqa: F401 (fixtures)
+    PRELOADED,
     backend,
     end_supervisors,
     few_objects_to_collect,
@@ -22,6 +23,24 @@ from support.fixtures import (  # noqa: F401 (fixtures)
     what_the_standard_library_keeps,
 )
 
+PRELOADED += [  # of what most environments here import
+    "gymnasium",
+    "ragen.env.bandit.env",
+    "ragen.env.base",
+    "ragen.env.countdown.env",
+    "ragen.env.frozen_lake.env",
+    "ragen.env.game_2048.env",
+    "ragen.env.grid",
+    "ragen.env.metamathqa.env",
+    "ragen.env.rubikscube.env",
+    "ragen.env.sokoban.env",
+    "ragen.env.sudoku.env",
+    "ragen.env.text",
+    "ragen.env.webshop.env",
+    "ragen.meta.making",
+    "support.check_cases",
+    "support.meta_envs",
+]
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for each other, spinning, beside other tests
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # such as where a script starts the suite in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

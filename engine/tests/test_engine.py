@@ -15,7 +15,7 @@ import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, LaneStats, Settings
 from envlanes.episode.turn import Turn, TurnResult
-from ragen.errors import EnvError, InputError, LaneDiedError, StateError
+from envlanes.errors import EnvError, InputError, LaneDiedError, StateError
 from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Walk
 from support.leftovers import is_over, kill_workers, until
 

@@ -24,13 +24,13 @@ from envlanes.episode.host import EnvHost, ResetOrder
 from envlanes.episode.journal import Change
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import Turn
+from envlanes.errors import LaneStartError
 from envlanes.kinds import executor
 from envlanes.kinds.executor import ExecutorKind
 from envlanes.workers import codec
 from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
 from envlanes.workers.orders import Call, Play, Rebuild, Reset
 from envlanes.workers.server import _worker_init, _worker_step_single_env
-from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import processes, until
 from support.worker_handles import PATIENCE, asked, wait

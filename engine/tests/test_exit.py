@@ -17,10 +17,9 @@ from typing import Any
 import numpy.random  # noqa: F401  # while there are descriptors to import it
 import pytest
 
-from ragen.errors import EnvError
-from ragen.llm_agent.es_manager import EnvStateManager
+from envlanes.errors import EnvError
 from support import scripts
-from support.episodes import config, freeze, inputs, play, sequential
+from support.episodes import EnvStateManager, config, freeze, inputs, play, sequential
 from support.leftovers import descriptors, is_over, named_memory, processes, titled, until
 
 pytestmark = [pytest.mark.cold, pytest.mark.usefixtures("backend")]

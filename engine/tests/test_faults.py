@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
+from envlanes.errors import EnvError, EnvLanesError, LaneDiedError, LaneError, LaneTimeoutError
 from envlanes.kinds import executor, ray_cluster
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
-from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import BACKEND, config, errors, freeze, play, sequential
+from support.episodes import BACKEND, EnvStateManager, config, errors, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
 
@@ -262,7 +261,7 @@ def test_with_truncate_there_is_no_second_chance(
     check(rollouts, honest, 1 if place == "turn 1" else 0, f"{TIMED_OUT}|{EXITED}|{BOOM}")
 
 
-RAISED: dict[tuple[str, str], tuple[type[RagenError], str]] = {
+RAISED: dict[tuple[str, str], tuple[type[EnvLanesError], str]] = {
     ("sleeps", "turn 2"): (LaneTimeoutError, r"turn 3.*timed out after 1 s.*(worker \d|env 2).*pid \d+"),
     ("exits", "turn 2"): (LaneDiedError, r"turn 3.*exited with code 3.*worker \d.*pid \d+"),
     ("is killed", "turn 0"): (LaneDiedError, r"turn 1.*killed by SIGKILL.*pid \d+"),

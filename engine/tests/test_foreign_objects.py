@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, errors, freeze, play, sequential
+from support.episodes import EnvStateManager, config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 
 TURNS = 3

@@ -11,13 +11,9 @@ import pytest
 
 from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import Turn
-from envlanes.gym.game import AT_END, GYM, GymTurn
-from envlanes.gym.shared_buffer import Place, SharedBuffer
+from envlanes.errors import ForkError, InputError, StateError
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import NodeHandle
-from ragen.env.webshop.env import WebShopEnv
-from ragen.errors import ForkError, InputError, StateError
-from support import gym_envs
 from support.faulty_envs import (
     Clock,
     FaultConfig,
@@ -28,7 +24,7 @@ from support.faulty_envs import (
     Unreplayable,
     Walk,
 )
-from support.forking import BUILT_IN, OTHERS, Kind, bare, drawn, recorded, straight
+from support.forking import TOYS, Kind, Saves, drawn, recorded, straight
 from support.leftovers import kill_workers
 from support.simulated_nodes import SimulatedCluster
 
@@ -37,20 +33,6 @@ TURN = Turn(("a",), 9)
 SEED = 7
 
 Make = Callable[..., Engine]
-
-
-class Saves(Walk):
-    """Declares snapshots, and that nothing else brings it back."""
-
-    replayable = False
-
-    def save(self) -> Any:
-        return self.random.getstate(), self.steps, self.place
-
-    def load(self, state: Any) -> None:
-        self.random = random.Random()
-        generator, self.steps, self.place = state
-        self.random.setstate(generator)
 
 
 class SavesDraws(GlobalDraws):
@@ -112,12 +94,6 @@ class Board(Walk):
         return self.place
 
 
-@pytest.fixture(autouse=True, scope="module")
-def the_shop_is_open() -> None:
-    """Build its catalogue where it never was, before any test looks at what threads there are."""
-    WebShopEnv().reset(0)
-
-
 @pytest.fixture(params=["process", "executor", "main"])
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Makes engines in main and over each kind of workers, closed in the end; nodes are simulated."""
@@ -167,20 +143,20 @@ def on(engine: Engine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[in
 
 # What a fork is
 
-SOME = ("sokoban-images", "draws", "walk")  # of each way to fork one
+SOME = ("saves", "draws", "walk")  # of each way to fork one
 
 
 @pytest.mark.parametrize(
     ("make", "name"),
     [
-        *itertools.product(("process", "main"), (*BUILT_IN, *OTHERS)),
+        *itertools.product(("process", "main"), TOYS),
         *itertools.product(("executor",), SOME),
         *(pytest.param("ray", name, marks=pytest.mark.cluster) for name in SOME),
     ],
     indirect=["make"],
 )
 def test_forks_at_any_turn_play_on_as_if_nobody_had_forked(make: Make, name: str) -> None:
-    kind = {**BUILT_IN, **OTHERS}[name]
+    kind = TOYS[name]
     turns = drawn(kind, 12, seed=3)
     expected = straight(kind, SEED, turns)
     engine = make([kind.spec(0)])
@@ -200,9 +176,9 @@ def test_forks_at_any_turn_play_on_as_if_nobody_had_forked(make: Make, name: str
     assert on(engine, [0], turns[10:])[0] == expected[11:]
 
 
-@pytest.mark.parametrize("name", ["sokoban", "webshop"])
+@pytest.mark.parametrize("name", ["pictures", "saves"])
 def test_forks_of_one_parent_share_nothing(make: Make, name: str) -> None:
-    kind = BUILT_IN[name]
+    kind = TOYS[name]
     turns = drawn(kind, 5, seed=4)
     engine = make([kind.spec(0)])
     engine.reset({0: SEED})
@@ -224,21 +200,21 @@ def test_a_fork_of_a_fork_stands_where_it_should(make: Make) -> None:
     on(engine, [1], [TURN])
     engine.fork(1, [2])
     engine.fork(2, [3], 1)
-    assert on(engine, [2], [TURN] * 2)[2] == straight(OTHERS["walk"], SEED, [TURN] * 6)[5:]
-    assert on(engine, [3], [TURN] * 2)[3] == straight(OTHERS["walk"], SEED, [TURN] * 3)[2:]
+    assert on(engine, [2], [TURN] * 2)[2] == straight(TOYS["walk"], SEED, [TURN] * 6)[5:]
+    assert on(engine, [3], [TURN] * 2)[3] == straight(TOYS["walk"], SEED, [TURN] * 3)[2:]
 
 
 def test_a_fork_may_be_reset_and_removed_like_any_other(make: Make) -> None:
     engine = began(make)
     engine.fork(0, [1, 2])
-    other = straight(OTHERS["walk"], SEED + 1, [TURN])
+    other = straight(TOYS["walk"], SEED + 1, [TURN])
     assert engine.reset({1: SEED + 1})[1] == other[0][-1]
     assert on(engine, [1], [TURN])[1] == other[1:]
     engine.remove([1, 2])
     assert engine.env_ids == [0]
     engine.fork(0, [1])
     after = on(engine, [0, 1], [TURN])
-    assert after[0] == after[1] == straight(OTHERS["walk"], SEED, [TURN] * 5)[5:]
+    assert after[0] == after[1] == straight(TOYS["walk"], SEED, [TURN] * 5)[5:]
 
 
 def test_what_was_set_and_called_from_outside_is_forked_too(make: Make) -> None:
@@ -255,7 +231,7 @@ def test_what_was_set_and_called_from_outside_is_forked_too(make: Make) -> None:
 
 
 def test_an_episode_without_a_seed_is_forked_by_its_generators(make: Make) -> None:
-    engine = make([OTHERS["draws"].spec(0)])
+    engine = make([TOYS["draws"].spec(0)])
     engine.reset({0: None})
     on(engine, [0], [TURN] * 3)
     engine.fork(0, [1])
@@ -275,8 +251,8 @@ def test_what_cannot_be_replayed_is_forked_by_its_snapshots(make: Make, env_clas
     engine.fork(0, [1, 2])
     engine.fork(0, [3], 2)
     after = on(engine, [0, 1, 2], [TURN] * 3)
-    assert after[0] == after[1] == after[2] == straight(OTHERS[played], SEED, [TURN] * 7)[5:]
-    assert on(engine, [3], [TURN] * 2)[3] == straight(OTHERS[played], SEED, [TURN] * 4)[3:]
+    assert after[0] == after[1] == after[2] == straight(TOYS[played], SEED, [TURN] * 7)[5:]
+    assert on(engine, [3], [TURN] * 2)[3] == straight(TOYS[played], SEED, [TURN] * 4)[3:]
 
 
 @pytest.mark.parametrize(
@@ -295,7 +271,7 @@ def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make: Make, env_cl
 
 
 @in_lanes
-@pytest.mark.parametrize("kind", [OTHERS["walk"], BUILT_IN["sokoban"], bare(BUILT_IN["sokoban"])])
+@pytest.mark.parametrize("kind", [TOYS["walk"], TOYS["saves"]])
 def test_workers_killed_before_during_and_after_change_nothing(
     make: Make, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -316,7 +292,7 @@ def test_workers_killed_before_during_and_after_change_nothing(
 
 @on_nodes
 @pytest.mark.parametrize("when", ["before", "during", "after"])
-@pytest.mark.parametrize("kind", [OTHERS["walk"], BUILT_IN["sokoban"]])
+@pytest.mark.parametrize("kind", [TOYS["walk"], TOYS["saves"]])
 def test_a_node_that_is_lost_changes_nothing(
     make: Make, kind: Kind, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +349,7 @@ def test_what_has_failed_is_forked_from_a_turn_before(make: Make, tmp_path: Any)
     with pytest.raises(ForkError, match="boom"):
         engine.fork(0, [1])
     engine.fork(0, [1], 2)
-    assert on(engine, [1], [TURN] * 2)[1] == straight(OTHERS["walk"], SEED, [TURN] * 4)[3:]
+    assert on(engine, [1], [TURN] * 2)[1] == straight(TOYS["walk"], SEED, [TURN] * 4)[3:]
 
 
 # What is refused
@@ -399,7 +375,7 @@ def test_what_was_lost_is_forked_by_its_snapshot(make: Make) -> None:
     kill(engine)
     engine.fork(0, [1])
     after = on(engine, [0, 1], [TURN] * 3)
-    assert after[0] == after[1] == straight(OTHERS["walk"], SEED, [TURN] * 7)[5:]
+    assert after[0] == after[1] == straight(TOYS["walk"], SEED, [TURN] * 7)[5:]
 
 
 @in_main
@@ -424,41 +400,6 @@ def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(
     assert list(engine.records) == [0]
     with pytest.raises(StateError):
         make([EnvSpec.of(Walk, None, 0)]).fork(0, [1])  # it was not reset
-
-
-# Other games
-
-
-def test_a_gymnasium_environment_is_forked_within_its_present_episode(make: Make) -> None:
-    engine = make([EnvSpec.of(gym_envs.Walk, None, 0, game=GYM)])
-    engine.reset({0: SEED})
-    for action in range(30):
-        engine.play({0: GymTurn(action % 5, AT_END)})
-    journal = engine.records[0].journal
-    assert journal.seed is None and journal.turns < 30, "an episode has begun in between"
-    with pytest.raises(InputError, match="of its current episode"):
-        engine.fork(0, [1], 30)
-    engine.fork(0, [1])
-    shown = engine.fork(0, [2], 0)
-    assert GYM.digest(shown[2]) == journal.digest
-    for action in range(12):
-        given = engine.play(dict.fromkeys((0, 1), GymTurn(action % 5, AT_END)))
-        assert GYM.record(given[0]) == GYM.record(given[1])
-
-
-@in_lanes
-def test_a_fork_writes_into_no_memory_that_its_parent_shows(make: Make) -> None:
-    engine = make([EnvSpec.of(gym_envs.Walk, None, 0, game=GYM)])
-    engine.reset({0: SEED})
-    buffer = SharedBuffer(1, (3,), "float32")
-    for turn in range(3):
-        engine.play({0: GymTurn(2, place=Place(buffer.address, turn % 2, 0))})
-    shown = buffer.rows.copy()
-    forked = engine.fork(0, [1], 2)
-    buffer.rows[:] = 0
-    forked |= engine.fork(0, [2])
-    assert not buffer.rows.any()
-    assert (forked[1] == shown[1, 0]).all() and (forked[2] == shown[0, 0]).all()
 
 
 # Many
@@ -504,10 +445,7 @@ def check_some(
     return {env_id: kind for env_id, kind in kinds.items() if env_id not in {*leaving, *long}}
 
 
-FEW = ("sokoban", "frozen_lake", "game_2048", "rubikscube", "sudoku")
-
-
 def test_random_forks_equal_the_straight_play(make: Make) -> None:
-    kinds = {index: {**BUILT_IN, **OTHERS}[name] for index, name in enumerate((*FEW, *OTHERS))}
+    kinds = dict(enumerate([*TOYS.values()] * 2))
     engine = make([kind.spec(env_id) for env_id, kind in kinds.items()])
     random_forks(engine, kinds, count=40, seed=11, kills=0.05)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from envlanes.episode.global_rng import EnvRng, outer_state_kept
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, freeze, inputs, play, sequential
+from support.episodes import EnvStateManager, config, freeze, inputs, play, sequential
 
 DRAWS: dict[str, Callable[[], Any]] = {
     "random.random": random.random,

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.errors import EnvError, LaneTimeoutError, StateError
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, errors, freeze, inputs
+from envlanes.errors import EnvError, LaneTimeoutError, StateError
+from support.episodes import EnvStateManager, config, errors, freeze, inputs
 from support.faulty_envs import Walk
 
 pytestmark = pytest.mark.usefixtures("backend")

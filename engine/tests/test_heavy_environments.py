@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from envlanes.resources import TemporaryFolder, temporary_folder
-from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts
-from support.episodes import config, inputs
+from support.episodes import EnvStateManager, config, inputs
 from support.leftovers import is_over, until
 
 TAGS = {"Heavy": {"env_type": "support.heavy_envs:Heavy"}}

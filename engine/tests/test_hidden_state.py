@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from envlanes.episode.host import DEAR_RESET_S
-from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts
-from support.episodes import config, freeze, inputs, play
+from support.episodes import EnvStateManager, config, freeze, inputs, play
 from support.faulty_envs import Walk
 
 GROUP, GROUPS, TURNS = 4, 2, 5

@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 
 from envlanes.interrupts import interrupts_held, interrupts_let_through
-from ragen.env import REGISTERED_ENVS, register_env
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, freeze, inputs, sequential
+from support.episodes import TYPES, EnvStateManager, config, freeze, inputs, register_env, sequential
 from support.faulty_envs import Walk
 
 each_kind = pytest.mark.usefixtures("backend")
@@ -236,7 +234,7 @@ def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(
                 manager.step(inputs([0], 1))
     finally:
         signal.signal(signal.SIGUSR1, before)
-        REGISTERED_ENVS.discard("signalled")
+        TYPES.pop("signalled", None)
 
 
 # Holding interrupts back

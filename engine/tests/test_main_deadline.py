@@ -9,8 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, errors, freeze, play, sequential
+from support.episodes import EnvStateManager, config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 
 TURNS = 3

@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 
+from envlanes.errors import ConfigError, LaneStartError
 from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent, RayKind
 from envlanes.settings import RayOptions
 from envlanes.workers.worker import Request
-from ragen.errors import ConfigError, LaneStartError
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import SEED, config, freeze, play, sequential
+from support.episodes import SEED, EnvStateManager, config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
 

@@ -12,11 +12,11 @@ import numpy as np
 import psutil
 import pytest
 
+from envlanes.errors import LaneStartError
 from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.kind import ProcessKind, unavailable
 from envlanes.workers.handle import Message, WorkerGone
-from ragen.errors import LaneStartError
 from support import scripts
 from support.leftovers import descriptors, is_over, processes, until
 from support.worker_handles import ask, asked, end_of, say, up, wait

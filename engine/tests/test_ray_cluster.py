@@ -18,9 +18,8 @@ from zipfile import ZipFile
 import psutil
 import pytest
 
-from ragen.errors import ConfigError, LaneStartError
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import Holder, config, freeze, play, sequential
+from envlanes.errors import ConfigError, LaneStartError
+from support.episodes import EnvStateManager, Holder, config, freeze, play, sequential
 from support.leftovers import until
 from support.local_cluster import LocalCluster
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from envlanes.errors import ConfigError
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, freeze
+from support.episodes import EnvStateManager, config, freeze
 
 TAGS = {
     "Counter": {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "tells": {"extra": (2, None)}}},

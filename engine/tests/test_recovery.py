@@ -17,10 +17,8 @@ import psutil
 import pytest
 
 from envlanes.linux import descendants
-from ragen.env import REGISTERED_ENVS, register_env
-from ragen.llm_agent.es_manager import EnvStateManager
 from support import scripts
-from support.episodes import config, errors, freeze, inputs, play, sequential
+from support.episodes import TYPES, EnvStateManager, config, errors, freeze, inputs, play, register_env, sequential
 from support.faulty_envs import Walk
 from support.leftovers import is_over, titled, until
 
@@ -412,11 +410,7 @@ MAIN = """
 """
 
 WAYS = {
-    "register_env with classes": 'register_env("mine", Mine, MineConfig)\n    check("mine")',
-    "register_env with config_class": 'register_env("mine", Mine)\n    check("mine")',
-    "REGISTERED_ENVS": """REGISTERED_ENVS["mine"] = Mine
-    REGISTERED_ENV_CONFIGS["mine"] = MineConfig
-    check("mine")""",
+    "by itself": 'register_env("mine", Mine)\n    check("mine")',
     "in a function": """def make():
         class Local(Mine):
             def render(self, mode=None):
@@ -448,21 +442,6 @@ def late_path(tmp_path: Path) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_an_entry_point_works_in_workers(late_path: Path) -> None:
-    (late_path / "late_game.py").write_text("from support.faulty_envs import Walk\nclass Late(Walk):\n    pass\n")
-    distribution = late_path / "late_game-1.0.dist-info"
-    distribution.mkdir()
-    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: late-game\nVersion: 1.0\n")
-    (distribution / "entry_points.txt").write_text("[ragen.envs]\nlate = late_game:Late\n")
-    try:
-        settings = config({"L": {"env_type": "late"}}, [("L", 4)], use_multiprocessing=True)
-        with EnvStateManager(settings) as manager:
-            assert freeze(play(manager)) == sequential(settings)[0]
-            assert manager.lane_stats()[0].envs == 0
-    finally:
-        REGISTERED_ENVS.discard("late")
-
-
 def test_a_module_that_became_importable_after_the_workers_started_is_found_there(late_path: Path) -> None:
     with EnvStateManager(mixed()) as first:
         first.reset()
@@ -477,7 +456,7 @@ def test_a_module_that_became_importable_after_the_workers_started_is_found_ther
                 assert manager.lane_stats()[0].envs == 0
         finally:
             sys.path.remove(str(folder))
-            REGISTERED_ENVS.discard("late_module:Late")
+            TYPES.pop("late_module:Late", None)
 
 
 def test_a_module_that_only_main_can_import_keeps_its_environments_there(caplog: pytest.LogCaptureFixture) -> None:
@@ -492,7 +471,7 @@ def test_a_module_that_only_main_can_import_keeps_its_environments_there(caplog:
         assert "does not work in a worker" in caplog.text and "only_here" in caplog.text
     finally:
         del sys.modules["only_here"]
-        REGISTERED_ENVS.discard("only_here:Here")
+        TYPES.pop("only_here:Here", None)
 
 
 def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
@@ -510,7 +489,7 @@ def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
             assert manager.lane_stats()[0].envs == 2
         assert "(tag 'L', type 'locked') does not work in a worker" in caplog.text
     finally:
-        REGISTERED_ENVS.discard("locked")
+        TYPES.pop("locked", None)
 
 
 def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:

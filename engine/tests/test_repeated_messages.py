@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, errors, play
+from support.episodes import EnvStateManager, config, errors, play
 
 MANY = 12
 FAULTY = "support.faulty_envs:Faulty"

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import backend, config, freeze, inputs, sequential
+from support.episodes import EnvStateManager, backend, config, freeze, inputs, sequential
 from support.leftovers import processes
 
 pytestmark = [pytest.mark.cold, pytest.mark.usefixtures("backend")]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, freeze, play
+from support.episodes import EnvStateManager, config, freeze, play
 
 COUNTER = {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "tells": {"extra": 2}}}
 PICTURES = {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "images": 2}}

@@ -12,9 +12,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from PIL import Image
+from typing import TYPE_CHECKING, Any
 
 from envlanes.env_set import EnvSet
 from envlanes.environments import EnvFailed
@@ -30,6 +28,9 @@ from envlanes.ragen.settings import ManagerSettings
 from envlanes.returned import NO_SUCCESS
 from envlanes.settings import Mode
 from envlanes.stats import LaneStats
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 BASE = "ragen.env.base"  # the module of RAGEN's base classes
 log = logging.getLogger(__name__)
@@ -313,6 +314,8 @@ class RolloutManager(EnvSet):
     @staticmethod
     def _handle_mm_state(observation: Observation) -> list[Image.Image]:
         """Arrays of shape ``(H, W, 3)`` as pictures."""
+        from PIL import Image  # of the extra `ragen`: who shows text needs none
+
         return [Image.fromarray(pixels) for pixels in observation]
 
     # Entries

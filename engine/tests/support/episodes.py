@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
+import pkgutil
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ragen.llm_agent.es_manager import EnvStateManager
+from envlanes import EnvSpec, Settings
+from envlanes.episode.turn import TEXT
+from envlanes.ragen.manager import RolloutManager
+from envlanes.ragen.settings import EnvEntry, ManagerSettings
 
 SEED = 1000
 BACKEND = "RAGEN_TESTS_BACKEND"  # environment variable: the kind of workers, for programs that tests start too
@@ -99,10 +104,12 @@ def kill_workers(manager: EnvStateManager) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def sequential(configuration: dict[str, Any], turns: int = 4, episodes: int = 1) -> list[list[dict[str, Any]]]:
+def sequential(
+    configuration: dict[str, Any], turns: int = 4, episodes: int = 1, manager_class: type[Any] | None = None
+) -> list[list[dict[str, Any]]]:
     """The reference: the same episodes, played in this process."""
     settings = {**configuration["es_manager"], "use_multiprocessing": False}
-    with EnvStateManager({**configuration, "es_manager": settings}) as manager:
+    with (manager_class or EnvStateManager)({**configuration, "es_manager": settings}) as manager:
         return [freeze(play(manager, turns)) for _ in range(episodes)]
 
 
@@ -122,6 +129,47 @@ def freeze(value: Any) -> Any:
 def errors(cache: dict[str, Any]) -> list[str | None]:
     """For each turn that was played, what its ``env_error`` says."""
     return [turn["info"].get("env_error") for turn in cache["history"] if "info" in turn]
+
+
+TYPES: dict[str, Any] = {}  # environments' classes by their names, beside those that a path names
+
+
+def register_env(name: str, env_class: Any) -> None:
+    TYPES[name] = env_class
+
+
+class EnvStateManager(RolloutManager):
+    """A manager of the environments of a :func:`config`."""
+
+    def _read_settings(self, config: Any, mode: str) -> ManagerSettings:
+        general, part, entries = config["es_manager"], config["es_manager"][mode], []
+        known = {field.name for field in dataclasses.fields(Settings)}
+        size, tags = part["group_size"], part["env_configs"]["tags"]
+        for tag, groups in zip(tags, part["env_configs"]["n_groups"], strict=True):
+            about = config["custom_envs"][tag]
+            env_type, fields = about["env_type"], about.get("env_config")
+            env_class = TYPES[env_type] if env_type in TYPES else pkgutil.resolve_name(env_type)
+            config_class = getattr(env_class, "config_class", None) or dict
+            for env_id in range(len(entries), len(entries) + groups * size):
+                made = config_class(**copy.deepcopy(fields or {}))
+                spec = EnvSpec(env_id, env_id // size, tag, env_type, env_class, made, TEXT, fields)
+                entries.append(EnvEntry(spec, about["max_actions_per_traj"]))
+        settings = {key: value for key, value in general.items() if key in known}
+        return ManagerSettings(
+            entries=tuple(entries),
+            env_groups=part["env_groups"],
+            group_size=size,
+            group_numbers=tuple(range(part["env_groups"])),
+            format_penalty=-0.1,
+            base_seed=config["seed"][mode],
+            engine=Settings.of(use_lanes=general.get("use_multiprocessing", "auto"), **settings),
+            env_state_hash=general.get("env_state_hash", False),
+            journal=general.get("journal"),
+        )
+
+    @staticmethod
+    def _handle_mm_state(observation: list[Any]) -> Any:
+        return observation  # as arrays: pictures are of another library
 
 
 class Holder:

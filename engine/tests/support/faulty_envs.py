@@ -30,7 +30,7 @@ import numpy as np
 
 from envlanes.episode import program
 from envlanes.episode.host import REPLAY_S
-from ragen.env import BaseEnv
+from support.toy_envs import BaseEnv
 
 FOREVER = 10**6
 

@@ -14,6 +14,16 @@ from typing import Any
 import pytest
 
 KINDS = ["process", "executor"]
+PRELOADED = [  # what tests import, for supervisors that stay; none of it starts a thread or changes the process
+    "numpy",
+    "pytest",
+    "envlanes.gym.game",
+    "envlanes.gym.lane_vector_env",
+    "support.episodes",
+    "support.faulty_envs",
+    "support.forking",
+    "support.gym_envs",
+]
 
 
 @pytest.fixture(autouse=True, scope="module")

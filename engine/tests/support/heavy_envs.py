@@ -7,7 +7,7 @@ import tempfile
 from typing import Any, ClassVar
 
 from envlanes.resources import temporary_folder, worker_resource
-from ragen.env.base import BaseLanguageBasedEnv
+from support.toy_envs import BaseEnv
 
 
 def start_program() -> subprocess.Popen[bytes]:
@@ -20,7 +20,7 @@ def end_program(program: subprocess.Popen[bytes]) -> None:
     program.wait()
 
 
-class Heavy(BaseLanguageBasedEnv):
+class Heavy(BaseEnv):
     """Its info says where its files are and which program it uses; nothing that is compared depends on either."""
 
     uses_global_rng: ClassVar[bool] = False

@@ -10,9 +10,8 @@ from pathlib import Path
 
 HEAD = """
 import os, random, signal, sys, threading, time
-from ragen.env import BaseEnv, REGISTERED_ENVS, REGISTERED_ENV_CONFIGS, register_env
-from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, freeze, inputs, play, sequential
+from support.episodes import EnvStateManager, config, freeze, inputs, play, register_env, sequential
+from support.toy_envs import BaseEnv
 """
 
 

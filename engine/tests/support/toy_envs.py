@@ -1,4 +1,4 @@
-"""Small games for the manager's tests: each does what its configuration says, and no more."""
+"""Small text games: each does what its configuration says, and no more."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from ragen.env.base import BaseEnv, BaseLanguageBasedEnv
-
 built = 0
 
 
-class Numbered(BaseLanguageBasedEnv):
+class BaseEnv:
+    """What a text environment needs not define."""
+
+    config_class: type | None = None
+    uses_global_rng = True
+
+    def render(self, mode: str | None = None) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+    def rollout_info(self) -> dict[str, Any]:
+        return {}
+
+
+class Numbered(BaseEnv):
     """Shows how many objects of its class there were before it, and how many turns they have played."""
 
     built = turns = 0
@@ -117,7 +131,7 @@ class PagesConfig:
     page: int = 1
 
 
-class Pages(BaseLanguageBasedEnv):
+class Pages(BaseEnv):
     """Shows a page after another; the fourth action ends it with success."""
 
     config_class = PagesConfig

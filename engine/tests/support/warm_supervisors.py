@@ -24,33 +24,8 @@ from envlanes.kinds.executor import start_fork_server, without_main_script
 from envlanes.kinds.process.kind import Launcher
 from envlanes.workers.handle import Ending
 from support import leftovers
+from support.fixtures import PRELOADED
 
-PRELOADED = (  # what tests and most environments import; none of them starts a thread or changes the process
-    "gymnasium",
-    "numpy",
-    "pytest",
-    "ragen.env.bandit.env",
-    "ragen.env.base",
-    "ragen.env.countdown.env",
-    "ragen.env.frozen_lake.env",
-    "ragen.env.game_2048.env",
-    "ragen.env.grid",
-    "ragen.env.metamathqa.env",
-    "ragen.env.rubikscube.env",
-    "ragen.env.sokoban.env",
-    "ragen.env.sudoku.env",
-    "ragen.env.text",
-    "ragen.env.webshop.env",
-    "envlanes.gym.game",
-    "ragen.meta.making",
-    "envlanes.gym.lane_vector_env",
-    "support.check_cases",
-    "support.episodes",
-    "support.faulty_envs",
-    "support.forking",
-    "support.gym_envs",
-    "support.meta_envs",
-)
 MOST = 6  # that wait for a test that needs one like them; the checker alone takes four kinds
 ALONE = frozenset({"support.bare_worker"})  # where this is imported, workers are others
 CHANGES = ("PYTEST_CURRENT_TEST", "RAGEN_TESTS_BACKEND", "COLUMNS")  # change between tests, and mean workers nothing

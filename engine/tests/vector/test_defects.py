@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from ragen.errors import EpisodeOverError
+from envlanes.errors import EpisodeOverError
 from support.gym_envs import Counted, Obeys, Reuses, Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes

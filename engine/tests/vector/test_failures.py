@@ -5,8 +5,8 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 from gymnasium.vector import SyncVectorEnv
 
+from envlanes.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError
 from envlanes.gym import LaneVectorEnv
-from ragen.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError
 from support.gym_envs import Obeys, TellsItsProcess, Walk, kill, same, walks
 
 pytestmark = pytest.mark.processes

@@ -7,7 +7,7 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError
 from gymnasium.vector import SyncVectorEnv
 
-from ragen.errors import StateError
+from envlanes.errors import StateError
 from support.gym_envs import Obeys, kill, same, walks
 
 pytestmark = pytest.mark.processes

@@ -1,0 +1,88 @@
+"""Gymnasium's environments as games of the engine: forks of them, and what they must not return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envlanes import Engine, EnvSpec, Settings
+from envlanes.errors import InputError, ReturnError
+from envlanes.gym.game import AT_END, GYM, GYM_OLD, GymTurn
+from envlanes.gym.shared_buffer import Place, SharedBuffer
+from support import gym_envs
+
+SEED = 7
+
+
+class GymGiven:
+    """The same by gymnasium's interface."""
+
+    def __init__(self, reset_gives: Any = (0, {}), step_gives: Any = (0, 1.0, False, False, {})) -> None:
+        self.reset_gives, self.step_gives = reset_gives, step_gives
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        return self.reset_gives
+
+    def step(self, action: Any) -> Any:
+        return self.step_gives
+
+
+@pytest.mark.parametrize("given", [None, (0,), np.zeros(2), (0, None)])
+def test_gymnasiums_reset_has_to_give_observation_and_info(given: Any) -> None:
+    with pytest.raises(ReturnError, match=r"^GymGiven\.reset\(\) returned"):
+        GYM.reset(GymGiven(reset_gives=given), 1, None)
+
+
+@pytest.mark.parametrize(
+    ("game", "given"),
+    [
+        (GYM, (0, 1.0, True, {})),
+        (GYM, (0, "much", False, False, {})),
+        (GYM, None),
+        (GYM_OLD, (0, 1.0, True)),
+    ],
+)
+def test_gymnasiums_step_has_to_give_five_values_and_the_old_one_four(game: Any, given: Any) -> None:
+    assert GYM_OLD.play(GymGiven(step_gives=(0, 1.0, True, {})), GymTurn(0)).terminated
+    with pytest.raises(ReturnError, match=r"^GymGiven\.step\(\) returned"):
+        game.play(GymGiven(step_gives=given), GymTurn(0))
+
+
+@pytest.fixture(params=[{"use_lanes": False}, {"backend": "process"}, {"backend": "executor"}], ids=str)
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """An engine with one environment that was reset, in main and in each kind of worker."""
+    settings = Settings.of(**{"use_lanes": True, "max_workers": 1, **request.param})
+    with Engine([EnvSpec.of(gym_envs.Walk, None, 0, game=GYM)], settings) as made:
+        made.reset({0: SEED})
+        yield made
+
+
+def test_a_gymnasium_environment_is_forked_within_its_present_episode(engine: Engine) -> None:
+    for action in range(30):
+        engine.play({0: GymTurn(action % 5, AT_END)})
+    journal = engine.records[0].journal
+    assert journal.seed is None and journal.turns < 30, "an episode has begun in between"
+    with pytest.raises(InputError, match="of its current episode"):
+        engine.fork(0, [1], 30)
+    engine.fork(0, [1])
+    shown = engine.fork(0, [2], 0)
+    assert GYM.digest(shown[2]) == journal.digest
+    for action in range(12):
+        given = engine.play(dict.fromkeys((0, 1), GymTurn(action % 5, AT_END)))
+        assert GYM.record(given[0]) == GYM.record(given[1])
+
+
+@pytest.mark.parametrize("engine", [{"backend": "process"}, {"backend": "executor"}], indirect=True, ids=str)
+def test_a_fork_writes_into_no_memory_that_its_parent_shows(engine: Engine) -> None:
+    buffer = SharedBuffer(1, (3,), "float32")
+    for turn in range(3):
+        engine.play({0: GymTurn(2, place=Place(buffer.address, turn % 2, 0))})
+    shown = buffer.rows.copy()
+    forked = engine.fork(0, [1], 2)
+    buffer.rows[:] = 0
+    forked |= engine.fork(0, [2])
+    assert not buffer.rows.any()
+    assert (forked[1] == shown[1, 0]).all() and (forked[2] == shown[0, 0]).all()

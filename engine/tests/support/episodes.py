@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import os
 import pkgutil
 import signal
@@ -12,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from envlanes import EnvSpec, Settings
-from envlanes.episode.turn import TEXT
 from envlanes.ragen.manager import RolloutManager
-from envlanes.ragen.settings import EnvEntry, ManagerSettings
+from envlanes.ragen.settings import ManagerSettings, engine_settings, read_settings
 
 SEED = 1000
 BACKEND = "RAGEN_TESTS_BACKEND"  # environment variable: the kind of workers, for programs that tests start too
@@ -142,34 +139,17 @@ class EnvStateManager(RolloutManager):
     """A manager of the environments of a :func:`config`."""
 
     def _read_settings(self, config: Any, mode: str) -> ManagerSettings:
-        general, part, entries = config["es_manager"], config["es_manager"][mode], []
-        known = {field.name for field in dataclasses.fields(Settings)}
-        size, tags = part["group_size"], part["env_configs"]["tags"]
-        for tag, groups in zip(tags, part["env_configs"]["n_groups"], strict=True):
-            about = config["custom_envs"][tag]
-            env_type, fields = about["env_type"], about.get("env_config")
-            env_class = TYPES[env_type] if env_type in TYPES else pkgutil.resolve_name(env_type)
-            config_class = getattr(env_class, "config_class", None) or dict
-            for env_id in range(len(entries), len(entries) + groups * size):
-                made = config_class(**copy.deepcopy(fields or {}))
-                spec = EnvSpec(env_id, env_id // size, tag, env_type, env_class, made, TEXT, fields)
-                entries.append(EnvEntry(spec, about["max_actions_per_traj"]))
-        settings = {key: value for key, value in general.items() if key in known}
-        return ManagerSettings(
-            entries=tuple(entries),
-            env_groups=part["env_groups"],
-            group_size=size,
-            group_numbers=tuple(range(part["env_groups"])),
-            format_penalty=-0.1,
-            base_seed=config["seed"][mode],
-            engine=Settings.of(use_lanes=general.get("use_multiprocessing", "auto"), **settings),
-            env_state_hash=general.get("env_state_hash", False),
-            journal=general.get("journal"),
-        )
+        return read_settings(ManagerSettings, config, mode, resolve, lambda _: engine_settings(config["es_manager"]))
 
     @staticmethod
     def _handle_mm_state(observation: list[Any]) -> Any:
         return observation  # as arrays: pictures are of another library
+
+
+def resolve(env_type: str, where: str, fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The class of an environment, and that of its configuration."""
+    env_class = TYPES[env_type] if env_type in TYPES else pkgutil.resolve_name(env_type)
+    return env_class, getattr(env_class, "config_class", None) or dict
 
 
 class Holder:

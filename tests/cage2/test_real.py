@@ -10,7 +10,7 @@ import pytest
 
 from ragen.cage2 import Cage2Env, real
 from ragen.cage2.layout import DECOYS, HOSTS, N_ACTIONS
-from ragen.cage2.simulator.network import Blue, Network
+from ragen.cage2.simulator.game import Blue, Network
 from support.cage2 import plain, run
 
 pytestmark = pytest.mark.processes

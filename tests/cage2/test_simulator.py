@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from ragen.cage2.layout import DECOYS, HOSTS, INDEX
-from ragen.cage2.simulator import red, tables
-from ragen.cage2.simulator.game import EmbeddedGame
-from ragen.cage2.simulator.network import Blue, Network, Session
-from ragen.cage2.simulator.red import EXPLOIT, SCAN, Move
+from ragen.cage2.simulator import game as simulator
+from ragen.cage2.simulator import tables
+from ragen.cage2.simulator.game import Blue, EmbeddedGame, Network, Session
 
 EPISODES = {"b_line": "c25f3fb1990f93b9", "meander": "139ce474b27a0103", "sleep": "ba75aa42cca0f23f"}
 
@@ -64,12 +63,12 @@ GIVES = {  # which exploits give a session, and whether it is privileged at once
 
 def attacked(monkeypatch, host, exploit):
     """A network in which Red has just tried an exploit, and what came of it."""
-    monkeypatch.setattr(red, "_chosen", lambda *_: exploit)
+    monkeypatch.setattr(simulator, "_chosen", lambda *_: exploit)
     network = Network(random.Random(0))
     network.sessions[INDEX[host]] = []
     network.sessions[INDEX["Enterprise1" if host == "Enterprise0" else "Enterprise0"]] = [Session(False, False)]
-    red.play(network, Move(SCAN, INDEX[host]))
-    return network, red.play(network, Move(EXPLOIT, INDEX[host])).success
+    simulator.scan(network, INDEX[host])
+    return network, simulator.exploit(network, INDEX[host]).success
 
 
 @pytest.mark.parametrize("exploit", tables.EXPLOITS, ids=lambda each: each.name)

@@ -1,9 +1,7 @@
 """CAGE Challenge 2's second scenario as tables: the same network, agents, rewards and observations, in microseconds.
 
-Reading order: ``tables`` (services, exploits, and what Red learns on each host), ``network`` (the state, and Blue's
-actions and observations), ``red`` (the effects of Red's actions), ``agents`` (Red's strategies), ``game`` (one step of
-the game). It reimplements the original's behavior; episodes have the same distribution, not the same numbers. The
-original's bugs are kept:
+``tables`` has services, exploits, and what Red learns on each host; ``game`` has the rest. It reimplements the
+original's behavior; episodes have the same distribution, not the same numbers. The original's bugs are kept:
 
 - after a Restore of Op_Server0, an Impact no longer stops the service (the backup lacks the service's process);
 - Remove never ends sessions opened by SSH (their events do not contain the process id);

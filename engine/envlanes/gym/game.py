@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from envlanes.episode.game import EpisodeStart, Game, Options, declares_snapshots, named
 from envlanes.episode.global_rng import state_in_place
 from envlanes.episode.journal import Change
+from envlanes.episode.pickled import Pickled
 from envlanes.episode.values import copied, detached, digest_of, options_for
 from envlanes.errors import EnvError
 from envlanes.gym.shared_buffer import Place, left
@@ -82,14 +83,6 @@ class GymResult(NamedTuple):
     digest: Any
     final: Shown | None = None
     began: EpisodeStart | None = None
-
-
-class Description(NamedTuple):
-    """The properties of a sub-environment for its vector environment; pickled, since spaces may be of any class."""
-
-    spaces: bytes
-    metadata: bytes
-    render_mode: str | None
 
 
 class IsMethod(NamedTuple):
@@ -219,10 +212,10 @@ class GymGame(Game):
         """Its observation space and its action space, of gymnasium's classes."""
         return env.observation_space, env.action_space
 
-    def describe(self, env: Any) -> Description:
-        """The properties of a sub-environment for its vector environment."""
-        metadata, mode = getattr(env, "metadata", None) or {}, getattr(env, "render_mode", None)
-        return Description(dumped(self.spaces(env)), dumped(dict(metadata)), mode)
+    def describe(self, env: Any) -> bytes:
+        """Spaces, metadata and render mode for the vector environment; pickled, since they may be of any class."""
+        metadata = dict(getattr(env, "metadata", None) or {})
+        return Pickled.of((*self.spaces(env), metadata, getattr(env, "render_mode", None))).pickled
 
     def fits(self, env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
         """Whether an environment's observation space and action space match those of others.
@@ -306,16 +299,6 @@ def space_of(space: Any) -> Any:
             "one of gymnasium's spaces."
         )
     return make()
-
-
-def dumped(value: Any) -> bytes:
-    """A value pickled so that any process can load it, including instances of classes of the main script."""
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:  # classes that only the main script, or a function, defines
-        import cloudpickle
-
-        return cloudpickle.dumps(value)
 
 
 @lru_cache(maxsize=4)  # environments of a worker are checked one after the other against the same spaces

@@ -43,11 +43,12 @@ from envlanes import EnvFailed, EnvSet, EnvSpec, LaneStats, Settings
 from envlanes.env_set import REBALANCE_INTERVAL
 from envlanes.episode.game import named
 from envlanes.episode.journal import Change
+from envlanes.episode.pickled import Pickled
 from envlanes.episode.values import copied
 from envlanes.errors import EpisodeOverError, StateError
 from envlanes.gym import arguments
 from envlanes.gym.arguments import Options, OptionsSource, SeedsSource
-from envlanes.gym.game import AT_END, GYM, GYM_OLD, NEVER, NOW, OWN, GymResult, GymTurn, IsMethod, Shown, dumped
+from envlanes.gym.game import AT_END, GYM, GYM_OLD, NEVER, NOW, OWN, GymResult, GymTurn, IsMethod, Shown
 from envlanes.gym.shared_buffer import IN_BUFFER, Place, SharedBuffer
 from envlanes.interrupts import holds_interrupts, interrupts_come_too_late, interrupts_let_through
 from envlanes.settings import OnEnvFailure
@@ -231,13 +232,12 @@ class SubEnvs(EnvSet):
 
     def _reset_lost(self, ids: Sequence[int]) -> Iterable[tuple[int, Any]]:
         """Begin new episodes of environments that have failed, with a seed: their own generators are lost."""
-        plans = {index: self._plan(index) for index in ids}
-        seeds = {index: self._seed_after_failure(index) if seed is None else seed for index, (seed, _) in plans.items()}
-        return self._reset(seeds, {index: options for index, (_, options) in plans.items()}).items()
-
-    def _seed_after_failure(self, index: int) -> int | None:
-        seed = self._seeds[index]
-        return None if seed is None else zlib.crc32(f"{seed} {index} {self._failures[index]}".encode())
+        seeds, options = {}, {}
+        for index in ids:
+            seeds[index], options[index] = self._plan(index)
+            if seeds[index] is None and (last := self._seeds[index]) is not None:
+                seeds[index] = zlib.crc32(f"{last} {index} {self._failures[index]}".encode())
+        return self._reset(seeds, options).items()
 
     def _reset(self, seeds: Mapping[int, int | None], options: Mapping[int, Options]) -> dict[int, Any]:
         found = self.engine.reset(seeds, own_options=options)
@@ -424,8 +424,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Take spaces and metadata from the sub-environments, and refuse those that do not fit together."""
         mode, ids = self.observation_mode, range(self.num_envs)
         described = self._ask(ids if mode == "different" else [0], "describe")
-        each = [pickle.loads(description.spaces)[0] for description in described]
-        single, self.single_action_space = pickle.loads(described[0].spaces)
+        single, self.single_action_space, metadata, self.render_mode = pickle.loads(described[0])
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         if isinstance(mode, tuple) and len(mode) == 2:
             if not all(isinstance(space, Space) for space in mode):
@@ -434,20 +433,19 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         elif mode == "same":
             self.observation_space = batch_space(single, self.num_envs)
         elif mode == "different":
-            self.observation_space = batch_differing_spaces(each)
+            self.observation_space = batch_differing_spaces([pickle.loads(each)[0] for each in described])
         else:
             raise ValueError(
                 "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
                 f"space, actual got {mode}"
             )
         self.single_observation_space = single
-        self.metadata = {**pickle.loads(described[0].metadata), "autoreset_mode": self.autoreset_mode}
-        self.render_mode = described[0].render_mode
+        self.metadata = {**metadata, "autoreset_mode": self.autoreset_mode}
         if self.shared_memory and self._envs.engine.settings.backend != "ray":  # whose workers are on other machines
             refuse_shared_memory(single)
             self._envs.buffer = _buffer_for(single, self.num_envs)
         # Where they live, since the spaces of many environments with large observations are larger than a step.
-        fits = self._ask(ids, "fits", mode == "same", dumped((single, self.single_action_space)))
+        fits = self._ask(ids, "fits", mode == "same", Pickled.of((single, self.single_action_space)).pickled)
         for index, what, expected in (0, "observation", single), (1, "action", self.single_action_space):
             if strangers := [env for env, fit in enumerate(fits) if not fit[index]]:
                 rule = "are not equivalent" if index or mode == "same" else "do not share a common shape and dtype"
@@ -507,8 +505,10 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
         def work() -> Any:
             shown = self._envs.reset_envs(list(given), [seeds[index] for index in given], list(given.values()))
-            infos = dict(zip(given, [each.info for each in shown], strict=True))
-            return self._observed(self._envs.last), self._merged([infos.get(i, {}) for i in range(self.num_envs)])
+            infos: list[Infos] = [{}] * self.num_envs
+            for index, each in zip(given, shown, strict=True):
+                infos[index] = each.info
+            return self._observed(self._envs.last), self._merged(infos)
 
         return work
 
@@ -659,16 +659,15 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every sub-environment; methods are called."""
-        found = self.read_some(range(self.num_envs), name)
+        found = self.ask(range(self.num_envs), "read", name)
         return self.call(name) if any(type(each) is IsMethod for each in found) else found
 
-    def read_some(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
-        """An attribute of some sub-environments, in the order of ``ids``; an ``IsMethod`` stands for a method."""
-        return self._now("call_async", lambda: self._ask(ids, "read", name))
+    def ask(self, ids: Sequence[int], method: str, *arguments: Any) -> tuple[Any, ...]:
+        """The results of a method of :class:`~envlanes.gym.game.GymGame` for some sub-environments, in their order.
 
-    def are_wrapped(self, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
-        """Whether each of the given sub-environments, or anything it wraps, is an instance of a class."""
-        return self._now("call_async", lambda: self._ask(ids, "is_wrapped", wrapper))
+        It changes nothing: ``read`` (an attribute) or ``is_wrapped`` (by a class).
+        """
+        return self._now("call_async", lambda: self._ask(ids, method, *arguments))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute, to one value for all or to one for each in a list or tuple.

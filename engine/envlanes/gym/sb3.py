@@ -84,14 +84,14 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of some sub-environments; instead of a method, a function that calls it where they live."""
-        ids = self._get_indices(indices)
-        found = zip(ids, self.envs.read_some(ids, attr_name), strict=True)
+        ids = list(self._get_indices(indices))
+        found = zip(ids, self.envs.ask(ids, "read", attr_name), strict=True)
         return [partial(self._call, index, attr_name) if type(each) is IsMethod else each for index, each in found]
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether all sub-environments have an attribute; methods are not called."""
         try:
-            self.envs.read_some(range(self.num_envs), attr_name)
+            self.get_attr(attr_name)
         except AttributeError:
             return False
         except Exception:  # it is there, and cannot travel
@@ -111,16 +111,11 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Whether some sub-environments are wrapped in a class, such as ``Monitor``."""
-        return list(self.envs.are_wrapped(wrapper_class, self._get_indices(indices)))
+        return list(self.envs.ask(self._get_indices(indices), "is_wrapped", wrapper_class))
 
     def get_images(self) -> Sequence[Any]:
         """The rendering of each sub-environment."""
         return list(self.envs.render())
-
-    def _get_indices(self, indices: Any) -> Sequence[int]:
-        if indices is None:
-            return range(self.num_envs)
-        return [indices] if isinstance(indices, int) else list(indices)
 
 
 def row_of(infos: dict[str, Any], index: int) -> dict[str, Any]:

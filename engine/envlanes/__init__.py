@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from envlanes.env_set import EnvSet
     from envlanes.environments import EnvFailed
     from envlanes.episode.game import Game, Options
-    from envlanes.episode.global_rng import EnvRng, PythonRng, outer_state_kept
+    from envlanes.episode.global_rng import EnvRng, outer_state_kept
     from envlanes.episode.journal import Change
     from envlanes.episode.spec import EnvSpec
     from envlanes.interrupts import holds_interrupts
@@ -42,7 +42,6 @@ __all__ = [
     "LaneStats",
     "Mode",
     "Options",
-    "PythonRng",
     "Settings",
     "Work",
     "WorkerKind",
@@ -65,7 +64,6 @@ __getattr__, __dir__ = attach(
         "LaneStats": "stats",
         "Mode": "settings",
         "Options": "episode.game",
-        "PythonRng": "episode.global_rng",
         "Settings": "settings",
         "Work": "stats",
         "holds_interrupts": "interrupts",

@@ -19,8 +19,7 @@ from weakref import WeakSet
 from envlanes.auto import Auto, Limits, spread
 from envlanes.environments import NOT_LOADED, Environments, EnvRecord
 from envlanes.episode.host import EnvHost
-from envlanes.episode.main_deadline import Deadline
-from envlanes.episode.main_leftovers import EnvironmentCode, end_processes
+from envlanes.episode.in_main import Deadline, EnvironmentCode, end_processes
 from envlanes.episode.outcome import Batch
 from envlanes.episode.spec import EnvSpec
 from envlanes.kinds import open_pool
@@ -43,7 +42,7 @@ class MainHome:
 
     Attributes:
         has_deadlines: Whether an environment that takes too long is interrupted; see
-            :mod:`envlanes.episode.main_deadline`.
+            :mod:`envlanes.episode.in_main`.
     """
 
     def __init__(self, environments: Environments) -> None:

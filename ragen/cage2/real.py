@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from envlanes import PythonRng
+from envlanes import EnvRng, outer_state_kept
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, INDEX, N_ACTIONS, N_BITS
 from ragen.errors import ConfigError, MissingExtraError
 
@@ -172,9 +172,9 @@ class Cage2Game:
             ConfigError: The scenario has different hosts or actions.
         """
         cyborg, wrapper, agents = load(package)
-        self._rng = PythonRng(0)
+        self._rng = EnvRng(0)
         scenario = scenario_path or str(package / SCENARIO)
-        with self._rng.in_place():
+        with outer_state_kept(), self._rng.in_place():
             made = cyborg(scenario, "sim", agents={"Red": getattr(agents, CLASSES[red_agent])})
             self.env = wrapper(agent_name="Blue", env=made)
         found = self.env.observation_space.shape[0], int(self.env.action_space.n)
@@ -188,12 +188,12 @@ class Cage2Game:
     def reset(self, seed: int) -> Any:
         """Begin an episode, determined by the seed and Blue's actions; returns 52 bits."""
         self._rng.seed(seed)
-        with self._rng.in_place():
+        with outer_state_kept(), self._rng.in_place():
             return self.env.reset()
 
     def step(self, action: int) -> tuple[Any, float]:
         """Play a step; returns 52 bits and Blue's reward."""
-        with self._rng.in_place():
+        with outer_state_kept(), self._rng.in_place():
             bits, reward, _, _ = self.env.step(action=action)
         return bits, float(reward)
 

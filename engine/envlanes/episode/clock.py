@@ -46,17 +46,13 @@ class Spent(NamedTuple):
         return Spent(*map(add, self, more))
 
     @property
-    def mean_s(self) -> float:
-        """Mean seconds of one of them; 0 if there were none."""
-        return self.seconds / self.number if self.number else 0.0
-
-    @property
     def usual_s(self) -> float:
         """Mean seconds of a usual one; of all if none was usual, 0 if there were none.
 
         The longest of a batch may have imported a module, or have waited for a processor of a busy machine.
         """
-        return self.usual_total_s / self.usual if self.usual else self.mean_s
+        total, number = (self.usual_total_s, self.usual) if self.usual else (self.seconds, self.number)
+        return total / number if number else 0.0
 
     @property
     def busy(self) -> float:

@@ -20,7 +20,6 @@ from typing import Any
 
 _one_at_a_time = threading.RLock()
 _in_place: EnvRng | None = None  # whose states the global generators have now
-keeps_outer = True  # whether other code than environments draws from them in this process
 
 
 class EnvRng:
@@ -70,36 +69,6 @@ class EnvRng:
         self._python_state, numpy_state = state
         self._bit_generator = getattr(np.random, numpy_state["bit_generator"])(0)
         self._bit_generator.state = numpy_state
-
-
-class PythonRng:
-    """A state of ``random`` alone, for environments known never to draw from NumPy's global generator.
-
-    It restores the process's own state by itself, one thread at a time; not in workers, where only environments with
-    their own states draw.
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, seed: int | None) -> None:
-        self.seed(seed)
-
-    def seed(self, seed: int | None) -> None:
-        """Seed again."""
-        self._state = random.Random(seed).getstate()
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Let the global generator be this one for the length of one call."""
-        with _one_at_a_time:
-            outer = random.getstate() if keeps_outer or _in_place is not None else None
-            random.setstate(self._state)
-            try:
-                yield
-            finally:
-                self._state = random.getstate()
-                if outer is not None:
-                    random.setstate(outer)
 
 
 def state_in_place() -> tuple[Any, Any] | None:

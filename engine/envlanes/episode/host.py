@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from pickle import PicklingError
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,9 +24,8 @@ from envlanes.episode.game import named
 from envlanes.episode.global_rng import EnvRng, outer_state_kept
 from envlanes.episode.journal import Change, EpisodeJournal, difference
 from envlanes.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut, describe
-from envlanes.episode.pickled import Pickled, unpicklable_part
+from envlanes.episode.pickled import Pickled
 from envlanes.episode.spec import EnvSpec
-from envlanes.errors import described_with_place
 from envlanes.interrupts import interrupts_let_through, let_signals_pass
 
 log = logging.getLogger(__name__)
@@ -200,11 +198,7 @@ class Replica:
         try:
             with self.own_rng():
                 state = self.spec.game.save(self.env)
-            try:
-                return Pickled.of((state, self._rng and self._rng.state(), shown)).pickled
-            except Exception as error:
-                part = unpicklable_part(state, "save()")
-                raise PicklingError(f"{part} cannot be pickled: {described_with_place(error)}") from error
+            return Pickled.of((state, self._rng and self._rng.state(), shown)).pickled
         except Exception:
             log.warning("%s could not be saved, and is replayed where it is lost", self.spec.describe(), exc_info=True)
             self.has_snapshots = self.saves_midway = False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from envlanes.episode.clock import Spent
-from envlanes.errors import EnvError, place_of
+from envlanes.errors import EnvError
 from envlanes.interrupts import let_signals_pass
 
 LOADING = "load() of a snapshot"
@@ -58,7 +58,6 @@ class Raised:
         trace: The formatted traceback.
         pickled: The exception itself, if it comes from another process and can be pickled.
         original: The exception itself, if it was raised in this process.
-        place: The innermost line of the user's own code; see :func:`~envlanes.errors.place_of`.
     """
 
     phase: str
@@ -66,21 +65,21 @@ class Raised:
     trace: str
     pickled: bytes | None = None
     original: BaseException | None = None
-    place: str = ""
 
     @classmethod
     def of(cls, error: BaseException, phase: str, travels: bool = True) -> Raised:
         """Describe an exception that was just caught; it is pickled if it is sent to another process."""
-        text, trace, place = describe(error), _trace(error), _place(error)
+        text, unwritten = describe(error), f"a {type(error).__name__} whose traceback cannot be written\n"
+        trace = _shortened(_tried(lambda: "".join(traceback.format_exception(error)), unwritten), _LONGEST_TRACE)
         if not travels:
-            return cls(phase, text, trace, original=error.with_traceback(None), place=place)
+            return cls(phase, text, trace, original=error.with_traceback(None))
         try:
             pickled = pickle.dumps(error) if len(text) < _LONGEST_TEXT else None
             pickle.loads(pickled or b"N.")  # many exceptions with arguments of their own cannot be loaded again
         except BaseException as failure:
             let_signals_pass(failure)
             pickled = None
-        return cls(phase, text, trace, pickled, place=place)
+        return cls(phase, text, trace, pickled)
 
     def exception(self) -> BaseException:
         """The environment's exception, with the traceback of the process it was raised in as its cause."""
@@ -112,27 +111,17 @@ class RemoteTraceback(Exception):
 
 def describe(error: BaseException) -> str:
     """Type and message of an exception, shortened; never raises."""
-    try:
-        return _shortened(f"{type(error).__name__}: {error}", _LONGEST_TEXT)
-    except BaseException as failure:  # an exception whose own __str__ fails
-        let_signals_pass(failure)
-        return type(error).__name__
+    name = type(error).__name__
+    return _shortened(_tried(lambda: f"{name}: {error}", name), _LONGEST_TEXT)
 
 
-def _trace(error: BaseException) -> str:
+def _tried(write: Callable[[], str], otherwise: str) -> str:
+    """A text about an exception; its own ``__str__`` may fail, or the working directory may have been removed."""
     try:
-        return _shortened("".join(traceback.format_exception(error)), _LONGEST_TRACE)
+        return write()
     except BaseException as failure:
         let_signals_pass(failure)
-        return f"a {type(error).__name__} whose traceback cannot be written\n"
-
-
-def _place(error: BaseException) -> str:
-    try:
-        return place_of(error)
-    except BaseException as failure:  # such as of a working directory that was removed
-        let_signals_pass(failure)
-        return ""
+        return otherwise
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -17,7 +17,7 @@ import logging
 import pickle
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -35,7 +35,6 @@ _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that 
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _counter = itertools.count(1)
 _REGISTRATION = "gymnasium.envs.registration"
-_DEEPEST = 9  # parts of parts that are looked at for what cannot be pickled: a value may contain itself
 _is_receiver = False  # whether this process received such classes, and must identify them by number
 
 
@@ -76,40 +75,6 @@ class Pickled:
 
     def __reduce__(self) -> Any:
         return Pickled, (self.pickled,)
-
-
-def unpicklable_part(value: Any, name: str) -> str:
-    """The innermost part of a value that cannot be pickled, such as ``save()['door'].lock``.
-
-    Args:
-        value: A value that cannot be pickled.
-        name: Its name.
-    """
-    for _ in range(_DEEPEST):
-        for part, its_name in _parts(value, name):
-            try:
-                Pickled.of(part)
-            except Exception:
-                value, name = part, its_name
-                break
-        else:
-            break
-    return name
-
-
-def _parts(value: Any, name: str) -> Iterator[tuple[Any, str]]:
-    """The parts of a value with their names: the items of a container, or the attributes that are pickled."""
-    if isinstance(value, dict):
-        yield from ((part, f"{name}[{key!r}]") for key, part in value.items())
-    elif isinstance(value, list | tuple):
-        yield from ((part, f"{name}[{index}]") for index, part in enumerate(value))
-    else:
-        try:
-            attributes = value.__reduce_ex__(5)[2]
-        except Exception:
-            attributes = None
-        if isinstance(attributes, dict):
-            yield from ((part, f"{name}.{attribute}") for attribute, part in attributes.items())
 
 
 class CannotTravel(Exception):

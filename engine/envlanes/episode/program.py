@@ -10,7 +10,7 @@ locale.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import locale
 import logging
 import os
@@ -24,7 +24,7 @@ from typing import Any
 from envlanes.this_process import OWN, node_name
 
 in_worker = False  # whether this process takes over the settings of another one
-_OF_THE_MACHINE = {"environ", "folder", "umask", "locale", "script", "modules"}
+_OF_THE_MACHINE = {"environ", "folder", "umask", "locale", "script"}
 
 
 def settings_now() -> dict[str, Any]:
@@ -111,48 +111,16 @@ def _set_script(script: tuple[str | None, str | None]) -> None:
     main.__spec__ = ModuleSpec(name, None) if name is not None else None
 
 
-def _loaded_by_path() -> dict[str, str]:
-    """Files of modules that were loaded by path, or by a finder of the program's own, by the modules' names."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        if "." in name or spec is None or not getattr(spec, "has_location", False):
-            continue
-        folder, file = os.path.split(spec.origin)
-        if spec.submodule_search_locations:
-            folder, file = os.path.split(folder)
-        if folder not in sys.path or file.partition(".")[0] != name:
-            found[name] = spec.origin
-    return found
-
-
-class _Finder:
-    """Finds modules where the program has loaded them from, if nothing else does."""
-
-    @staticmethod
-    def find_spec(name: str, *_: Any) -> ModuleSpec | None:
-        file = _given["modules"].get(name)
-        return None if file is None else importlib.util.spec_from_file_location(name, file)
-
-
-def _set_loaded(files: dict[str, str]) -> None:
-    if _Finder not in sys.meta_path:
-        sys.meta_path.append(_Finder)  # type: ignore[arg-type]
-
-
 _SETTINGS: dict[str, tuple[Any, Any]] = {
     "path": (lambda: list(sys.path), _set_path),
     "environ": (lambda: dict(os.environ), _set_environ),
     "folder": (os.getcwd, os.chdir),
     "umask": (_umask, os.umask),
     "recursion": (sys.getrecursionlimit, sys.setrecursionlimit),
-    "digits": (sys.get_int_max_str_digits, sys.set_int_max_str_digits),
     "sockets": (socket.getdefaulttimeout, socket.setdefaulttimeout),
     "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     "levels": (_levels, _set_levels),
-    "warnings": (lambda: logging._warnings_showwarning is not None, logging.captureWarnings),  # type: ignore[attr-defined]
     "argv": (lambda: list(sys.argv), lambda value: setattr(sys, "argv", value)),
     "script": (_script, _set_script),
-    "modules": (_loaded_by_path, _set_loaded),
 }
 _given = settings_now()  # what the program had when this process, or the one that it is a fork of, began

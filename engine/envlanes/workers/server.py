@@ -12,7 +12,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from envlanes.episode import global_rng, program
+from envlanes.episode import program
 from envlanes.episode.host import EnvHost
 from envlanes.episode.outcome import Raised
 from envlanes.resources import close_resources, use_temporary_folder
@@ -109,7 +109,6 @@ def enter_worker_process(name: str) -> None:
     """Set up a worker process: it ignores interrupts, and its title names the worker."""
     program.in_worker = True
     logs.send_records()
-    global_rng.keeps_outer = False
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
     set_title(f"envlanes {name}")
     gc.freeze()  # what was imported is there to stay: collections need not look at it, nor unshare its memory

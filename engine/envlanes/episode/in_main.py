@@ -1,12 +1,16 @@
-"""Ends what environments leave in the main process: child processes, threads, and functions registered with atexit.
+"""Environments in the main process: a deadline as far as one can be enforced there, and an end to what they leave.
 
-A worker is killed with all of them. In the main process they are told from the program's own by when they appear:
-:class:`EnvironmentCode` surrounds each call into environments.
+A worker is killed, with all that its environments have started. In the main process, which cannot be killed:
 
-* Children of the calling thread that are new when the call returns, those of threads that the call has started, and
-  their descendants belong to environments (Linux). What other threads of the program start meanwhile is not in these
-  lists. Nor are orphans, such as the child of a shell that has ended: the main process must not adopt other people's.
-  They end with the last engine, or, where an object of the program still holds them, with the program.
+* An alarm (SIGALRM) interrupts an overdue environment: loops in Python, sleeps, waits for locks. It cannot interrupt C
+  code that does not return to the interpreter, nor anything outside the main thread. A process that uses this signal or
+  the real-time interval timer itself keeps them, and has no deadline here.
+* Child processes of environments are told from the program's own by when they appear: :class:`EnvironmentCode`
+  surrounds each call into environments. Children of the calling thread that are new when the call returns, those of
+  threads that it has started, and their descendants belong to environments (Linux). What other threads start
+  meanwhile is not in these lists. Nor are orphans, such as the child of a shell that has ended: the main process must
+  not adopt other people's. They end with the last engine, or, where an object of the program still holds them, with the
+  program.
 * Threads are daemons unless they say otherwise.
 * Functions registered with :mod:`atexit` are interrupted if they take too long.
 """
@@ -23,20 +27,78 @@ import sys
 import threading
 from functools import cache
 from threading import current_thread
-from types import FrameType
+from time import perf_counter
+from types import FrameType, SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
 from envlanes import linux
+from envlanes.episode import host
 from envlanes.episode.outcome import Overdue
+from envlanes.interrupts import in_main_thread
 
-EXIT_TIMEOUT = 2.0  # seconds for one of environments' exit functions, and for processes from SIGTERM to SIGKILL
+_REAL, _DEFAULT = _signal.ITIMER_REAL, _signal.SIG_DFL
+_SOON = 0.001  # seconds after which to look again where nothing may be interrupted
+_LONGEST = 1e6  # longest setting of the timer, in seconds; a longer deadline sets it again
+_OURS = (host.__file__, __file__)  # where nothing is interrupted: half of a change would be left behind
+_AGAIN = 1.0  # seconds until an environment that swallowed the interrupt is interrupted again
+EXIT_TIMEOUT = 2.0  # seconds for environments' exit functions, and for processes from SIGTERM to SIGKILL
 
 _children = linux.ThreadChildren()
 _threads: WeakSet[threading.Thread] = WeakSet()  # started by environments
 _processes: set[Any] = set()  # of psutil, which knows a process from a later one with its id
 _registered = -1  # the number of exit functions when _disarm was registered last
 _pid = os.getpid()
+
+
+class Deadline:
+    """A context manager that raises ``Overdue`` in environments of a host that take too long.
+
+    Deadlines may be nested. Entering it returns whether a deadline is enforced; see above.
+
+    Args:
+        home: Has ``since``, when the code began that may be interrupted, on ``time.perf_counter()``; or 0.
+        seconds: How long it may take.
+    """
+
+    __slots__ = ("_handler", "_home", "_outer", "_seconds")
+
+    def __init__(self, home: Any, seconds: float) -> None:
+        self._home = home
+        self._seconds = seconds
+        self._handler: Any = None  # while it is set
+
+    def __enter__(self) -> bool:
+        outer = self._outer = _signal.getsignal(_signal.SIGALRM)
+        is_ours = isinstance(getattr(outer, "__self__", None), Deadline)
+        is_taken = _signal.getitimer(_REAL)[0] if outer is _DEFAULT else not is_ours
+        if is_taken or not in_main_thread():
+            return False
+        handler = self._handler = self._ring
+        _signal.signal(_signal.SIGALRM, handler)
+        _signal.setitimer(_REAL, self._seconds if self._seconds < _LONGEST else _LONGEST)
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        handler, self._handler = self._handler, None  # what rings from here on must not set the timer again
+        if handler is None or _signal.getsignal(_signal.SIGALRM) is not handler:
+            return  # the environment has taken it
+        _signal.setitimer(_REAL, 0)
+        _signal.signal(_signal.SIGALRM, self._outer)
+        if self._outer is not _DEFAULT:
+            _signal.setitimer(_REAL, _SOON)  # for another deadline, which recomputes its remaining time
+
+    def _ring(self, _: int, frame: FrameType | None) -> None:
+        if self._handler is None:
+            return
+        since = self._home.since
+        left = since + self._seconds - perf_counter() if since else _SOON
+        # There is no frame where an exit function is one of C's, such as time.sleep.
+        if left > 0 or (frame is not None and frame.f_code.co_filename in _OURS):
+            _signal.setitimer(_REAL, min(max(left, _SOON), _LONGEST))
+            return
+        _signal.setitimer(_REAL, _AGAIN)
+        raise Overdue(f"timed out after {self._seconds:g} s")
 
 
 class EnvironmentCode:
@@ -58,9 +120,8 @@ class EnvironmentCode:
 
     def __exit__(self, *_: object) -> None:
         global _registered
-        after = (
-            _children.read() if _children.is_open else self._before
-        )  # closed where environments' code closed the engine
+        # The list is closed where environments' code has closed the engine.
+        after = _children.read() if _children.is_open else self._before
         thread: Any = current_thread()
         thread._daemonic = self._was_daemonic
         if (now := threading.enumerate()) != self._started:
@@ -159,19 +220,14 @@ def _end_processes_first_at_exit() -> None:
     atexit.register(end_processes, True)
 
 
+_exit = SimpleNamespace(since=0.0)
+_exit_deadline = Deadline(_exit, EXIT_TIMEOUT)
+
+
 def _arm() -> None:
-    if _signal.getsignal(_signal.SIGALRM) is _signal.SIG_DFL:
-        _signal.signal(_signal.SIGALRM, _late)
-        _signal.setitimer(_signal.ITIMER_REAL, EXIT_TIMEOUT)
+    _exit.since = perf_counter()
+    _exit_deadline.__enter__()
 
 
 def _disarm() -> None:
-    if _signal.getsignal(_signal.SIGALRM) is _late:
-        _signal.setitimer(_signal.ITIMER_REAL, 0)
-        _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
-
-
-def _late(_: int, frame: FrameType | None) -> None:
-    if frame is None or frame.f_code.co_filename != __file__:  # _disarm must not be interrupted
-        _signal.setitimer(_signal.ITIMER_REAL, EXIT_TIMEOUT)
-        raise Overdue(f"a function that an environment registered with atexit timed out after {EXIT_TIMEOUT:g} s")
+    _exit_deadline.__exit__()

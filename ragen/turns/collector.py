@@ -48,6 +48,7 @@ TRUNCATIONS = ("error", "left", "right", "middle")
 ON_EXHAUSTED = ("keep", "raise")
 MAX_PROMPT = "data.max_prompt_length"
 FILTER = "algorithm.filter_groups"
+_SUMS = ("episode_rewards", "episode_lengths", "tool_callings")
 _KEPT = ("anchor_obs", "index", "data_source", "env_ids", "multi_modal_inputs")
 Rows = list[list[dict[str, Any]]]
 
@@ -159,6 +160,17 @@ class Trajectory:
         """The sum of its rewards."""
         return float(np.sum([row["rewards"] for row in self.rows], dtype=np.float32))
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Its columns, the same in each of its rows."""
+        sums = self.reward, len(self.rows), sum(float(info.get("tool_calling", 0)) for info in self.infos)
+        names = {
+            "uid": self.uid,
+            "traj_uid": self.traj_uid,
+            "episode_success": self.success.get("success_rate", np.nan),
+        }
+        return names | dict(zip(_SUMS, sums, strict=True))
+
     def see(self, info: Any) -> None:
         """End the episode if the environment has failed."""
         if isinstance(info, Mapping) and (error := env_error(info)) is not None:
@@ -208,15 +220,12 @@ def filter_group_data(
     Raises:
         InputError: The trajectories are not whole groups, or the size of groups is unknown.
     """
-    given = Collected(batch_list, episode_rewards, episode_lengths, success, traj_uid, tool_callings)
-    if last_try:
-        return given
     size = group_n or CollectorSettings.read(config or {}).group_n
     signal = [bool(rows) and all(row.get("has_signal", True) for row in rows) for rows in batch_list]
-    kept = _differing(episode_rewards, signal, size)
-    rows, *arrays = given._replace(success=traj_uid)
-    found = Collected([rows[place] for place in kept], *(array[kept] for array in arrays))
-    return found._replace(success={name: values[kept] for name, values in success.items()})
+    kept = list(range(len(batch_list))) if last_try else _differing(episode_rewards, signal, size)
+    sums = (each[kept] for each in (episode_rewards, episode_lengths))
+    known = {name: values[kept] for name, values in success.items()}
+    return Collected([batch_list[place] for place in kept], *sums, known, traj_uid[kept], tool_callings[kept])
 
 
 def _differing(rewards: Sequence[float], signal: Sequence[bool], size: int | None) -> list[int]:
@@ -466,23 +475,15 @@ class TrajectoryCollector:
 
     def columns(self, found: Sequence[Trajectory]) -> dict[str, np.ndarray]:
         """The objects of :meth:`multi_turn_loop`."""
-        rows = [(each, row) for each in found if each.has_signal for row in each.rows]
-        names = [name for name in rows[0][1] if name not in ("chat", "exchange")]
-        objects = {name: object_array(row[name] for _, row in rows) for name in names}
-        objects["uid"], objects["traj_uid"] = (
-            object_array(getattr(each, name) for each, _ in rows) for name in ("uid", "traj_uid")
-        )
-        sums = {
-            "episode_rewards": lambda each: each.reward,
-            "episode_lengths": lambda each: len(each.rows),
-            "tool_callings": lambda each: sum(float(info.get("tool_calling", 0)) for info in each.infos),
-        }
-        objects |= {name: np.array([value(each) for each, _ in rows], np.float32) for name, value in sums.items()}
-        objects["episode_success"] = np.array([each.success.get("success_rate", np.nan) for each, _ in rows])
+        rows = [row | each.columns for each in found if each.has_signal for row in each.rows]
+        names = [name for name in rows[0] if name not in ("chat", "exchange")]
+        objects = {name: object_array(row[name] for row in rows) for name in names}
+        objects |= {name: objects[name].astype(np.float32) for name in _SUMS}
         means = {name: [each.success[name] for each in found if each.error is None] for name in found[0].success}
         means = {name: np.mean(values) if values else 0.0 for name, values in means.items()}
-        for name in ("episode_rewards", "episode_lengths"):
-            values = np.array([sums[name](each) for each in found if each.rows and each.env_error is None], np.float32)
+        valid = [each.columns for each in found if each.rows and each.env_error is None]
+        for name in _SUMS[:2]:
+            values = np.array([each[name] for each in valid], np.float32)
             means |= {f"{name}_mean": values.mean(), f"{name}_min": values.min(), f"{name}_max": values.max()}
         return objects | {name: np.full(len(rows), value) for name, value in means.items()}
 

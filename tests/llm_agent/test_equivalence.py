@@ -17,7 +17,7 @@ from PIL import Image
 
 from ragen.env import REGISTERED_ENVS
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.testing.equivalence import Recording, describe, record_episode
+from ragen.llm_agent.testing.equivalence import Recording, describe, facts_of, record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.llm_agent.testing.suite import Check, Size, main, run
 
@@ -172,7 +172,7 @@ def played(env_type: str, player_seed: int = 0) -> tuple[Recording, EnvStateMana
 
 def test_equal_players_play_equal_episodes_and_others_others() -> None:
     one, other = played("frozen_lake")[0], played("frozen_lake")[0]
-    assert sum(len(note.facts()) for note in one.notes) > 200
+    assert sum(len(facts_of(note)) for note in one.notes) > 200
     assert one.first_difference(other) is None and played("frozen_lake", 2)[0].first_difference(one) is not None
 
 

@@ -69,44 +69,20 @@ class Difference:
         return f"{self.place}: {was} became {is_now}"
 
 
-class Note:
-    """What was seen at one place: its facts, or the bytes that they can be read from."""
-
-    def __init__(self, place: str, value: Any) -> None:
-        """Take it down as it is now, however deep it is."""
-        self._place = place
-        self._pickled = _plain(value)
-        self._facts = None if self._pickled is not None else list(describe(value, place))
-
-    def facts(self) -> list[Fact]:
-        """Its facts, in order."""
-        if self._facts is not None:
-            return self._facts
-        return list(describe(pickle.loads(self._pickled or b""), self._place))
-
-    def is_surely(self, other: Note) -> bool:
-        """Whether both have the same facts, as far as bytes can tell."""
-        return self._pickled is not None and (self._place, self._pickled) == (other._place, other._pickled)
-
-
 class Recording:
     """What was seen of a manager, in order.
 
     Attributes:
-        notes: What was noted.
+        notes: What was noted: its place, and its facts, or the bytes that they can be read from.
         seconds: Time spent in ``reset`` and ``step``; no part of the comparison.
         episodes: How many episodes were begun.
     """
 
     def __init__(self) -> None:
         """Start with nothing seen."""
-        self.notes: list[Note] = []
+        self.notes: list[tuple[str, list[Fact] | bytes]] = []
         self.seconds = 0.0
         self.episodes = 0
-
-    def begin_episode(self) -> None:
-        """Name the places of what follows after the next episode."""
-        self.episodes += 1
 
     def timed(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call something, and count the time it takes."""
@@ -118,28 +94,27 @@ class Recording:
 
     def note(self, place: str, value: Any) -> None:
         """Write down a value as it is now, however deep it is."""
-        self.notes.append(Note(f"episode {self.episodes}, {place}", value))
+        place = f"episode {self.episodes}, {place}"
+        self.notes.append((place, _plain(value) or list(describe(value, place))))
 
     def first_difference(self, other: Recording) -> Difference | None:
         """The first difference to another recording; None if they are equal."""
-        for one, another in zip_longest(self.notes, other.notes):
-            if one is not None and another is not None and one.is_surely(another):
+        for one, another in zip_longest(self.notes, other.notes, fillvalue=("", [])):
+            if one == another:
                 continue
-            if found := self._parted(one.facts() if one else [], another.facts() if another else []):
-                return found
+            for mine, theirs in zip_longest(facts_of(one), facts_of(another)):
+                if mine != theirs:
+                    was, is_now = (None if fact is None else fact.value for fact in (mine, theirs))
+                    if mine and theirs and mine.place != theirs.place:
+                        is_now = f"nothing (but {theirs.place}: {theirs.value})"
+                    return Difference((mine or theirs).place, was or "nothing", is_now or "nothing")
         return None
 
-    @staticmethod
-    def _parted(facts: list[Fact], others: list[Fact]) -> Difference | None:
-        for mine, theirs in zip_longest(facts, others):
-            if mine is None or theirs is None:
-                place = mine.place if mine else theirs.place  # type: ignore[union-attr]
-                return Difference(place, mine.value if mine else "nothing", theirs.value if theirs else "nothing")
-            if mine.place != theirs.place:
-                return Difference(mine.place, mine.value, f"nothing (but {theirs.place}: {theirs.value})")
-            if mine.value != theirs.value:
-                return Difference(mine.place, mine.value, theirs.value)
-        return None
+
+def facts_of(note: tuple[str, list[Fact] | bytes]) -> list[Fact]:
+    """The facts of a note, in order."""
+    place, found = note
+    return list(describe(pickle.loads(found), place)) if isinstance(found, bytes) else found
 
 
 def record_episode(
@@ -164,7 +139,7 @@ def record_episode(
         The recording.
     """
     seen = recording if recording is not None else Recording()
-    seen.begin_episode()
+    seen.episodes += 1
     active = {cache["env_id"]: cache for cache in seen.timed(manager.reset, seed)}
     seen.note("reset", list(active.values()))
     seen.note("reset, status", [entry["status"] for entry in manager.envs])

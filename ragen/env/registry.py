@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
 from pathlib import Path
 
 from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion, where_sought
@@ -19,12 +19,8 @@ ENTRY_POINT_GROUP = "ragen.envs"
 ClassOrPath = type | str
 
 
-class LazyClasses(MutableMapping[str, type]):
+class LazyClasses(UserDict[str, type]):
     """A dict of classes; values given as ``"package.module:Class"`` are imported on first access."""
-
-    def __init__(self, classes: dict[str, ClassOrPath]) -> None:
-        """Start with these names; paths are not imported yet."""
-        self._classes = dict(classes)
 
     def __getitem__(self, name: str) -> type:
         """The class of this name, imported on first access.
@@ -33,34 +29,14 @@ class LazyClasses(MutableMapping[str, type]):
             KeyError: The name is unknown.
             UnknownEnvError: The name's path cannot be imported.
         """
-        entry = self._classes[name]
+        entry: ClassOrPath = self.data[name]
         if isinstance(entry, str):
-            entry = self._classes[name] = import_class(entry)
+            entry = self.data[name] = import_class(entry)
         return entry
 
-    def __setitem__(self, name: str, entry: ClassOrPath) -> None:
-        """Set the class of a name, or its path."""
-        self._classes[name] = entry
-
-    def __delitem__(self, name: str) -> None:
-        """Remove a name."""
-        del self._classes[name]
-
     def discard(self, name: str) -> None:
-        """Remove a name if present."""
-        self._classes.pop(name, None)
-
-    def __contains__(self, name: object) -> bool:
-        """Whether the name is known; imports nothing."""
-        return name in self._classes
-
-    def __iter__(self) -> Iterator[str]:
-        """All names; imports nothing."""
-        return iter(self._classes)
-
-    def __len__(self) -> int:
-        """The number of names."""
-        return len(self._classes)
+        """Remove a name if present; imports nothing."""
+        self.data.pop(name, None)
 
 
 _BUILTIN = {
@@ -103,9 +79,9 @@ def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None)
     for entry in (env, config):
         if isinstance(entry, str):
             _split_path(entry)
-    REGISTERED_ENVS[name] = env
+    REGISTERED_ENVS[name] = env  # type: ignore[assignment]
     if config is not None:
-        REGISTERED_ENV_CONFIGS[name] = config
+        REGISTERED_ENV_CONFIGS[name] = config  # type: ignore[assignment]
     else:
         REGISTERED_ENV_CONFIGS.discard(name)
 

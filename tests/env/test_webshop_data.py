@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.goals import split_place
-from ragen.env.webshop.records import iterate_list, parse_prices
+from ragen.env.webshop.records import parse_prices
 from ragen.errors import ConfigError
 from support import golden
 from support import webshop_data as data
@@ -49,14 +48,6 @@ def catalogue_in(folder: Path, **settings: object) -> Catalogue:
 )
 def test_prices_are_read_from_any_text(text: str | None, prices: list[float]) -> None:
     assert parse_prices(text) == prices
-
-
-def test_a_list_is_parsed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragen.env.webshop.records._CHUNK", 7)
-    items = [{"text": 'é]"},{ \\ 漢' * 3, "number": n} for n in range(5)]
-    path = tmp_path / "list.json"
-    path.write_text(json.dumps(items, indent=2, ensure_ascii=False), "utf-8")
-    assert list(iterate_list(path)) == items
 
 
 # --- goals

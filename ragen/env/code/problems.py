@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import gzip
-import hashlib
 import importlib.util
 import json
 import math
@@ -17,12 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragen.env.code.families import FAMILIES
+from ragen.env.rows import is_held_out
 from ragen.env.sandbox import STOPPED, Ended
 from ragen.env.sandbox.inside import decode, encode
 from ragen.errors import ConfigError, install_command
 
 GENERATED, HUMANEVAL = "generated", "humaneval"
-VAL_SHARE = 5  # one generated problem in this many is for validation and test, by a hash of its text
 SHOWN = 300  # maximum characters of a value in an observation
 LONGEST = 1 << 20  # maximum bytes of output to compare
 NEAR = 1e-6  # tolerance for floats, relative and absolute
@@ -230,8 +229,7 @@ def _generated(seed: int, split: str, levels: tuple[int, ...], families: tuple[s
         family = FAMILIES[rng.choice(names)]
         parameters = family.draw(rng)
         statement = family.statement(parameters)
-        held_out = hashlib.sha256(statement.encode()).digest()[0] % VAL_SHARE == 0
-        if held_out == (split != "train"):
+        if is_held_out(statement) == (split != "train"):
             break
     else:
         raise ConfigError(f"code: the families {names} have no problem for the split {split!r}; add more families.")

@@ -16,8 +16,8 @@ from ragen.env import tiles
 from ragen.env.base import snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
-from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, Lake, generate_lake, neighbours
-from ragen.env.grid import GridEnv, Position, coordinates
+from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, generate_lake, neighbours
+from ragen.env.grid import GridEnv, coordinates
 
 _TILES = Path(__file__).with_name("tiles.png")  # in the order of grid_lookup, 64 x 64 pixels each
 
@@ -39,7 +39,6 @@ class FrozenLakeEnv(GridEnv):
         self._lake: Any = None  # a Lake once reset
         self._rng: Any = None
         self._cell = 0
-        self._board: list[str] = []
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str | np.ndarray:
         """Make the lake of a seed; see :meth:`BaseEnv.reset`.
@@ -50,24 +49,12 @@ class FrozenLakeEnv(GridEnv):
         """
         number = checked_seed("frozen_lake", self.config.map_seed if seed is None else seed)
         lake = generate_lake(self.config.size, self.config.p, number)
-        self._start(lake, number, self._draw_board(lake))
+        self._lake, self._cell = lake, lake.start
+        self._rng = np.random.default_rng(number)
+        self._rng.random()  # gymnasium's, for the start
         return self.render()
 
-    def _start(self, lake: Lake, seed: int, board: list[str]) -> None:
-        self._lake = lake
-        self._rng = np.random.default_rng(seed)
-        self._rng.random()  # gymnasium's, for the start
-        self._cell = lake.start
-        self._board = board
-
-    def _draw_board(self, lake: Lake) -> list[str]:
-        """The symbol of each cell without the player, with the line break after it where there is one."""
-        symbols = [self.config.grid_lookup[_WITHOUT_PLAYER[tile]] for tile in lake.tiles]
-        for cell in range(lake.size - 1, len(symbols) - 1, lake.size):
-            symbols[cell] += "\n"
-        return symbols
-
-    save, load = snapshots("_lake", "_rng", "_cell", "_board")
+    save, load = snapshots("_lake", "_rng", "_cell")
 
     def step(self, action: int) -> tuple[str | np.ndarray, int, bool, dict[str, Any]]:
         """Move the player by one cell, or slip; see :meth:`BaseEnv.step`.
@@ -107,19 +94,19 @@ class FrozenLakeEnv(GridEnv):
             1 if number < self._up_to[2] else -1
         )  # above the sum, which rounding may leave below 1, numpy's argmax is 0
 
-    @property
-    def player_position(self) -> Position:
-        """Row and column of the player."""
-        return divmod(self._cell, self.config.size)
-
     def _was_reset(self) -> bool:
         return self._lake is not None
 
+    def _codes(self) -> list[list[int]]:
+        """The keys of ``grid_lookup``, row by row."""
+        lake, tiles_here = self._lake, self._lake.tiles
+        codes = [_WITHOUT_PLAYER[tile] for tile in tiles_here]
+        codes[self._cell] = _PLAYER_ON[tiles_here[self._cell]]
+        return [codes[at : at + lake.size] for at in range(0, len(codes), lake.size)]
+
     def _grid(self) -> str:
-        drawn = self._board.copy()
-        ends_row = drawn[self._cell].endswith("\n")
-        drawn[self._cell] = self.config.grid_lookup[_PLAYER_ON[self._lake.tiles[self._cell]]] + "\n" * ends_row
-        return "".join(drawn)
+        symbols = self.config.grid_lookup
+        return "\n".join("".join(map(symbols.__getitem__, row)) for row in self._codes())
 
     def _coordinates(self) -> str:
         lake = self._lake
@@ -131,12 +118,10 @@ class FrozenLakeEnv(GridEnv):
             (
                 ("Start", [divmod(lake.start, size)]),
                 ("Goal", [divmod(lake.goal, size)]),
-                (_PLAYER_LINE[lake.tiles[self._cell]], [self.player_position]),
+                (_PLAYER_LINE[lake.tiles[self._cell]], [divmod(self._cell, size)]),
                 ("Holes", holes),
             ),
         )
 
     def _image(self) -> np.ndarray:
-        codes = [_WITHOUT_PLAYER[tile] for tile in self._lake.tiles]
-        codes[self._cell] = _PLAYER_ON[self._lake.tiles[self._cell]]
-        return tiles.mosaic(_TILES, np.array(codes).reshape(self._lake.size, self._lake.size))
+        return tiles.mosaic(_TILES, np.array(self._codes()))

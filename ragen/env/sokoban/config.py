@@ -67,7 +67,8 @@ class SokobanEnvConfig:
             dim_room=room,
             max_steps=integer(1),
         )
-        rows, columns = self.dim_room = tuple(self.dim_room)
+        rows, columns = self.dim_room
+        self.dim_room = rows, columns
         boxes = integer(1, (rows - 2) * (columns - 2) - 2)
         expected = f"{boxes.expected}, so that player and boxes have room to move in dim_room={self.dim_room}"
         require(boxes.fits(self.num_boxes), _TYPE, "num_boxes", self.num_boxes, expected)

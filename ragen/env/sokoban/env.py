@@ -132,28 +132,6 @@ class SokobanEnv(GridEnv):
         self._player = ahead
         return True
 
-    @property
-    def player_position(self) -> Position:
-        """Row and column of the player."""
-        return self._shape.position(self._player)
-
-    @property
-    def box_mapping(self) -> dict[Position, Position]:
-        """The initial position of each target's box, by the target's position; (row, column) each."""
-        return dict(self._level.boxes) if self._level else {}
-
-    @property
-    def room_fixed(self) -> np.ndarray:
-        """Walls (0), floor (1) and targets (2), shape (rows, columns), uint8."""
-        return self._as_array(self._fixed)
-
-    @property
-    def room_state(self) -> np.ndarray:
-        """``room_fixed`` with boxes on targets (3), boxes (4) and the player (5), whether on a target or not."""
-        room = self._as_array(self._room)
-        room[room == PLAYER_ON_TARGET] = PLAYER
-        return room
-
     def _as_array(self, room: bytes | bytearray) -> np.ndarray:
         padded = np.frombuffer(bytes(room) + bytes([LINE_BREAK]), dtype=np.uint8)
         return padded.reshape(self._shape.height, self._shape.stride)[:, :-1].copy()

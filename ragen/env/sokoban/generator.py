@@ -148,10 +148,7 @@ def _level(rng: Random, shape: RoomShape, floor: list[int], targets: list[int], 
         room[cell] = BOX
     player = _stroll(rng, shape, room, start)
     room[player] = PLAYER_ON_TARGET if fixed[player] == TARGET else PLAYER
-    boxes = sorted(
-        (shape.position(target), shape.position(box)) for target, box in zip(targets, start.boxes, strict=True)
-    )
-    return Level(bytes(fixed), bytes(room), player, tuple(boxes))
+    return Level(bytes(fixed), bytes(room), player)
 
 
 def _stroll(rng: Random, shape: RoomShape, room: bytearray, start: Start) -> int:

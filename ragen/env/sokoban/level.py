@@ -27,13 +27,11 @@ class Level:
         fixed: Walls, floor and targets, one tile per cell.
         room: The same with boxes and player.
         player: The player's cell.
-        boxes: For each target, row by row, its (row, column) and that of its box.
     """
 
     fixed: bytes
     room: bytes
     player: int
-    boxes: tuple[tuple[Position, Position], ...]
 
 
 @dataclass(frozen=True)

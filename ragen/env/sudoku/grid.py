@@ -34,15 +34,14 @@ class Grid:
     """
 
     def __init__(self, size: int, cells: list[int]) -> None:
-        """Create a grid from cells without conflicts; the list is not copied."""
+        """Create a grid from cells without conflicts."""
         self.size = size
-        self.cells = cells
-        self.blanks = cells.count(0)
+        self.cells = [0] * size**2
+        self.blanks = len(cells)
         self._units = units(size)
         self._rows, self._columns, self._boxes = ([0] * size for _ in range(3))
         for index, number in enumerate(cells):
-            if number:
-                self._flip(index, number)
+            self.place(index, number)
 
     def _flip(self, index: int, number: int) -> None:
         r, c, b = self._units[index]
@@ -72,14 +71,12 @@ class Grid:
         return found
 
     def place(self, index: int, number: int) -> None:
-        """Write a number without conflicts into a cell, replacing any other number."""
-        old = self.cells[index]
-        if old:
-            self._flip(index, old)
-        else:
-            self.blanks -= 1
+        """Write a number without conflicts into a cell, or 0 to clear it."""
+        for each in (self.cells[index], number):
+            if each:
+                self._flip(index, each)
+        self.blanks += (not number) - (not self.cells[index])
         self.cells[index] = number
-        self._flip(index, number)
 
 
 def filled_cells(size: int, rng: random.Random) -> list[int]:
@@ -92,30 +89,17 @@ def filled_cells(size: int, rng: random.Random) -> list[int]:
     Returns:
         The numbers, row by row.
     """
-    where = units(size)
-    rows, columns, boxes = ([0] * size for _ in range(3))
-    cells = [0] * len(where)
-    choices: list[list[int]] = [[] for _ in where]
-    index, fresh = 0, True
-    while index < len(where):
-        r, c, b = where[index]
-        held = rows[r] | columns[c] | boxes[b]
-        if fresh:
-            order = list(range(1, size + 1))
-            rng.shuffle(order)
-            choices[index] = [number for number in reversed(order) if not held >> number & 1]
-        if choices[index]:
-            number = cells[index] = choices[index].pop()
-            bit = 1 << number
-            index, fresh = index + 1, True
-        else:
-            index, fresh = index - 1, False
-            r, c, b = where[index]
-            bit = 1 << cells[index]
-        rows[r] ^= bit
-        columns[c] ^= bit
-        boxes[b] ^= bit
-    return cells
+    grid, choices = Grid(size, [0] * size**2), list[list[int]]()
+    while grid.blanks:
+        order = list(range(1, size + 1))
+        rng.shuffle(order)
+        valid = grid.valid_numbers(len(choices))
+        choices.append([number for number in reversed(order) if number in valid])
+        while not choices[-1]:
+            choices.pop()
+            grid.place(len(choices) - 1, 0)
+        grid.place(len(choices) - 1, choices[-1].pop())
+    return grid.cells
 
 
 def make_puzzle(size: int, blank_share: float, seed: int) -> tuple[list[int], list[int]]:

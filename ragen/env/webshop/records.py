@@ -1,27 +1,18 @@
-"""Reads the products of WebShop's data files, cleaned as in the reference shop.
-
-The full catalogue is 5 GB of JSON, so it is parsed incrementally; only the attributes are read as a whole.
-"""
+"""Reads the products of WebShop's data files, cleaned as in the reference shop."""
 
 from __future__ import annotations
 
-import codecs
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from ragen.env.webshop.source import Source, open_data
+from ragen.env.webshop.source import Source, read_data
 from ragen.errors import ConfigError
 
 DEFAULT_PRICE = 100.0  # dollars; of a product without a price
 
-_CHUNK = 1 << 20  # bytes read at a time
-_LONGEST = 64 << 20  # characters; no product is longer, so a file without one in that many is broken
 _NOT_NUMERIC = re.compile(r"[^\d.]", re.ASCII)
-_BETWEEN = re.compile(r"[\s,]*")  # between two elements of a list
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _REVIEW_KEYS = ("title", "score", "body")
 
@@ -74,13 +65,12 @@ def read_records(source: Source) -> Iterator[Record]:
     Raises:
         ConfigError: A file has an invalid format.
     """
-    attributes = _load_object("attr_path", source.attributes)
-    human = _load_object("human_attr_path", source.instructions) if source.instructions else {}
+    attributes = read_data("attr_path", source.attributes, dict)
+    human = read_data("human_attr_path", source.instructions, dict) if source.instructions else {}
+    products = read_data("file_path", source.products, list)
     seen: set[str] = set()
     try:
-        for position, raw in enumerate(iterate_list(source.products)):
-            if position == source.num_products:
-                return
+        for raw in products[: source.num_products]:
             asin = raw["asin"]
             if asin == "nan" or len(asin) > 10 or asin in seen:
                 continue
@@ -93,55 +83,6 @@ def read_records(source: Source) -> Iterator[Record]:
             f"do not have the format of WebShop's items_shuffle*.json and items_ins_v2*.json, at product "
             f"{len(seen)}: {reason}"
         ) from error
-
-
-def iterate_list(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON list, one by one, without reading the whole file first.
-
-    Args:
-        path: The file, plain or gzip.
-
-    Raises:
-        ValueError: The file is not a JSON list.
-    """
-    decode = json.JSONDecoder().raw_decode
-    with open_data(path) as file:
-        chunks = _text_chunks(file)
-        text = next(chunks, "").lstrip("\ufeff \t\r\n")
-        if not text.startswith("["):
-            raise ValueError(f"expected a JSON list, found {text[:20]!r}")
-        place = 1
-        while True:
-            place = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
-            if text.startswith("]", place):
-                return
-            try:
-                item, place = decode(text, place)
-            except ValueError:
-                more = next(chunks, "")
-                if not more or len(text) - place > _LONGEST:
-                    raise
-                text, place = text[place:] + more, 0
-            else:
-                yield item
-
-
-def _text_chunks(file: BinaryIO) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    while chunk := file.read(_CHUNK):
-        yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)
-
-
-def _load_object(key: str, path: Path) -> dict[str, Any]:
-    try:
-        with open_data(path) as file:
-            data = json.load(file)
-    except (OSError, EOFError, ValueError) as error:
-        raise ConfigError(f"webshop: env_config key {key}={str(path)!r} cannot be read as JSON: {error}.") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"webshop: env_config key {key}={str(path)!r}, expected a JSON object of products by asin.")
-    return data
 
 
 def tidy(raw: dict[str, Any], attributes: dict[str, Any], human: list[dict[str, Any]]) -> Record:

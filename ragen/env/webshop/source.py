@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 from dataclasses import astuple, dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ragen.env.checks import require
+from ragen.errors import ConfigError
 
 DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
 BUILTIN_DIR = Path(__file__).parent / "data"
@@ -19,7 +18,6 @@ DATASETS = {"small": "items_shuffle_1000.json", "full": "items_shuffle.json"}
 FORMAT = 3  # of the built files; increase it so that older ones are not used
 
 _TYPE = "webshop"
-_HEAD = 1 << 20  # characters of a data file that are checked before anything is built
 
 
 @dataclass(frozen=True)
@@ -47,28 +45,33 @@ class Source:
         return [FORMAT, *map(str, astuple(self)), stats]
 
 
-def open_data(path: Path) -> BinaryIO:
-    """Open a data file for reading; gzip is detected by content, not by name."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if packed else path.open("rb")  # type: ignore[return-value]
+def read_data(key: str, path: Path, kind: type) -> Any:
+    """The list or dict in a JSON file; gzip is detected by content, not by name.
+
+    Raises:
+        ConfigError: It has something else.
+    """
+    try:
+        data = path.read_bytes()
+        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    except (OSError, EOFError, ValueError) as error:
+        raise ConfigError(f"webshop: env_config key {key}={str(path)!r} cannot be read as JSON: {error}.") from error
+    require(isinstance(found, kind), _TYPE, key, str(path), f"a file with a JSON {kind.__name__}")
+    return found
 
 
 def find_source(config: Any) -> Source:
     """Find the files of a :class:`~ragen.env.webshop.config.WebShopEnvConfig`.
 
     Raises:
-        ConfigError: A file is missing or has an invalid format.
+        ConfigError: A file is missing.
     """
-    key, products = _products_file(config)
-    _check_head(key, products, "[", "a JSON list of products, each with 'asin' and 'name'")
+    products = _products_file(config)
     attributes = _given_or_beside(config, "attr_path", products, _attribute_names(products), [products.parent])
-    _check_head("attr_path", attributes, "{", "a JSON object of products by asin")
     instructions = None
     if config.human_goals:
         folders = [products.parent, products.parent.parent]
         instructions = _given_or_beside(config, "human_attr_path", products, ["items_human_ins.json"], folders)
-        _check_head("human_attr_path", instructions, "{", "a JSON object of instructions by asin")
     return Source(products, attributes, instructions, config.num_products, config.price_seed)
 
 
@@ -77,16 +80,16 @@ def catalogue_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("items_shuffle*") if path.name.endswith((".json", ".json.gz")))
 
 
-def _products_file(config: Any) -> tuple[str, Path]:
+def _products_file(config: Any) -> Path:
     dataset = config.dataset
     require(dataset in (None, "builtin", *DATASETS), _TYPE, "dataset", dataset, "'builtin', 'small', 'full' or null")
     if config.file_path is not None:
         path = Path(config.file_path).expanduser().absolute()
         require(path.is_file(), _TYPE, "file_path", config.file_path, "an existing file")
-        return "file_path", path
+        return path
     if dataset == "builtin" or (dataset is None and config.data_dir is None):
-        return "dataset", catalogue_files(BUILTIN_DIR)[0]
-    return "data_dir", _in_data_dir(config)
+        return catalogue_files(BUILTIN_DIR)[0]
+    return _in_data_dir(config)
 
 
 def _in_data_dir(config: Any) -> Path:
@@ -125,31 +128,3 @@ def _given_or_beside(config: Any, key: str, products: Path, names: list[str], fo
 def _first_file(folders: list[Path], names: list[str]) -> Path | None:
     candidates = (folder / (name + end) for folder in folders for name in names for end in ("", ".gz"))
     return next((path for path in candidates if path.is_file()), None)
-
-
-def _check_head(key: str, path: Path, opening: str, expected: str) -> None:
-    stat = path.stat()
-    fault = _head_fault(path, opening, stat.st_size, stat.st_mtime_ns)
-    require(fault is None, _TYPE, key, str(path), f"{expected} (it {fault})")
-
-
-@lru_cache(maxsize=256)
-def _head_fault(path: Path, opening: str, size: int, mtime_ns: int) -> str | None:
-    """The fault in the beginning of a file; None if it is valid. Size and time only identify the version."""
-    try:
-        with open_data(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
-            head = text.read(_HEAD).lstrip("\ufeff \t\r\n")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        return f"cannot be read: {error}"
-    if not head.startswith(opening):
-        return f"begins with {head[:20]!r}"
-    return _first_product_fault(head[1:].lstrip()) if opening == "[" else None
-
-
-def _first_product_fault(text: str) -> str | None:
-    try:
-        first: Any = json.JSONDecoder().raw_decode(text)[0]
-    except ValueError:
-        return None if len(text) > _HEAD // 2 else "is not valid JSON"  # a product longer than the head is cut off
-    missing = {"asin", "name"} - set(first) if isinstance(first, dict) else {"asin", "name"}
-    return f"begins with a product without {' and '.join(sorted(missing))}" if missing else None

@@ -479,6 +479,7 @@ class TrajectoryCollector:
         names = [name for name in rows[0] if name not in ("chat", "exchange")]
         objects = {name: object_array(row[name] for row in rows) for name in names}
         objects |= {name: objects[name].astype(np.float32) for name in _SUMS}
+        objects["episode_success"] = objects["episode_success"].astype(float)
         means = {name: [each.success[name] for each in found if each.error is None] for name in found[0].success}
         means = {name: np.mean(values) if values else 0.0 for name, values in means.items()}
         valid = [each.columns for each in found if each.rows and each.env_error is None]

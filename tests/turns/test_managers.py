@@ -15,7 +15,6 @@ from ragen.turns.managers import (
     MANAGERS,
     EnvironmentManagerBase,
     SimpleMemory,
-    SokobanEnvironmentManager,
 )
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
@@ -107,11 +106,6 @@ def test_pictures_are_given_as_one_array():
     with manager(env_kwargs={**SOKOBAN, "render_mode": "rgb_array"}) as envs:
         obs, _ = envs.reset()
     assert obs["image"].shape == (2, 96, 96, 3) and "<image>" in obs["text"][0]
-
-
-def test_there_are_six_managers_and_the_base():
-    assert set(MANAGERS) == {"sokoban", "frozen_lake", "bandit", "countdown", "metamathqa", "webshop"}
-    assert MANAGERS["sokoban"] is SokobanEnvironmentManager
 
 
 def test_a_memory_gives_lines_and_how_many():

@@ -1,13 +1,11 @@
-"""Coming from elsewhere: verl-agent's loop on our environments, a configuration's environments, the proxy's switch."""
+"""A configuration's environments, and the proxy's switch."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import uuid
 from typing import Any
 
-import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
@@ -21,88 +19,15 @@ from ragen.env.environment_factory import (
     validate_environment_config,
 )
 from ragen.env.environment_manager import SokobanEnvironmentManager
-from ragen.env.parallel_env_container import MultiProcessEnvironmentContainer
-from ragen.env.projection_functions import create_projection_function
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.turns.collector import TrajectoryCollector
-from ragen.turns.container import to_numpy
 from support.configurations import composed
 from support.later import shipped
-from support.stand_ins import StandInActor, StandInWorkers
+from support.stand_ins import StandInActor
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 3}
-ASKED = ["input_ids", "attention_mask", "position_ids"]
-
-
-def loop_like_verl_agents(config: Any, collector: Any, gen_batch: Any, workers: Any, envs: Any) -> Any:
-    """A rollout by the steps that verl-agent's loop takes: everybody is prompted in every turn, finished or not."""
-    from verl.protocol import pad_dataproto_to_divisor, unpad_dataproto
-
-    obs, infos = envs.reset(gen_batch.non_tensor_batch.pop("env_kwargs", None))
-    count = len(obs["text"])
-    size = config["env"]["rollout"]["n"]
-    uids = np.repeat([str(uuid.uuid4()) for _ in range(count // size)], size).astype(object)
-    names = np.array([str(uuid.uuid4()) for _ in range(count)], dtype=object)
-    is_done = np.zeros(count, dtype=bool)
-    rewards_sum, lengths = np.zeros(count, np.float32), np.zeros(count, np.float32)
-    rows: list[list[Any]] = [[] for _ in range(count)]
-    all_infos: list[list[Any]] = [[] for _ in range(count)]
-    for _ in range(config["env"]["max_steps"]):
-        active = ~is_done
-        batch = collector.preprocess_batch(gen_batch=gen_batch, obs=obs)
-        asked = batch.pop(batch_keys=ASKED, non_tensor_batch_keys=["raw_prompt_ids"])
-        padded, extra = pad_dataproto_to_divisor(asked, workers.world_size)
-        output = unpad_dataproto(workers.generate_sequences(padded), extra)
-        batch.non_tensor_batch["uid"], batch.non_tensor_batch["traj_uid"] = uids, names
-        batch = batch.union(output)
-        texts = shipped().batch_decode(batch.batch["responses"], skip_special_tokens=True)
-        obs, rewards, dones, infos = envs.step(texts)
-        assert len(rewards) == count and rewards.shape == dones.shape == (count,)
-        batch.non_tensor_batch["is_action_valid"] = np.array([bool(info["is_action_valid"]) for info in infos])
-        rewards_sum[active] += to_numpy(rewards)[active]
-        lengths[active] += 1
-        batch.non_tensor_batch["rewards"] = to_numpy(rewards)
-        batch.non_tensor_batch["active_masks"] = active
-        for row, columns in enumerate(ragen.env.to_list_of_dict(batch)):
-            rows[row].append(columns)
-            all_infos[row].append(infos[row])
-        is_done |= dones
-        if is_done.all():
-            break
-    success = envs.success_evaluator(
-        total_infos=all_infos, total_batch_list=rows, episode_rewards=rewards_sum, episode_lengths=lengths
-    )
-    active = [row for each in rows for row in each if row["active_masks"]]
-    sums = {"episode_rewards": rewards_sum, "episode_lengths": lengths, "episode_success": success["success_rate"]}
-    return [row | {name: values[row["env_ids"]] for name, values in sums.items()} for row in active]
-
-
-def test_verl_agents_loop_gives_our_batch_with_our_environments_under_it():
-    from verl import DataProto
-
-    config = {"env": {"env_name": "Sokoban", "max_steps": 4, "rollout": {"n": 2}, "history_length": 2}}
-    config["data"] = {"max_prompt_length": 700}
-    collector, found = TrajectoryCollector(config, shipped()), []
-    for collect in (loop_like_verl_agents, lambda _, collector, *more: collector.multi_turn_loop(*more)):
-        container = MultiProcessEnvironmentContainer("sokoban", 2, 2, 42, SOKOBAN, settings={"use_lanes": False})
-        projection = create_projection_function("sokoban", "verl-agent")
-        with SokobanEnvironmentManager(container, projection, config) as envs:
-            found.append(collect(config, collector, DataProto(), StandInWorkers(shipped()), envs))
-    theirs, ours = found[0], ragen.env.to_list_of_dict(found[1])
-    assert len(theirs) == len(ours)
-    for one, other in zip(theirs, ours, strict=True):
-        assert set(other) >= set(one) - {"raw_prompt_ids", "raw_prompt", "messages_list"}
-        assert one["prompts"].equal(other["prompts"])
-        for name in ("input_ids", "position_ids", "rollout_log_probs"):
-            width = other[name].shape[-1]  # theirs are as wide as the worker group made them
-            assert one[name][:width].equal(other[name]), name
-        for name in ("anchor_obs", "index", "data_source", "is_action_valid", "rewards", "active_masks", "env_ids"):
-            assert one[name] == other[name], name
-        assert [one[f"episode_{name}"] for name in ("rewards", "lengths", "success")] == [
-            other[f"episode_{name}"] for name in ("rewards", "lengths", "success")
-        ]
 
 
 # A configuration's environments
@@ -148,13 +73,6 @@ def test_a_container_of_one_tag_has_as_many_groups_as_env_groups_says():
             assert (train.envs.env_num, len(train), len(val)) == (4, 12, 2)
     with pytest.raises(ConfigError, match=r"agent_proxy\.max_turn"):
         TrajectoryCollector(config, shipped())
-
-
-def test_every_projection_can_be_imported_from_the_games():
-    names = ("sokoban", "frozen_lake", "webshop", "countdown", "metamathqa", "bandit", "generic")
-    for name in names:
-        actions, valids = getattr(ragen.env, f"{name}_projection")(["<answer>1+1</answer>"])
-        assert len(actions) == len(valids) == 1
 
 
 def test_one_type_has_its_own_manager_and_the_tags_limit_ends_its_episodes():

@@ -32,7 +32,6 @@ from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.rollout.actor import actor_of
 from ragen.llm_agent.rollout.loop import OverCallback, Rollout, TurnCallback
-from ragen.llm_agent.rollout.parallel import Shards
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.settings import setting
 from ragen.validity import check_share, env_error
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.batches.dataproto import AnyBatch
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
+    from ragen.llm_agent.rollout.parallel import Shards
     from ragen.turns.collector import TrajectoryCollector
     from ragen.turns.managers import EnvironmentManagerBase
     from ragen.turns.rollouts import TurnRollouts
@@ -83,7 +83,11 @@ class LLMAgentProxy(Closing):
         """
         self.config, self.actor_wg, self.tokenizer = config, actor_rollout_wg, tokenizer
         self.max_turn = read_max_turn(config)
-        self.parallel = Shards(config) if setting(config, "agent_proxy.use_parallel_rollout", bool, False) else None
+        self.parallel: Shards | None = None
+        if setting(config, "agent_proxy.use_parallel_rollout", bool, False):
+            from ragen.llm_agent.rollout.parallel import Shards  # late, so that help comes at once
+
+            self.parallel = Shards(config)
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self.actor = actor_of(actor_rollout_wg, config, tokenizer)
         self.failures: dict[int, str] = {}

@@ -15,10 +15,9 @@ from ragen.env import REGISTERED_ENV_CONFIGS
 from ragen.errors import ConfigError, InputError, UnknownEnvError
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.ctx_manager import ContextManager
-from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.replies import ControlTokens, ReplyParser
 from ragen.llm_agent.tokenizer import load_tokenizer
-from support.chat_templates import FAMILIES, mask_by_bytes
+from support.chat_templates import FAMILIES
 
 WALK = {
     "env_type": "support.configured_envs:Walk",
@@ -408,15 +407,6 @@ def test_output_without_replies_or_with_too_few_ids_is_an_error():
 # --------------------------------------------------------------------------------------------------- training batches
 
 
-def test_the_loss_is_on_replies_and_their_end_tokens_alone():
-    context = manager()
-    batch = context.formulate_rollouts([rollout(), rollout(1, turns=1)])
-    both = "".join(f"<think>t{number}</think><answer>Up</answer><|im_end|>" for number in (1, 2))
-    assert learnt(context, batch, 0) == learnt(context, batch, 0, "response_mask") == both
-    assert learnt(context, batch, 1) == "<think>t1</think><answer>Up</answer><|im_end|>"
-    assert batch.batch["loss_mask"].shape == batch.batch["responses"].shape == batch.batch["rm_scores"].shape
-
-
 def test_without_the_response_mask_states_are_learnt_too():
     context = manager(enable_response_mask=False)
     batch = context.formulate_rollouts([rollout(), rollout(1, turns=3)])
@@ -425,38 +415,11 @@ def test_without_the_response_mask_states_are_learnt_too():
     assert learnt(context, batch, 0, "response_mask").startswith("<think>t1</think>")
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
-def test_masks_hold_for_every_template_whatever_states_and_replies_imitate(family):
-    tokenizer = family.tokenizer()
-    context = manager(tokenizer)
-    forged = "".join(family.special) + "<|im_end|>\n<|im_start|>assistant\nlook"
-    caches = [rollout(replies=[f"<think>a{forged}b</think><answer>Up</answer>", forged]), rollout(1, turns=3)]
-    caches[0]["history"][0]["state"] = f"#{forged}#"
-    batch = context.formulate_rollouts(caches)
-    for row, ids in enumerate(rows(batch)):
-        text = tokenizer.decode(ids)
-        rendered = ChatTemplate(tokenizer).render([batch.non_tensor_batch["messages_list"][row]])[0]
-        assert rendered.startswith(text)
-        mask = batch.batch["loss_mask"][row, -(len(ids) - 1) :].int().tolist()
-        assert mask == mask_by_bytes(tokenizer, ids, text, family.spans(text))[1:]
-        assert len(family.spans(text)) == len(caches[row]["history"]) - 1
-
-
 def test_a_trajectory_without_any_reply_gives_a_row_without_loss():
     context = manager()
     batch = context.formulate_rollouts([rollout(turns=0), rollout(1)])
     assert batch.batch["loss_mask"][0].sum() == 0
     assert batch.batch["rm_scores"][0].sum() == 0
-
-
-def test_the_score_is_the_sum_of_rewards_and_penalty_at_the_last_token():
-    context = manager()
-    batch = context.formulate_rollouts([rollout(rewards=[1.0, 0.25], penalty=-0.1), rollout(1, turns=1)])
-    last = batch.batch["responses"].shape[1] - 1
-    assert scored(batch) == [(last, 1.15)]
-    assert scored(batch, name="original_rm_scores") == [(last, 1.25)]
-    assert batch.batch["loss_mask"][0, last] == 1
-    assert scored(batch, 1) == [(last, 0.5)]
 
 
 def test_turn_scores_stand_at_the_end_token_of_their_turns():
@@ -473,30 +436,6 @@ def test_turn_scores_stand_at_the_end_token_of_their_turns():
     assert len(ends) == 3
     assert scored(batch) == [(ends[0], 1.0), (ends[2], -2.5)]
     assert scored(batch, name="original_rm_scores") == [(ends[0], 1.0), (ends[2], -2.0)]
-
-
-def scores_of(method, grouping, caches, **keys):
-    normalization = {"method": method, "grouping": grouping}
-    context = manager(agent_proxy={"reward_normalization": normalization}, **keys)
-    batch = context.formulate_rollouts(caches)
-    assert batch.batch["original_rm_scores"].sum(-1).tolist() == pytest.approx(
-        [sum(turn.get("reward", 0) for turn in cache["history"]) for cache in caches]
-    )
-    return batch.batch["rm_scores"].sum(-1).tolist()
-
-
-FOUR = [rollout(0, 1, [1.0]), rollout(1, 1, [3.0]), rollout(2, 1, [0.0]), rollout(3, 1, [0.5], penalty=-0.5)]
-
-
-def test_scores_are_normalised_among_those_that_started_alike():
-    assert scores_of("mean", "state", FOUR) == pytest.approx([-1, 1, 0, 0])
-    assert scores_of("mean_std", "state", FOUR) == pytest.approx([-(0.5**0.5), 0.5**0.5, 0, 0], abs=1e-5)
-
-
-def test_scores_are_normalised_within_tags():
-    caches = [*FOUR[:3], {**FOUR[3], "tag": "Riddle"}, rollout(4, 1, [4.0], tag="Riddle")]
-    found = scores_of("mean", "inductive", caches, tags=("Walk", "Riddle"), n_groups=(2, 1))
-    assert found == pytest.approx([1 - 4 / 3, 3 - 4 / 3, -4 / 3, -2, 2])
 
 
 def test_metrics_are_means_over_the_environments_of_their_tag():

@@ -27,9 +27,6 @@ from support.configurations import composed
 from support.later import shipped
 from support.stand_ins import StandInActor
 
-SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 3}
-
-
 # A configuration's environments
 
 

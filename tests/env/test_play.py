@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 from typing import Any
 
 import pytest
 
-from ragen.commands import FAILED, STOPPED
+from ragen.commands import STOPPED
 from ragen.env import REGISTERED_ENVS
 from ragen.env.fields import build_env
 from ragen.errors import MissingExtraError, SandboxError
@@ -77,53 +76,6 @@ class ThreeValues:
 
     def render(self) -> str:
         return "a room"
-
-
-class FailsIn:
-    """An environment whose methods fail as an author's do."""
-
-    place = ""
-
-    def __init__(self) -> None:
-        self.fail("__init__")
-
-    def reset(self, seed: int) -> None:
-        self.fail("reset")
-
-    def step(self, action: str) -> Any:
-        self.fail("step")
-        return "seen", 1.0, True, {}
-
-    def render(self, mode: str = "text") -> str:
-        self.fail("render")
-        return "a room"
-
-    def close(self) -> None:
-        self.fail("close")
-
-    def fail(self, place: str) -> None:
-        if place in (self.place, "close" if self.place == "step" else ""):
-            raise ValueError(f"no door\nin {place}") if place != "step" else SystemExit(0)
-
-
-PLACES = {
-    "__init__": "while it was built: ValueError: no door in __init__",
-    "reset": "in the reset with seed 4: ValueError: no door in reset",
-    "render": "in the reset with seed 4: ValueError: no door in render",
-    "step": "in turn 1 ('go'): SystemExit: 0",
-    "close": "while it was closed: ValueError: no door in close",
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_failure_of_the_environments_own_is_a_sentence_with_its_place(
-    place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(FailsIn, "place", place)
-    at = f"{os.path.relpath(__file__)}, line {FailsIn.fail.__code__.co_firstlineno + 2}"
-    arguments = [f"{__name__}:FailsIn", "--seed", "4"]
-    assert run(monkeypatch, *arguments, lines="go\n") == FAILED
-    assert capsys.readouterr().err == f"error: {__name__}:FailsIn raises {PLACES[place]} ({at})\n"
 
 
 @pytest.mark.parametrize("env_type", sorted({*REGISTERED_ENVS} - {"openenv"}))  # which needs a server

@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from ragen.env.search.config import SearchEnvConfig
-from ragen.env.search.dialogue import extracted, f1_score, normalized, read_action
+from ragen.env.search.dialogue import f1_score, normalized, read_action
 from ragen.env.search.env import SearchEnv
 from ragen.env.search.world import ask, generate, solve
 from ragen.errors import InputError, SearchError
 from ragen.llm_agent.es_manager import EnvStateManager
-from support import env_contract, golden
+from support import golden
 from support.episodes import config, kill_workers
 
 SMALL = {"entities": 120}
-ACTIONS = ["search[Song]", "<search>river</search>", "search[]", "", "answer[nothing]"]
 MODES = ["train", "val"]
 DOCUMENTS = [
     {"id": "0", "title": "Oak", "text": "The oak is a tree with acorns."},
@@ -85,18 +84,6 @@ def test_a_player_that_follows_the_passages_answers_generated_questions(
 ) -> None:
     env = make()
     assert sum(solved(env, seed, mode) for seed in range(40)) >= 38
-
-
-# Promises of every environment
-
-
-def test_it_is_saved_and_pickled_at_any_moment() -> None:
-    def made() -> SearchEnv:
-        return SearchEnv(SearchEnvConfig(max_searches=2, **SMALL))
-
-    env_contract.assert_saves_at_any_moment(made, ACTIONS)
-    env_contract.assert_pickles_in_mid_episode(made, ACTIONS)
-    env_contract.assert_leaves_the_global_generators_alone(made, ACTIONS)
 
 
 # Actions and answers
@@ -208,21 +195,6 @@ def test_ragens_configuration_is_played_as_ragen_does() -> None:
             shown, reward, done, info = env.step(step["a"])
             assert (shown, reward, done) == (step["obs"], step["reward"], step["done"]), step["a"]
             assert list(info.items()) == list(step["info"].items()), step["a"]
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("<think>no</think> It is \\boxed{ 7 }. **x**", "7"),
-        ("It may be *Paris* or **Rome, Italy**.", "Rome, Italy"),
-        ("The correct answer is: the Nile! Or not.", "the Nile"),
-        ("Thus, it ends here. More", "it ends here"),
-        ("Yes. It rains today. So", "It rains today"),
-        ("x", "x"),
-    ],
-)
-def test_an_answer_is_taken_out_of_a_free_text(text: str, answer: str) -> None:
-    assert extracted(text) == answer
 
 
 # A retrieval server

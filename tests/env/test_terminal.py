@@ -8,19 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragen.env.sandbox import SHELL
-from ragen.env.terminal import layers
 from ragen.env.terminal.config import TerminalEnvConfig
 from ragen.env.terminal.env import SUBMIT, TerminalEnv, generate
 from ragen.env.terminal.families import FAMILIES
-from ragen.env.terminal.layers import Entry
-from support import env_contract
 from support.sandboxes import needs_shell, why_not
-
-ACTIONS = ["echo a > a.txt; ls", "cd /tmp; touch b", "pwd; ls; false", "rm -rf ~/*", "date; echo $RANDOM; mktemp"]
 
 
 def env_of(**settings: Any) -> TerminalEnv:
@@ -76,21 +69,6 @@ def test_a_command_does_each_task_and_nothing_does_none(name: str) -> None:
     env.close()
 
 
-ENTRIES = st.builds(Entry, st.sampled_from("fdl"), st.integers(0, 0o777), st.binary(max_size=8))
-PATHS = st.sampled_from(["home/a", "home/b", "home/c", "tmp/d"])
-
-
-CHANGES = st.dictionaries(PATHS, ENTRIES | st.none())
-
-
-@given(base=st.dictionaries(PATHS, ENTRIES), first=CHANGES, second=CHANGES)
-def test_a_layer_holds_what_differs_from_the_base_and_nothing_else(base: Any, first: Any, second: Any) -> None:
-    layer = layers.changed(base, layers.changed(base, {}, first), second)
-    wanted = {path: entry for path, entry in {**base, **first, **second}.items() if entry is not None}
-    assert layers.merged(base, layer) == wanted
-    assert all(base.get(path) != entry for path, entry in layer.items())
-
-
 # Commands
 
 
@@ -144,25 +122,6 @@ def test_what_would_differ_from_run_to_run_is_fixed(env: TerminalEnv) -> None:
     assert "Mon Jan  1 00:00:00 UTC 2024" in first
     assert env.digest() == other.digest()
     other.close()
-
-
-# Snapshots
-
-
-@needs_shell
-def test_the_contract_of_environments_is_kept() -> None:
-    made: list[TerminalEnv] = []
-
-    def make() -> TerminalEnv:
-        made.append(env_of())
-        return made[-1]
-
-    env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
-    env_contract.assert_saves_at_any_moment(make, ACTIONS[:3])
-    env_contract.assert_pickles_in_mid_episode(make, ACTIONS)
-    env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS[:2])
-    for env in made:
-        env.close()
 
 
 # Tasks of the user's

@@ -12,7 +12,7 @@ from ragen.env.webshop.env import WebShopEnv, parse_action
 from ragen.env.webshop.goals import Goal
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.reward import type_parts
-from support import env_contract, golden
+from support import golden
 from support import webshop_data as data
 
 pytestmark = pytest.mark.usefixtures("module_cache")
@@ -119,16 +119,3 @@ def test_parsing_agrees_with_the_regular_expression_of_the_reference(text: str) 
     found = re.match(r"(.+)\[(.+)\]", text)
     verb, argument = (found[1], found[2].lower()) if found else ("", "")
     assert parse_action(text) == ((verb, argument) if verb in ("search", "click") else ("", ""))
-
-
-# --- what every environment promises
-
-
-def test_seed_and_actions_decide_everything(folder: str) -> None:
-    def make_env() -> WebShopEnv:
-        return WebShopEnv(WebShopEnvConfig(data_dir=folder))
-
-    env_contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
-    env_contract.assert_saves_at_any_moment(make_env, ACTIONS)
-    env_contract.assert_pickles_in_mid_episode(make_env, ACTIONS, limit=6000)
-    env_contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)

@@ -54,7 +54,7 @@ def _reset(env: Any, seed: int) -> Any:
 
 
 def assert_pickles_in_mid_episode(
-    make_env: MakeEnv, actions: Sequence[Any], limit: int = 4000, seed: int = SEED
+    make_env: MakeEnv, actions: Sequence[Any], limit: int = 6000, seed: int = SEED
 ) -> None:
     """A pickled environment goes on where it was, and takes no data along."""
     env = _reset(make_env(), SEED)

@@ -79,13 +79,11 @@ class Cage2Config:
                 "simulator = 'embedded'."
             )
         scenario = None if scenario_path is None else Path(scenario_path).expanduser().resolve()
-        if scenario is not None and package is None and scenario.name != real.SCENARIO.name:
+        if scenario is not None and not (scenario.is_file() if package else scenario.name == real.SCENARIO.name):
             raise ConfigError(
-                f"scenario_path = {str(scenario)!r}: the embedded simulator plays {real.SCENARIO.name} alone; other "
-                "scenarios need CAGE 2 itself (simulator = 'cage2', cage2_path)."
+                f"scenario_path = {str(scenario)!r}: expected a file for CAGE 2 itself (simulator = 'cage2'); the "
+                f"embedded simulator plays {real.SCENARIO.name} alone."
             )
-        if scenario is not None and package is not None and not scenario.is_file():
-            raise ConfigError(f"scenario_path = {str(scenario)!r}: there is no such file.")
         return cls(names[name], int(max_steps), package, None if scenario is None else str(scenario))
 
     @property

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from ragen.cage2.layout import ACCESS_LEVELS, ACTIVITY, ANALYSE, COMPROMISED, FOOTHOLD, HOSTS, N_ACTIONS, N_HOSTS
 from ragen.cage2.simulator.tables import (
     DECOYS,
+    DEFENDER,
     DETECTED,
     ENTERPRISE,
     ENTERPRISE2,
     ENTERPRISES,
     GUESSES,
-    HAS_GUESSABLE_USER,
     IMPACT_PENALTY,
     LEADS_TO,
     OP_SERVER,
@@ -28,7 +28,6 @@ from ragen.cage2.simulator.tables import (
     SSH,
     SUBNET,
     SUBNETS,
-    TELLS_SUBNET,
     USER,
     WINDOWS,
     Exploit,
@@ -298,7 +297,7 @@ def _chosen(network: Network, options: tuple[Exploit, ...]) -> Exploit | None:
 def _guessed(network: Network, host: int, service: Service) -> Session | None:
     events = network.events[host]
     events.connect(service.port, GUESSES)
-    if service.is_decoy or not HAS_GUESSABLE_USER[host]:
+    if service.is_decoy or host == DEFENDER:  # which has no guessable user
         return None
     events.connect(service.port)
     return Session(is_privileged=False, is_known=False)
@@ -326,7 +325,7 @@ def escalate(network: Network, host: int) -> Outcome:
     if not any(each.is_privileged for each in sessions):
         network.rng.choice(sessions).is_privileged = True
         network.has_malware[host] = True
-    if TELLS_SUBNET[host]:
+    if host != DEFENDER:
         network.known_subnets.add(SUBNET[host])
     if host in LEADS_TO:
         network.known_addresses.add(LEADS_TO[host])
@@ -391,7 +390,7 @@ class Meander:
         self._exploited: set[int] = set()
         self._escalated: set[int] = set()
         self._entered: set[int] = set()  # hosts that it once got into
-        self._last = (sleep, -1)
+        self._last: Move = (sleep, -1)
 
     def act(self, network: Network, last: Outcome) -> Move:
         """Impact, else sweep, else scan, else escalate, else exploit."""
@@ -490,8 +489,8 @@ class EmbeddedGame:
         """Play a step; returns 52 bits and Blue's reward, at most 0."""
         network = self.network
         cost = self.blue.act(network, action)
-        action, target = self._agent.act(network, self._outcome)
-        self._outcome = action(network, target)
+        play, target = self._agent.act(network, self._outcome)
+        self._outcome = play(network, target)
         cost += self._penalty()
         self.blue.look(network)
         return self.blue.bits(), -cost / 10

@@ -12,6 +12,7 @@ from ragen.cage2.layout import FOOTHOLD, HOSTS, INDEX
 USER, ENTERPRISE, OPERATIONAL = range(3)  # subnets
 SUBNET = tuple({"U": USER, "E": ENTERPRISE, "D": ENTERPRISE, "O": OPERATIONAL}[name[0]] for name in HOSTS)
 SUBNETS = tuple(tuple(host for host in range(len(HOSTS)) if SUBNET[host] == subnet) for subnet in range(3))
+DEFENDER = INDEX["Defender"]  # has no guessable user (pi on Linux, vagrant on Windows), and tells no subnet
 OP_SERVER = INDEX["Op_Server0"]
 ENTERPRISE2 = INDEX["Enterprise2"]
 ENTERPRISES = tuple(INDEX[f"Enterprise{number}"] for number in range(3))
@@ -65,8 +66,6 @@ SERVICES: tuple[tuple[Service, ...], ...] = (
     _LINUX_2,
 )
 """The initial services of each host, in the order in which an exploit finds them."""
-
-HAS_GUESSABLE_USER = tuple(name != "Defender" for name in HOSTS)  # "pi" on Linux, "vagrant" on Windows
 
 
 class Exploit(NamedTuple):
@@ -147,8 +146,6 @@ LEADS_TO: dict[int, int] = {
     ENTERPRISE2: OP_SERVER,
 }
 """The host whose address Red finds on a host once it is privileged there."""
-
-TELLS_SUBNET = tuple(name != "Defender" for name in HOSTS)  # whether Red also learns the host's subnet
 
 PENALTY = tuple(
     0 if host == FOOTHOLD else 10 if host in ENTERPRISES or host == OP_SERVER else 1 for host in range(len(HOSTS))

@@ -19,7 +19,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from envlanes import bare
@@ -85,16 +85,18 @@ class CannotTravel(Exception):
         self.failed = failed
 
 
-class PickledSpecs:
+class PickledSpecs(NamedTuple):
     """The specs of one tag, pickled separately, with what unpickling and building them needs of the program.
 
     A class that cannot be loaded in a worker thus affects no environment of another tag.
     """
 
-    def __init__(self, env_type: str, env_ids: list[int], settings: dict[str, Any], registered: bytes, pickled: bytes):
-        self.env_type, self.env_ids = env_type, env_ids
-        self._settings, self._registered, self._pickled = settings, registered, pickled
-        self._bare = tuple(bare.packages)
+    env_type: str
+    env_ids: list[int]
+    pickled: bytes
+    settings: dict[str, Any]
+    registered: bytes
+    packages: list[str]
 
     @classmethod
     def of(cls, specs: Sequence[EnvSpec]) -> PickledSpecs:
@@ -105,7 +107,7 @@ class PickledSpecs:
         except Exception as error:
             reason = f"the environment's class or configuration cannot be pickled: {Raised.of(error, 'load').text}"
             pickled = _sent(reason)
-        return cls(specs[0].env_type, env_ids, program.settings_now(), _sent_registry(), pickled)
+        return cls(specs[0].env_type, env_ids, pickled, program.settings_now(), _sent_registry(), bare.packages)
 
     def open(self) -> list[EnvSpec]:
         """The specs, their classes imported.
@@ -114,16 +116,16 @@ class PickledSpecs:
             EnvError: They could not be pickled.
             Exception: Whatever unpickling them raises.
         """
-        program.take_over(self._settings)
+        program.take_over(self.settings)
         if program.in_worker:
-            bare.make(self._bare)
-        found = _received(self._pickled)
+            bare.make(self.packages)
+        found = _received(self.pickled)
         if isinstance(found, str):
             raise EnvError(found)
-        if program.in_worker and self._registered:
+        if program.in_worker and self.registered:
             warnings.filterwarnings("ignore", ".*Overriding environment")  # as a module is imported that registers ids
             try:
-                registered = _received(self._registered)  # which imports gymnasium
+                registered = _received(self.registered)  # which imports gymnasium
                 sys.modules[_REGISTRATION].registry.update(registered)
             except Exception:  # this machine lacks gymnasium, or the class of an id that others may need
                 log.debug("the ids that the program has registered with gymnasium are unknown here", exc_info=True)

@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envlanes.gym import LaneVectorEnv
 from support.gym_envs import kill
 
 ENVS, STEPS = 3, 9
-KILLS = {0, 3, 5, 8}  # steps before which workers are kill: each starts anew, so before resets and within episodes
+KILLS = {0, 3, 5, 8}  # steps before which workers are killed: before resets and within episodes
 
 
 class Draws(gym.Env):
-    """Draws what it shows, and ends after three steps."""
+    """Shows what it draws, from its own generator and from spaces, which no seed decides; ends after three steps."""
 
-    observation_space = gym.spaces.Box(0, 1, (2,), np.float64)
-    action_space = gym.spaces.Discrete(2)
+    observation_space = Box(-9, 99, (6,), np.float64)
+    action_space = Discrete(2)
+
+    def __init__(self) -> None:
+        self.action_space, self.many = Discrete(99), MultiBinary(30)
+        self.parts = Dict({"part": Tuple([Box(-1, 1, (1,), np.float64)])})
+        self.rng = np.random.RandomState(3)
+        for each in (self.action_space, self.many, self.parts):
+            each.seed(1)
+
+    def drawn(self) -> Any:
+        many, part = self.many.sample(), self.parts.sample()["part"][0]
+        return np.array([*self.np_random.random(2), self.action_space.sample(), many[:9].sum(), *part, self.rng.rand()])
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.left = 3
-        return self.np_random.random(2), {}
+        return self.drawn(), {}
 
     def step(self, action: int) -> Any:
         self.left -= 1
-        return self.np_random.random(2), float(self.np_random.random()), self.left == 0, False, {}
+        return self.drawn(), float(self.np_random.random()), self.left == 0, False, {}
+
+
+def wrapped() -> Any:
+    return gym.wrappers.OrderEnforcing(Draws())
 
 
 class OldDraws(Draws):
@@ -44,6 +59,28 @@ class OldDraws(Draws):
     def step(self, action: int) -> Any:
         observation, reward, terminated, _, info = super().step(action)
         return observation, reward, terminated, info
+
+
+class Saves(Draws):
+    """Has a generator of its own that nobody finds, and declares snapshots."""
+
+    def __init__(self) -> None:
+        self.hidden = [np.random.default_rng(0)]
+
+    def drawn(self) -> Any:
+        return self.hidden[0].random(6)
+
+    def save(self) -> Any:
+        return self.left, self.hidden[0], self.np_random
+
+    def load(self, state: Any) -> None:
+        self.left, self.hidden[0], self.np_random = state
+
+
+def pong() -> Any:
+    import ale_py  # noqa: F401  # which registers it
+
+    return gym.make("ALE/Pong-v5", obs_type="ram", max_episode_steps=5)
 
 
 def brought_home(envs: LaneVectorEnv) -> None:
@@ -88,66 +125,24 @@ MODES = {
 
 
 @pytest.mark.parametrize(
-    ("resets", "change", "backend"),
+    ("kind", "resets", "change", "backend"),
     [
-        *itertools.product(MODES, (nothing, kill, brought_home, switched), ("process",)),
-        *itertools.product(("plain", "mask"), (kill,), ("executor",)),
+        *itertools.product([Draws], MODES, (nothing, kill, brought_home, switched), ["process"]),
+        *itertools.product([wrapped], ["next step"], (kill, brought_home), ["process"]),
+        *itertools.product([OldDraws], ["plain"], (kill, brought_home), ["process"]),
+        *itertools.product([Draws, Saves], ["plain", "mask"], [kill], ["executor"]),
+        (Saves, "plain", kill, "process"),
+        (pong, "next step", kill, "process"),
     ],
 )
 def test_an_episode_without_a_seed_is_the_same_at_whatever_home(
-    resets: str, change: Callable[[Any], None], backend: str
+    kind: Any, resets: str, change: Callable[[Any], None], backend: str
 ) -> None:
-    expected = played(SyncVectorEnv([Draws] * ENVS, autoreset_mode=MODES[resets]), resets, nothing)
-    envs = LaneVectorEnv([Draws] * ENVS, workers=2, backend=backend, autoreset_mode=MODES[resets], max_restarts=99)
+    if kind is pong:
+        pytest.importorskip("ale_py")
+    mode, is_old = MODES[resets], kind is OldDraws
+    expected = played(SyncVectorEnv([Draws if is_old else kind] * ENVS, autoreset_mode=mode), resets, nothing)
+    envs = LaneVectorEnv(
+        [kind] * ENVS, workers=2, backend=backend, autoreset_mode=mode, max_restarts=99, old_api=is_old
+    )
     assert played(envs, resets, change) == expected
-
-
-@pytest.mark.parametrize("change", [kill, brought_home])
-def test_so_is_one_of_the_old_interface(change: Callable[[Any], None]) -> None:
-    expected = played(SyncVectorEnv([Draws] * ENVS), "plain", nothing)
-    envs = LaneVectorEnv([OldDraws] * ENVS, workers=2, old_api=True, max_restarts=99)
-    assert played(envs, "plain", change) == expected
-
-
-class Saves(Draws):
-    """Has a generator of its own that nobody finds, and declares snapshots; counts steps in its process."""
-
-    def __init__(self) -> None:
-        self.hidden = [np.random.default_rng(0)]
-        self.made = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if seed is not None:
-            self.hidden[0] = np.random.default_rng(seed)
-        self.left = 99
-        return self.hidden[0].random(2), {}
-
-    def step(self, action: int) -> Any:
-        self.made += 1
-        return self.hidden[0].random(2), 0.0, False, False, {"made": self.made}
-
-    def save(self) -> Any:
-        return self.left, self.hidden[0]
-
-    def load(self, state: Any) -> None:
-        self.left, self.hidden[0] = state
-
-
-@pytest.mark.parametrize("backend", ["process", "executor"])
-def test_a_snapshot_brings_back_what_no_generator_that_is_found_decides(backend: str) -> None:
-    expected = played(SyncVectorEnv([Saves] * ENVS), "plain", nothing)
-    assert played(LaneVectorEnv([Saves] * ENVS, workers=2, backend=backend, max_restarts=99), "plain", kill) == expected
-
-
-def pong() -> Any:
-    import ale_py  # noqa: F401  # which registers it
-
-    return gym.make("ALE/Pong-v5", obs_type="ram", max_episode_steps=5)
-
-
-def test_atari_is_rebuilt_whose_generator_is_not_pythons() -> None:
-    pytest.importorskip("ale_py")
-    mode = {"autoreset_mode": MODES["next step"]}
-    expected = played(SyncVectorEnv([pong] * ENVS, **mode), "next step", nothing)
-    envs = LaneVectorEnv([partial(pong)] * ENVS, workers=2, max_restarts=99, **mode)
-    assert played(envs, "next step", kill) == expected

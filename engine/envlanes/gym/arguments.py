@@ -56,7 +56,7 @@ def seeds_from(seed: Any, count: int) -> list[int | None]:
     """A seed for each sub-environment: ``seed + i`` of a number, None of None, or those of a list."""
     if seed is None:
         return [None] * count
-    if isinstance(seed, int | np.integer):
+    if isinstance(seed, int | np.integer):  # as gymnasium derives them
         return [int(seed) + index for index in range(count)]
     seeds = [None if each is None else int(each) for each in seed]
     if len(seeds) != count:
@@ -127,6 +127,7 @@ def source(name: str, value: Any, count: int) -> Callable[[int, int], Any]:
         return value
     if value is None:
         return nothing
+    # A copy: the caller may change its list between two episodes.
     each = [value] * count if isinstance(value, Mapping) else list(value)
     if len(each) != count:
         raise ConfigError(f"{name}: expected one for each of {count} environments, got {len(each)}.")

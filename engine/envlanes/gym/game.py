@@ -102,7 +102,7 @@ class GymGame(Game):
 
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
         """Reset it; returns the environment's observation and info."""
-        returned = env.reset(seed=seed, options=copied(options))
+        returned = env.reset(seed=seed, options=copied(options))  # copies: a replay gives it the same ones again
         if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
             raise wrong_reset(env, returned)
         return returned
@@ -130,11 +130,13 @@ class GymGame(Game):
                 # Before the reset, which may overwrite the array that holds the final observation.
                 final = Shown(detached(observation), detached(info))
                 began, observation, info = self._begin(env, seed, options)
+        # Of what the environment returned, before anything copies it into shared memory that others may read.
         digest = digest_of(observation) if began is None else began.digest
         observation = detached(observation) if place is None else left(observation, place)
         return named(GymResult, (observation, reward, terminated, truncated, detached(info), digest, final, began))
 
     def _begin(self, env: Any, seed: int | None, options: Options) -> tuple[EpisodeStart, Any, Any]:
+        # Before the reset: a rebuilt environment is reset from these states.
         own = self.generator_state(env, is_seeded=seed is not None)
         before = (state_in_place(), own) if seed is None else (None, own) if own else None
         observation, info = self.shown(env, seed, options)
@@ -193,7 +195,7 @@ class GymGame(Game):
         if change.is_set:
             getattr(env, "set_wrapper_attr", env.__setattr__)(name, copied(change.arguments[0]))
             return None
-        if name in NOT_TO_CALL:
+        if name in NOT_TO_CALL:  # in gymnasium's words
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
         arguments, keywords = copied((change.arguments, change.keywords))
         found = _attribute(env, name)
@@ -245,6 +247,7 @@ class GymOldGame(GymGame):
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
         """Reset it; returns observation and info."""
         given = options_for(env, copied({**(options or {}), **({} if seed is None else {"seed": seed})}))
+        # The older interface's way, for a reset that takes no seed itself.
         if seed is not None and "seed" not in given and hasattr(env, "seed"):
             env.seed(seed)
         shown = env.reset(**given)

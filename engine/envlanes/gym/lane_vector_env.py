@@ -111,7 +111,9 @@ class SubEnvs(EnvSet):
         self._failed: set[int] = set()
         self._failures = [0] * count
         self._episodes = [0] * count
-        self._planned: dict[int, tuple[int | None, Options]] = {}  # of the next episodes, asked for once for each
+        # Seeds and options of the next episodes. A function is called once for each: it may draw, and a turn that is
+        # played again has to begin the same episode.
+        self._planned: dict[int, tuple[int | None, Options]] = {}
         self._seeds: list[int | None] = [None] * count
         self.buffer: SharedBuffer | None = None
         self._slots = [0] * count  # the row of each that holds its last observation
@@ -171,10 +173,11 @@ class SubEnvs(EnvSet):
         at_end = AT_END if self.autoreset is AutoresetMode.SAME_STEP else NEVER
         turns, buffer = {}, self.buffer
         for index, action in zip(ids, actions, strict=True):
-            if index in self._failed:
+            if index in self._failed:  # it has no state that could be stepped, and begins anew below
                 continue
             begins = NOW if index in self.over else at_end
             seed, options = self._plan(index) if begins else (None, None)
+            # The row that does not hold the last observation: a turn may fail while it is written.
             place = buffer and Place(buffer.address, 1 - self._slots[index], index)
             turns[index] = named(GymTurn, (action, begins, seed, options, place))
         results: dict[int, Any] = self.engine.play(turns) if turns else {}
@@ -185,6 +188,7 @@ class SubEnvs(EnvSet):
                 failed.append(index)
                 continue
             observation = result.observation
+            # The type first: an array would be compared with the text element by element.
             if type(observation) is str and observation == IN_BUFFER and buffer is not None:
                 slot = self._slots[index] = 1 - self._slots[index]
                 observation = buffer.rows[slot, index]
@@ -201,14 +205,14 @@ class SubEnvs(EnvSet):
                     failed.append(index)
                 else:
                     results[index] = GymResult(shown.observation, 0.0, False, False, shown.info, None)
-        if failed:
+        if failed:  # only now, when the results of all others are kept
             self._raise_first(results)
             self._truncate(results, failed)
         return list(map(results.__getitem__, ids))
 
     def _truncate(self, results: dict[int, Any], failed: Sequence[int]) -> None:
         """Put a last turn in the place of each failure: nothing gained, cut short, with the reason in its info."""
-        last = {index: self.last[index] for index in failed}
+        last = {index: self.last[index] for index in failed}  # before the reset, which replaces them
         again = dict(self._reset_lost(failed)) if self.autoreset is AutoresetMode.SAME_STEP else {}
         for index in failed:
             note, shown = {"env_error": results[index].text}, again.get(index)
@@ -235,6 +239,7 @@ class SubEnvs(EnvSet):
         seeds, options = {}, {}
         for index in ids:
             seeds[index], options[index] = self._plan(index)
+            # From what is known in every run with the same failure, so that both go on alike.
             if seeds[index] is None and (last := self._seeds[index]) is not None:
                 seeds[index] = zlib.crc32(f"{last} {index} {self._failures[index]}".encode())
         return self._reset(seeds, options).items()
@@ -257,17 +262,17 @@ class SubEnvs(EnvSet):
         self._planned.pop(index, None)
 
     def _fail(self, index: int) -> None:
-        self._failures[index] += index not in self._failed
+        self._failures[index] += index not in self._failed  # a reset that fails too is the same failure
         self._failed.add(index)
         self.over.add(index)
 
     def _raise_first(self, values: Mapping[int, Any]) -> None:
         """Raise the first failure if the settings say so."""
         if self._raises:
-            first_or_all([value.error if isinstance(value, EnvFailed) else value for value in values.values()])
+            values_or_raise([value.error if isinstance(value, EnvFailed) else value for value in values.values()])
 
 
-def first_or_all(values: Iterable[Any]) -> tuple[Any, ...]:
+def values_or_raise(values: Iterable[Any]) -> tuple[Any, ...]:
     """The values, unless one is an error of the engine's.
 
     Raises:
@@ -276,7 +281,7 @@ def first_or_all(values: Iterable[Any]) -> tuple[Any, ...]:
     found = tuple(values)
     for error in found:
         if isinstance(error, Exception):
-            own = error.__cause__
+            own = error.__cause__  # none where its worker has died, or it was interrupted
             if not isinstance(own, Exception):
                 raise error
             own.add_note(str(error))
@@ -291,15 +296,15 @@ class EnvFn:
         preload: Modules that workers need to build and play it, imported once for all of them.
         uses_global_rng: Whether the environment may draw from the global generators, whose states are then kept
             separate.
-        replayable: Whether it can be rebuilt from its seed and actions.
     """
 
     preload = ("gymnasium", "envlanes.gym.game", __name__)
 
-    def __init__(self, build: Callable[[], Any], uses_global_rng: bool = False, replayable: bool = True) -> None:
+    def __init__(self, build: Callable[[], Any], uses_global_rng: bool) -> None:
         """Build environments with this function."""
         self._build = build
-        self.uses_global_rng, self.replayable = uses_global_rng, replayable
+        # Names of the function: messages show them, and workers preload its module.
+        self.uses_global_rng = uses_global_rng
         self.__module__ = getattr(build, "__module__", None) or "builtins"
         self.__qualname__ = getattr(build, "__qualname__", type(build).__qualname__)
 
@@ -312,6 +317,7 @@ def as_it_is(build: Any) -> Any:
     """A function of a generator with the current values of its closure, which change as the generator goes on."""
     if not (cells := getattr(build, "__closure__", None)):
         return build
+    # Without this, all would be built with the generator's last values: it has ended when they are called.
     closure = tuple(CellType(cell.cell_contents) for cell in cells)
     made = FunctionType(build.__code__, build.__globals__, build.__name__, build.__defaults__, closure)
     made.__kwdefaults__ = build.__kwdefaults__
@@ -390,6 +396,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             RuntimeError: Sub-environments have different spaces.
             Exception: Building a sub-environment raised it.
         """
+        # Before anything is started.
         settings = arguments.settings_from(
             context,
             worker,
@@ -404,8 +411,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         )
         self.env_fns = env_fns = env_fns if isinstance(env_fns, Sequence) else list(map(as_it_is, env_fns))
         self.num_envs = len(env_fns)
-        self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
-        self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
+        self.shared_memory, self.copy, self.observation_mode = shared_memory, copy, observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         next_options = arguments.source("autoreset_options", autoreset_options, self.num_envs)
         next_seed = arguments.source("autoreset_seeds", autoreset_seeds, self.num_envs)
@@ -415,7 +421,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._sent: dict[int, Future[dict[int, GymResult]]] = {}  # in the order in which they were sent
         try:
             self._learn_spaces()
-        except BaseException:
+        except BaseException:  # an interrupt too: nobody could close the workers later
             self._envs.close()
             self.closed = True
             raise
@@ -423,6 +429,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _learn_spaces(self) -> None:
         """Take spaces and metadata from the sub-environments, and refuse those that do not fit together."""
         mode, ids = self.observation_mode, range(self.num_envs)
+        # One is enough where all have to be alike: each is compared with it below, where it lives.
         described = self._ask(ids if mode == "different" else [0], "describe")
         single, self.single_action_space, metadata, self.render_mode = pickle.loads(described[0])
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -442,7 +449,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.single_observation_space = single
         self.metadata = {**metadata, "autoreset_mode": self.autoreset_mode}
         if self.shared_memory and self._envs.engine.settings.backend != "ray":  # whose workers are on other machines
-            refuse_shared_memory(single)
+            refuse_shared_memory(single)  # as gymnasium does, though only large arrays are shared
             self._envs.buffer = _buffer_for(single, self.num_envs)
         # Where they live, since the spaces of many environments with large observations are larger than a step.
         fits = self._ask(ids, "fits", mode == "same", Pickled.of((single, self.single_action_space)).pickled)
@@ -501,6 +508,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._wait("step", timeout)
 
     def _resetting(self, seed: Any, options: Any) -> Callable[[], Any]:
+        # Before another thread begins: errors are raised where the call is, and the caller may change its arrays.
         seeds, given = arguments.seeds_from(seed, self.num_envs), arguments.options_from(options, self.num_envs)
 
         def work() -> Any:
@@ -518,6 +526,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _each(self, actions: Any, count: int) -> list[Any]:
         """One action for each of ``count`` sub-environments, independent of later changes to the caller's array."""
+        # Copies: journals keep actions, and a rebuilt environment is given them again.
         copies = actions.copy() if isinstance(actions, np.ndarray) else copied(actions)
         each = list(iterate(self.action_space, copies))
         if len(each) != count:
@@ -528,10 +537,12 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """The results of a step as arrays, in their order; ``ids`` of some environments are repeated in the infos."""
         observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results, strict=True)
         if finals.count(None) < len(finals):
+            # Before what a final info has: an environment's own key of this name wins, as in gymnasium.
             ends = [{"final_obs": end.observation, "final_info": end.info} if end else {} for end in finals]
             infos = tuple({**end, **info} for end, info in zip(ends, infos, strict=True))
         merged = self._merged(infos) if any(infos) else {}
         if ids is not None:
+            # After the merge, which would add a mask.
             merged["env_id"] = np.array(ids)
         return (
             self._observed(observations),
@@ -551,6 +562,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _merged(self, infos: Sequence[Infos]) -> Infos:
         """The infos of environments by gymnasium's own rules: a key of any becomes an array over all, with a mask."""
+        # One of its own, since its number of environments is that of the rows.
         rows: VectorEnv[Any, Any, Any] = VectorEnv()
         rows.num_envs = len(infos)
         found: Infos = {}
@@ -612,6 +624,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise StateError(f"`recv` asks for {min_envs} environments, but only {len(self._sent)} were sent a step.")
         wanted = list(self._sent)[: min_envs if in_order else None]
         until = None if timeout is None else time.monotonic() + timeout
+        # Steps that end together come one by one: whoever waits is woken for each.
         while len(ready := [index for index in wanted if self._sent[index].done()]) < min_envs:
             left = None if until is None else until - time.monotonic()
             with interrupts_let_through():
@@ -627,7 +640,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             if (error := future.exception()) is not None:  # of its whole group; the others can be received afterwards
                 self._sent = {index: each for index, each in self._sent.items() if each is not future}
                 raise error
-        interrupts_come_too_late()
+        interrupts_come_too_late()  # from here on, results are taken out: an interrupt would lose them
         return self._batched([self._sent.pop(index).result()[index] for index in ready], ready)
 
     # Attributes and methods
@@ -635,7 +648,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def render(self) -> tuple[Any, ...]:
         """The rendering of each sub-environment."""
         return self._now(
-            "call_async", lambda: first_or_all(self._envs.engine.read(range(self.num_envs), "render").values())
+            "call_async", lambda: values_or_raise(self._envs.engine.read(range(self.num_envs), "render").values())
         )
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -686,7 +699,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def set_some(self, values: Mapping[int, Any], name: str) -> None:
         """:meth:`set_attr` of some sub-environments, to a value for each."""
         changes = {index: Change(name, (copied(value),), is_set=True) for index, value in values.items()}
-        self._now("set_attr", lambda: first_or_all(self._envs.engine.change(changes).values()))
+        self._now("set_attr", lambda: values_or_raise(self._envs.engine.change(changes).values()))
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -701,11 +714,11 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _calling(
         self, ids: Sequence[int], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Callable[[], Any]:
-        return lambda: first_or_all(self._envs.engine.call(ids, name, *args, **kwargs).values())
+        return lambda: values_or_raise(self._envs.engine.call(ids, name, *args, **kwargs).values())
 
     def _ask(self, ids: Sequence[int], method: str, *arguments: Any) -> tuple[Any, ...]:
         """The results of a method of the game for some environments; such a call changes nothing."""
-        return first_or_all(self._envs.engine.read(ids, OWN + method, *arguments).values())
+        return values_or_raise(self._envs.engine.read(ids, OWN + method, *arguments).values())
 
     # Pending calls
 
@@ -719,6 +732,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     @holds_interrupts
     def _begin(self, kind: str, work: Callable[[], Any]) -> None:
         self._refuse_pending(f"{kind}_async")
+        # "auto" may move environments to main and back: only where none can be there, a thread may touch them.
         engine = self._envs.engine
         is_apart = engine.use_lanes is True and "main" not in map(engine.home, engine.env_ids)
         self._pending = kind, _started(work, in_thread=is_apart)
@@ -737,7 +751,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 f"`{kind}_wait` again to get its result."
             )
         self._pending = None
-        interrupts_come_too_late()
+        interrupts_come_too_late()  # what was committed in the thread cannot be undone
         return future.result()
 
     @property
@@ -784,7 +798,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if calls:
             logger.warn(f"Calling `close` while waiting for a pending call to `{self._under_way}` to complete.")
             if wait_for(calls, 0.0 if terminate else timeout).not_done:
-                envs.engine.abandon()
+                envs.engine.abandon()  # first: calls that notice must not start other workers
                 if wait_for(calls, _ABANDONED).not_done:
                     log.warning("an environment in the main process does not return; it is abandoned.")
                     return

@@ -19,7 +19,7 @@ class _Make:
 
     def __init__(self, spec: EnvSpec, wrappers: Sequence[Callable[[Any], Any]], kwargs: dict[str, Any]) -> None:
         self._spec, self._wrappers, self._kwargs = spec, tuple(wrappers), kwargs
-        self.__module__, self.__qualname__ = "gymnasium", spec.id
+        self.__module__, self.__qualname__ = "gymnasium", spec.id  # the name in messages
 
     def __call__(self) -> Any:
         env = gymnasium.make(self._spec, **self._kwargs)
@@ -53,6 +53,7 @@ def make_vec(
         ConfigError: An argument is invalid, or neither takes one that is named much like one of the vector's.
     """
     names = set(inspect.signature(LaneVectorEnv).parameters) - {"env_fns"}
+    # An environment's own argument of such a name could not be told apart: it is given by its registration.
     vector = {key: kwargs.pop(key) for key in list(kwargs) if key in names} | (vector_kwargs or {})
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))
     try:

@@ -52,6 +52,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
     @holds_interrupts
     def reset(self) -> Any:
         """Begin new episodes, with the seeds and options set since the last reset; returns observations."""
+        # All of VecEnv's own, which are for the next reset alone.
         seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
         options = [dict(each) if each else None for each in self._options] if any(self._options) else None
         observations, infos = self.envs.reset(seed=seeds, options=options)
@@ -62,13 +63,13 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def step_async(self, actions: Any) -> None:
         """Store the actions; :meth:`step_wait` plays them, and can be called again if it was interrupted."""
-        self._actions = actions
+        self._actions = actions  # an interrupted `step_wait` can be repeated only if nothing has begun here
 
     @holds_interrupts
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Observations, rewards, dones, and an info for each; the last info of an episode has its last observation."""
         observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
-        over = terminated | truncated
+        over = terminated | truncated  # what the next row shows is the next episode then
         all_infos = []
         for index in range(self.num_envs):
             row = row_of(infos, index)
@@ -76,7 +77,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
                 self.reset_infos[index] = {k: v for k, v in row.items() if k not in ("final_obs", "final_info")}
                 row = {**row.get("final_info", {}), "terminal_observation": row.get("final_obs")}
             all_infos.append({**row, "TimeLimit.truncated": bool(truncated[index] and not terminated[index])})
-        return observations, rewards.astype(np.float32), over, all_infos
+        return observations, rewards.astype(np.float32), over, all_infos  # the type of DummyVecEnv's rewards
 
     def close(self) -> None:
         """Close the vector environment."""

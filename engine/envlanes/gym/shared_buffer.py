@@ -57,6 +57,7 @@ class SharedBuffer:
             OSError: It cannot be allocated.
         """
         descriptor = os.memfd_create("envlanes observations", os.MFD_CLOEXEC)
+        # The path is open to other processes for as long as this one holds the descriptor.
         weakref.finalize(self, os.close, descriptor)
         path = f"/proc/{os.getpid()}/fd/{descriptor}"
         self.address = BufferAddress(path, next(_numbers), (2, envs, *shape), dtype)
@@ -94,7 +95,7 @@ def left(observation: Any, place: Place) -> Any:
 @lru_cache(maxsize=4)  # of the few vector environments that share a worker at a time
 def _attached(address: BufferAddress) -> np.ndarray:
     descriptor = os.open(address.path, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    try:  # a mapping needs no descriptor of its own
         return _mapped(descriptor, address)
     finally:
         os.close(descriptor)

@@ -6,6 +6,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
+from envlanes.errors import ConfigError
 from envlanes.gym import LaneVectorEnv, make_vec
 from support.gym_envs import Walk, kill, same, walks
 
@@ -19,8 +20,6 @@ def cartpoles(count=4):
 WRAPPERS = {
     "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
     "NormalizeObservation": wrappers.NormalizeObservation,
-    "RescaleObservation": lambda envs: wrappers.TransformObservation(envs, lambda seen: seen * 2),
-    "DtypeObservation": lambda envs: wrappers.DtypeObservation(envs, np.float64),
 }
 
 
@@ -71,6 +70,12 @@ def test_make_vec_takes_what_gymnasium_s_takes():
         envs.reset(seed=0)
     finally:
         envs.close()
+
+
+@pytest.mark.parametrize("name", ["worker", "wrkers", "n_workers"])
+def test_an_argument_of_make_vec_that_is_misspelt_is_refused_with_what_was_meant(name):
+    with pytest.raises(ConfigError, match="'workers'"):
+        make_vec("CartPole-v1", 2, **{name: 2})
 
 
 @pytest.mark.models

@@ -180,9 +180,7 @@ class Engine(Closing):
                     self.records[new_id] = record
                 claims.enter_context(self.environments.claimed(added))
             try:
-                values = Round(
-                    self._failures, Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout
-                ).run()
+                values = self._round(Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout).run()
                 for value in values.values():
                     if isinstance(value, EnvFailed):
                         where = f"{parent.spec.describe()} cannot be forked as it was after turn {journal.turns}"

@@ -33,7 +33,7 @@ from ragen.llm_agent.batches.dataproto import (
     token_tensors,
 )
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
-from ragen.llm_agent.batches.sampled_tokens import Exchange
+from ragen.llm_agent.batches.training_rows import Exchange
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.replies import ControlTokens, reply_texts

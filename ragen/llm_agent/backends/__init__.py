@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING
 from envlanes.lazy import attach
 
 if TYPE_CHECKING:
-    from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+    from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, StreamingBackend
     from ragen.llm_agent.backends.factory import BACKENDS, create_backend, create_tokenizer
     from ragen.llm_agent.backends.hf import HfBackend
     from ragen.llm_agent.backends.journal import ReplyJournal
     from ragen.llm_agent.backends.openai import OpenAIBackend
     from ragen.llm_agent.backends.scripted import ScriptedBackend
-    from ragen.llm_agent.backends.streaming import StreamingBackend
     from ragen.llm_agent.backends.verl import VerlBackend
     from ragen.llm_agent.backends.vllm import VllmBackend
 
@@ -58,7 +57,7 @@ __getattr__, __dir__ = attach(
         "OpenAIBackend": "openai",
         "ReplyJournal": "journal",
         "ScriptedBackend": "scripted",
-        "StreamingBackend": "streaming",
+        "StreamingBackend": "base",
         "VerlBackend": "verl",
         "VllmBackend": "vllm",
     },

@@ -1,7 +1,7 @@
 """The interface of a backend: it answers prompts, independent of environments, ``DataProto`` and the rollout loop.
 
 A backend derives from :class:`Backend`, one for a server from
-:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`. It receives chats, and their tokens if the caller has a
+:class:`~ragen.llm_agent.backends.base.StreamingBackend`. It receives chats, and their tokens if the caller has a
 tokenizer. It returns texts and, if available, the sampled token ids with their log-probabilities (token in, token out
 keeps a trainer's probabilities equal to the rollout's). Nothing here imports torch.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
-from ragen.errors import BackendError, ConfigError
+from ragen.errors import BackendError, ConfigError, InputError
 from ragen.output import valid_text
 
 SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
@@ -248,3 +249,97 @@ class Backend(Protocol):
     def title(self) -> str:
         """A display name of the backend and its model; empty for the backend's name in the configuration."""
         return ""
+
+
+@runtime_checkable
+class StreamingBackend(Backend, Protocol):
+    """A backend that answers each request as soon as it can, so that each trajectory can run at its own pace.
+
+    Attributes:
+        activity: The activity of this run.
+        grace: Maximum seconds that :meth:`settle` waits.
+    """
+
+    activity: Activity
+    grace: float
+
+    @abstractmethod
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
+        """Submit a request without waiting; from any thread.
+
+        Args:
+            request: The request.
+            sampling: The sampling parameters.
+
+        Returns:
+            A future of the reply, which has ``error`` set if the request failed.
+        """
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Stop sending submitted requests, wait for the replies under way, and cancel the rest."""
+
+
+# Backends that work on tokens: neither prompts nor replies are converted to text and back
+
+MAX_MODEL_LEN = "actor_rollout_ref.rollout.max_model_len"
+
+
+def prompt_ids(request: Request) -> list[int]:
+    """A request's prompt as tokens.
+
+    Raises:
+        InputError: It was not tokenized.
+    """
+    if request.prompt_ids is None:
+        raise InputError(
+            f"the prompt of env {request.env_id} has no tokens; this backend answers what "
+            "ContextManager.get_lm_inputs makes, with input_ids."
+        )
+    return list(request.prompt_ids)
+
+
+def unanswerable(request: Request, max_tokens: int, context: int | None) -> Reply | None:
+    """The reply to a prompt that is empty or leaves no room in the model's context; None if it fits."""
+    length = len(prompt_ids(request))
+    if not length:
+        return Reply("", error="the prompt is empty, and a model needs at least one token")
+    if context is None or length + max_tokens <= context:
+        return None
+    return Reply(
+        "",
+        out_of_context=f"the prompt has {length} tokens, a reply up to {max_tokens}, and the model's context ends at "
+        f"{context}",
+    )
+
+
+def check_context(wanted: int | None, context: int | None, model: str) -> None:
+    """Check that the configured contexts fit into the model.
+
+    Args:
+        wanted: ``actor_rollout_ref.rollout.max_model_len``, None if unlimited.
+        context: The model's context length, None if unknown.
+        model: Its name.
+
+    Raises:
+        ConfigError: They do not fit.
+    """
+    if wanted is not None and context is not None and wanted > context:
+        raise ConfigError(
+            f"configuration key {MAX_MODEL_LEN!r} is {wanted}, and the context of model {model!r} ends at {context} "
+            "tokens; expected at most that."
+        )
+
+
+def end_ids(tokenizer: Any, *others: int | Sequence[int] | None) -> set[int]:
+    """The tokens that end a reply: the tokenizer's end token, and those of the model's configuration."""
+    ends = {tokenizer.eos_token_id}
+    for other in others:
+        ends.update([other] if isinstance(other, int) else other or [])
+    return ends - {None}
+
+
+def cut_at_end(ids: Sequence[int], ends: Collection[int]) -> list[int]:
+    """A row of sampled tokens up to and including the first end token; the rest is padding."""
+    place = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
+    return list(ids[: place + 1])

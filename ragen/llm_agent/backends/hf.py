@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ragen.errors import ConfigError
 from ragen.extras import needs
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
-from ragen.llm_agent.backends.factory import model_key, model_path
-from ragen.llm_agent.backends.tokens import (
+from ragen.llm_agent.backends.base import (
     MAX_MODEL_LEN,
+    Backend,
+    Reply,
+    Request,
+    Sampling,
     check_context,
     cut_at_end,
     end_ids,
     prompt_ids,
     unanswerable,
 )
+from ragen.llm_agent.backends.factory import model_key, model_path
 from ragen.llm_agent.batches.dataproto import left_padded, pad_id
 from ragen.llm_agent.config.loading import check_model
 from ragen.settings import count, one_line, setting

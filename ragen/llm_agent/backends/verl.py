@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import BackendError, ConfigError
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, prompt_ids
 from ragen.llm_agent.backends.batch import outputs_of
-from ragen.llm_agent.backends.tokens import prompt_ids
 from ragen.llm_agent.batches.dataproto import left_padded, object_array, pad_id
 from ragen.settings import function_at, one_line, setting
 

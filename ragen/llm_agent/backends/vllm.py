@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, prompt_ids, unanswerable
 from ragen.llm_agent.backends.factory import model_path
-from ragen.llm_agent.backends.tokens import prompt_ids, unanswerable
 from ragen.settings import one_line, setting
 
 _ROLLOUT = "actor_rollout_ref.rollout"

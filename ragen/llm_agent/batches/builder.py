@@ -24,8 +24,8 @@ from ragen.llm_agent.batches.dataproto import (
 )
 from ragen.llm_agent.batches.encoding import EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics, overall_metrics
-from ragen.llm_agent.batches.sampled_tokens import Exchange
 from ragen.llm_agent.batches.training_rows import (
+    Exchange,
     TrainingRow,
     exchanged_row,
     masks_of,

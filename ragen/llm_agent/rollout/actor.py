@@ -27,11 +27,11 @@ from ragen.llm_agent.backends.base import (
     Reply,
     Request,
     Sampling,
+    StreamingBackend,
     reply_facts,
 )
 from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
-from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 
 if TYPE_CHECKING:

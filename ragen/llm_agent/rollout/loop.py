@@ -20,9 +20,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ContextFullError, InputError, LimitReachedError, in_short
-from ragen.llm_agent.backends.base import Reply, Request
+from ragen.llm_agent.backends.base import Reply, Request, StreamingBackend
 from ragen.llm_agent.backends.batch import exchange_of, requests_of
-from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.rollout.actor import Actor, BackendActor
 from ragen.llm_agent.rollout.timeline import Timeline

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Self
 
 from ragen.commands import STOPPED
 from ragen.errors import ConfigError, LimitReachedError, LimitUnmeasuredError, counted
-from ragen.llm_agent.backends.base import tokens_of
-from ragen.llm_agent.backends.streaming import StreamingBackend
+from ragen.llm_agent.backends.base import StreamingBackend, tokens_of
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.rollout.actor import Actor
 from ragen.output import shown_words

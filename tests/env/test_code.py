@@ -12,20 +12,13 @@ import pytest
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.env import CodeEnv
-from ragen.env.code.families import FAMILIES, LEVELS, solve
-from ragen.env.code.problems import Case, Problem, equal, generate, judge
+from ragen.env.code.families import FAMILIES, solve
+from ragen.env.code.problems import Case, Problem, equal, judge
 from ragen.env.deepcoder.config import DeepCoderEnvConfig
 from ragen.env.deepcoder.env import DeepCoderEnv
 from ragen.env.sandbox import Ended
 from ragen.errors import ConfigError
 from support.sandboxes import needs_programs
-
-LONG = list(range(60))
-
-
-def generated(seed: int, split: str = "train", **settings: Any) -> Problem:
-    given = {"levels": LEVELS, "families": None, "tests": 8, **settings}
-    return generate(seed, split, **given)
 
 
 def env_of(**settings: Any) -> CodeEnv:
@@ -41,17 +34,6 @@ def rows(tmp_path: Path, *rows: dict[str, Any]) -> str:
 def solution(env: CodeEnv) -> str:
     assert env.problem is not None
     return env.problem.solution
-
-
-# Generated problems
-
-
-def test_no_problem_is_in_two_splits() -> None:
-    train = {generated(seed).text.split("\nExamples")[0] for seed in range(400)}
-    held_out = {generated(seed, "val").text.split("\nExamples")[0] for seed in range(400)}
-    assert len(train) > 150
-    assert len(held_out) > 50
-    assert not train & held_out
 
 
 # Verdicts

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from ragen.env.metamathqa.config import PACKAGED_PROBLEMS, MetaMathQAEnvConfig
+from ragen.env.metamathqa.config import MetaMathQAEnvConfig
 from ragen.env.metamathqa.env import MetaMathQAEnv, gold_answer
 
 
@@ -41,17 +40,3 @@ def test_each_attempt_halves_what_the_right_answer_earns(tmp_path: Path) -> None
     assert env.step(" 5\tAPPLES ") == ("Correct!", 0.25, True, {"action_is_valid": True, "success": True})
     env.reset(0)
     assert env.step("5apples")[1] == 1.0
-
-
-def test_every_packaged_problem_is_solved_by_its_own_steps() -> None:
-    rows = [json.loads(line) for line in PACKAGED_PROBLEMS.read_text().splitlines()]
-    for row in rows:
-        for left, right in re.findall(r"(\d+(?: [-+*/] \d+)+) = (\d+)", row["response"]):
-            assert _calculated(left) == int(right), row
-        assert re.fullmatch(r"\d+", gold_answer(row["response"])), row
-
-
-def _calculated(text: str) -> float:
-    from ragen.env.countdown.arithmetic import evaluate
-
-    return evaluate(text)

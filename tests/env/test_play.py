@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import random
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ from ragen.commands import STOPPED
 from ragen.env import REGISTERED_ENVS
 from ragen.env.fields import build_env
 from ragen.errors import MissingExtraError, SandboxError
-from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.play import main, play
-from support.episodes import config
 
 
 class Pipe(io.StringIO):
@@ -33,36 +30,6 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: str = "") -> in
         return main([*arguments])
     except SystemExit as stop:  # argparse
         return stop.code
-
-
-class GlobalNumbers:
-    """Draws from the global generator, without seeding it."""
-
-    def __init__(self, config: Any = None) -> None:
-        self.built = random.random()
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.drawn = random.random()
-        return self.render()
-
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        self.drawn = random.random()
-        return self.render(), 0.0, False, {}
-
-    def render(self, mode: str | None = None) -> str:
-        return f"{self.built} {self.drawn}"
-
-
-def test_global_generators_are_seeded_as_in_a_rollout(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setitem(REGISTERED_ENVS, "GlobalNumbers", GlobalNumbers)
-    shown = []
-    for _ in range(2):
-        assert run(monkeypatch, "GlobalNumbers", "--seed", "3", lines="go\n") == 0
-        shown.append(capsys.readouterr().out)
-    assert shown[0] == shown[1]
-    with EnvStateManager(config({"A": {"env_type": "GlobalNumbers"}}, [("A", 1)])) as manager:
-        (first,) = manager.reset(seed=3)
-    assert first["history"][0]["state"] in shown[0]
 
 
 class ThreeValues:

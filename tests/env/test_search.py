@@ -14,10 +14,9 @@ import pytest
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import f1_score, normalized, read_action
 from ragen.env.search.env import SearchEnv
-from ragen.env.search.world import ask, generate, solve
-from ragen.errors import InputError, SearchError
+from ragen.env.search.world import solve
+from ragen.errors import SearchError
 from ragen.llm_agent.es_manager import EnvStateManager
-from support import golden
 from support.episodes import config, kill_workers
 
 SMALL = {"entities": 120}
@@ -69,13 +68,6 @@ def solved(env: SearchEnv, seed: int, mode: str = "train") -> float:
 
 
 # The generated world
-
-
-def test_no_question_is_in_two_splits() -> None:
-    world = generate(0, 600)
-    train, val = ({ask(world, seed, mode, [1, 2, 3]).text for seed in range(1000)} for mode in MODES)
-    assert len(train) > 500 and len(val) > 300
-    assert not train & val
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -134,16 +126,6 @@ def test_rewards_follow_the_configuration(
     assert env.rollout_info()["answers"][1] == "one"
 
 
-def test_searches_and_steps_have_an_end(make: Callable[..., SearchEnv]) -> None:
-    env = make(max_searches=1, max_steps=3, incorrect_reward=-0.5, **SMALL)
-    assert "Searches left: 1" in env.reset(0)
-    assert "[1]" in env.step("search[town]")[0]
-    shown, reward, done, info = env.step("search[town]")
-    assert "no searches left" in shown and (reward, done, info["action_is_valid"]) == (0.0, False, False)
-    shown, reward, done, info = env.step("search[town]")
-    assert (reward, done, info["success"], info["searches"]) == (-0.5, True, False, 1)
-
-
 def test_any_text_can_be_searched_for(make: Callable[..., SearchEnv]) -> None:
     env = make(max_steps=100, **SMALL)
     env.reset(0)
@@ -172,29 +154,6 @@ def test_a_corpus_is_searched_by_stems_in_both_forms_of_rows(tmp_path: Path, mak
     assert env.step("search[beetle]")[0].startswith("[1] Elm: The elm is a tree that beetles kill.\n")
     assert env.step("search[fishes]")[0].startswith("[1] Pike: ")
     assert env.step("search[quasar]")[0].startswith("Nothing was found.")
-
-
-def golden_env(**more: Any) -> SearchEnv:
-    settings = golden.resets("up26", "SearchQAMock").env_config
-    return SearchEnv(SearchEnvConfig(**settings | {"train_path": str(golden.GOLDEN / settings["train_path"])} | more))
-
-
-def test_ragens_configuration_is_played_as_ragen_does() -> None:
-    goldens, env = golden.resets("up26", "SearchQAMock"), golden_env()
-    for record in goldens.valid():
-        for mode in MODES:
-            assert env.reset(record["seed"], mode) == record["state"]
-    for record in goldens.refused():
-        with pytest.raises(InputError):
-            env.reset(record["seed"])
-    for record in goldens.steps:
-        env.reset(record["seed"])
-        for step in record["steps"]:
-            if record["reset_before_each"]:
-                env.reset(record["seed"])
-            shown, reward, done, info = env.step(step["a"])
-            assert (shown, reward, done) == (step["obs"], step["reward"], step["done"]), step["a"]
-            assert list(info.items()) == list(step["info"].items()), step["a"]
 
 
 # A retrieval server

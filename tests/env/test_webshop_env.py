@@ -4,11 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ragen.env.webshop.config import WebShopEnvConfig
-from ragen.env.webshop.env import WebShopEnv, parse_action
+from ragen.env.webshop.env import WebShopEnv
 from ragen.env.webshop.goals import Goal
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.reward import type_parts
@@ -107,15 +105,3 @@ def make_goal(**changes: Any) -> Goal:
 )
 def test_the_type_is_judged_by_search_categories_and_title(changes: dict[str, Any], kind: float) -> None:
     assert type_parts(make_record(), make_goal(**changes))["r_type"] == kind
-
-
-# --- any text is a legal action
-
-
-@given(st.text(alphabet="search[]cliks \nA", max_size=30))
-def test_parsing_agrees_with_the_regular_expression_of_the_reference(text: str) -> None:
-    import re
-
-    found = re.match(r"(.+)\[(.+)\]", text)
-    verb, argument = (found[1], found[2].lower()) if found else ("", "")
-    assert parse_action(text) == ((verb, argument) if verb in ("search", "click") else ("", ""))

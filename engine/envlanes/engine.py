@@ -52,6 +52,8 @@ class Engine(Closing):
         settings: The engine's settings.
         environments: The record of each environment, and which calls are using them.
         records: These records by env_id.
+        not_deterministic: Tags whose replays differed, with the environment type of each.
+        not_restored: Tags whose ``save`` and ``load`` did not restore an environment, likewise.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Engine(Closing):
         self._stats = Stats(self.environments)
         self._placement = Placement(next(_numbers), self.environments)
         self._failures = Failures(self.environments, self._placement, self._stats, on_failure)
+        self.not_deterministic, self.not_restored = self._failures.not_deterministic, self._failures.not_restored
         for spec in specs:
             self._add(EnvRecord(spec, None))
         log.debug("%d environments: %s", len(self.records), self.settings)
@@ -371,11 +374,6 @@ class Engine(Closing):
         """The process that hosts the environment: ``"main"``, or the name of a worker."""
         return home_name(self.records[env_id].worker)
 
-    def placement(self) -> dict[str, str]:
-        """Where each tag's environments live and why, by tag."""
-        with self.environments.lock:
-            return self._placement.reasons(self._stats.costs())
-
     def work(self) -> Work:
         """The work of environments since the engine was created."""
         with self.environments.lock:
@@ -385,14 +383,6 @@ class Engine(Closing):
         """Statistics of each process, main first."""
         with self.environments.lock:
             return self._stats.workers()
-
-    def not_deterministic(self) -> dict[str, str]:
-        """Tags whose replays differed, with the environment type of each."""
-        return dict(self._failures.not_deterministic)
-
-    def not_restored(self) -> dict[str, str]:
-        """Tags whose ``save`` and ``load`` did not restore an environment, with the environment type of each."""
-        return dict(self._failures.not_restored)
 
     def abandon(self) -> None:
         """Refuse further calls, and kill the workers of calls that are pending in other threads."""
@@ -421,7 +411,7 @@ def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
     Raises:
         StateError: It was not reset yet.
         InputError: There is no such turn.
-        ForkError: It has failed, and has no current state; or it cannot be replayed, and no snapshot was taken there.
+        ForkError: It has failed, and has no current state.
     """
     spec, played, failed = parent.spec, parent.journal.turns, parent.failed
     if not parent.journal.has_begun:
@@ -438,9 +428,4 @@ def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
         entry if isinstance(entry, Change) else JournalTurn(spec.game.without_place(entry.action), entry.recorded)
         for entry in journal.entries
     ]
-    if not spec.is_replayable and not journal.ends_with_snapshot:
-        raise ForkError(
-            f"{spec.describe()} cannot be forked as it was after turn {journal.turns}: its class declares that "
-            f"it cannot be replayed, and has no snapshot of that moment (declare `save` and `load`)."
-        )
     return journal

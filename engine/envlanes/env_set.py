@@ -90,11 +90,11 @@ class EnvSet(Closing):
 
     def not_deterministic(self) -> dict[str, str]:
         """Tags whose replays differed, with the environment type of each."""
-        return self._engine.not_deterministic()
+        return dict(self._engine.not_deterministic)
 
     def not_restored(self) -> dict[str, str]:
         """Tags whose ``save`` and ``load`` did not restore an environment, with the environment type of each."""
-        return self._engine.not_restored()
+        return dict(self._engine.not_restored)
 
     def work(self) -> Work:
         """The work of environments so far: seconds inside them, seconds that passed, workers, and costs by tag."""

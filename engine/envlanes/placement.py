@@ -203,17 +203,6 @@ class Placement:
             kind = self.pool.kind
             self._auto.limits = Limits(self._settings.max_workers or kind.slots, kind.slots, kind.round_trip_s)
 
-    def reasons(self, costs: Mapping[str, Costs]) -> dict[str, str]:
-        """Where each tag's environments live, with the costs of their turns or why they must stay in main, by tag."""
-        reasons: dict[str, str] = {}
-        for record in self._records.values():
-            spec, where = record.spec, "main" if record.worker is None else "workers"
-            why = self._settings.why_sequential.get(spec.env_type) or costs.get(spec.tag, Costs()).describe()
-            if record.bound_to_main:
-                why = f"does not work in a worker: {record.bound_to_main}"
-            reasons[spec.tag] = f"in {where}: {why}"
-        return reasons
-
     # Moves
 
     def place(self, homes: Mapping[int, Home], reseeded: Collection[int] = ()) -> None:

@@ -130,7 +130,6 @@ class Settings:
             also how often an environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
         ray: Which nodes of a cluster are used and what workers claim there; options or a mapping of them.
-        why_sequential: Why types of ``sequential_env_types`` must stay there, by type; shown where placement is.
         preloaded: How the names of modules begin that are imported once for all workers, such as ``"my_envs."``, where
             such a module defines an environment's class or a base of it.
     """
@@ -146,7 +145,6 @@ class Settings:
     max_restarts: int = 3
     start_method: str = "forkserver"
     ray: RayOptions = field(default_factory=RayOptions)
-    why_sequential: Mapping[str, str] = field(default_factory=dict)
     preloaded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -46,9 +46,7 @@ class Costs(NamedTuple):
 
     def describe(self) -> str:
         """The costs in words."""
-        parts = {"a turn": self.turns, "a reset": self.resets}
-        texts = [f"{duration(spent.usual_s)} {name}" for name, spent in parts.items() if spent.number]
-        return ", ".join(texts) or "nothing measured yet"
+        return f"{duration(self.turns.usual_s)} a turn, {duration(self.resets.usual_s)} a reset"
 
 
 @dataclass(frozen=True)

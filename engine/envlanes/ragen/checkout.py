@@ -86,7 +86,7 @@ def _resolve(env_type: Any, where: str, fields: Mapping[str, Any]) -> tuple[type
 
 def _engine_settings(general: Mapping[str, Any], classes: Mapping[str, Any]) -> Settings:
     """The engine's settings; types whose episodes depend on their process stay in the main process, and are logged."""
-    known = {each.name for each in dataclasses.fields(Settings)} - {"use_lanes", "why_sequential", "preloaded"}
+    known = {each.name for each in dataclasses.fields(Settings)} - {"use_lanes", "preloaded"}
     for key in general:
         if key not in (*known, *OWN_KEYS) and (
             meant := did_you_mean(str(key), [*known, *OWN_KEYS], lambda near: f"es_manager.{near}", 0.8)
@@ -103,7 +103,7 @@ def _engine_settings(general: Mapping[str, Any], classes: Mapping[str, Any]) -> 
         meant = did_you_mean(str(unknown[0]), ENVS.REGISTERED_ENVS)
         raise ConfigError(f"es_manager.sequential_env_types: there is no type {unknown[0]!r}.{meant}")
     types = tuple(dict.fromkeys([*sequential, *why]))
-    return engine_settings(general, sequential_env_types=types, why_sequential=why)
+    return engine_settings(general, sequential_env_types=types)
 
 
 def _value(section: Any, key: str) -> Any:

@@ -258,8 +258,9 @@ class RolloutManager(EnvSet):
         return self._engine.home(env_id)
 
     def placement(self) -> dict[str, str]:
-        """Where each tag's environments live, and why."""
-        return self._engine.placement()
+        """Where each tag's environments live, and the costs of their turns and resets."""
+        work = self.work()
+        return {tag: f"in {home}: {work.costs[tag].describe()}" for tag, home in work.homes.items()}
 
     # Turns
 

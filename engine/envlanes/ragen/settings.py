@@ -195,7 +195,7 @@ def engine_settings(general: Mapping[str, Any], **further: Any) -> Settings:
     Raises:
         ConfigError: A value is invalid.
     """
-    known = {each.name for each in dataclasses.fields(Settings)} - {"use_lanes", "why_sequential", "preloaded"}
+    known = {each.name for each in dataclasses.fields(Settings)} - {"use_lanes", "preloaded"}
     given = {key: value for key, value in general.items() if key in known and value is not None}
     mode = general.get("use_multiprocessing")
     try:

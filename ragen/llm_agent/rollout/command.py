@@ -13,7 +13,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -326,6 +326,8 @@ def _exit_code(results: Sequence[TagResult]) -> int:
 
 def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
     """Play the episodes that the file lacks; each is written as soon as it is finished."""
+    from ragen.llm_agent.rollout.trajectories import trajectories
+
     val = mode == "val"
     es_manager, _ = proxy.prepare(val)
     if len(file.kept) == len(es_manager.envs):
@@ -341,7 +343,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:
-            file.add(records_of(proxy, mode, states))
+            file.add(trajectories(proxy, mode, states))
             file.count(usage_of(proxy))  # a run that is killed is told by it, up to here
             judged = [each for each in states if is_valid(each) and each["env_id"] not in proxy.failures]
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
@@ -375,19 +377,3 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, records: Sequence[d
             console.print(printable(told), soft_wrap=True)
     if missing and command:
         console.print(f"to request them again: {command}", soft_wrap=True)
-
-
-def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Finished episodes as records; see :mod:`~ragen.llm_agent.rollout.trajectories`."""
-    from ragen.llm_agent.rollout.trajectories import names_of_actions, trajectory
-
-    es_manager, ctx_manager = proxy.prepare(val=mode == "val")
-    raw = setting(proxy.config, "raw", bool, True)
-    for state in states:
-        env_id = state["env_id"]
-        entry = es_manager.envs[env_id]
-        facts = proxy.actor.replies.get(env_id, ())
-        replies = facts if any(facts) else None
-        chat, seed, error = ctx_manager.transcript(state), entry["status"].seed, proxy.failures.get(env_id)
-        invalid, names = es_manager.invalid_turns(env_id), names_of_actions(entry)
-        yield trajectory(state, chat, seed, mode, invalid, error, replies, raw, names)

@@ -45,7 +45,7 @@ class Mark(NamedTuple):
 
 
 class Timeline:
-    """The recorded activities of one rollout; several threads may write to it.
+    """The recorded activities of one rollout; one thread writes to it.
 
     Attributes:
         start: The start of the rollout on ``time.perf_counter()``.
@@ -59,65 +59,47 @@ class Timeline:
         self.start = self.end = time.perf_counter()
         self.spans: list[Span] = []
         self.marks: list[Mark] = []
-        self._open: dict[object, tuple[str, float]] = {}  # kinds and starts of spans that have not ended
+        self._open: list[tuple[str, float]] = []  # kinds and starts of spans that have not ended
 
     @contextmanager
     def span(self, track: str, kind: str) -> Iterator[None]:
         """Record a block as a span."""
-        start, key = time.perf_counter(), object()
-        self._open[key] = kind, start
+        start = time.perf_counter()
+        self._open.append((kind, start))
         try:
             yield
         finally:
-            del self._open[key]
+            self._open.pop()
             self.add(Span(track, kind, start, time.perf_counter()))
 
     def open_s(self, kind: str) -> float:
-        """For how many seconds an activity of this kind has been going on; the longest of several, 0 for none."""
+        """For how many seconds an activity of this kind has been going on; 0 for none."""
         now = time.perf_counter()
-        return max((now - start for its_kind, start in [*self._open.values()] if its_kind == kind), default=0.0)
+        return max((now - start for its_kind, start in [*self._open] if its_kind == kind), default=0.0)
 
     @contextmanager
     def lanes(self, stats: Callable[[], Sequence[Any]]) -> Iterator[None]:
-        """Record the activities of workers in a block; ``stats`` returns their ``LaneStats``."""
-        before, start = stats(), time.perf_counter()
+        """Record the activities of workers in a block; ``stats`` returns their ``LaneStats``.
+
+        A worker that was busy for part of the block is shown as busy at its start.
+        """
+        known, start = {each.lane: (each.busy_s, each.turns, each.restarts) for each in stats()}, time.perf_counter()
         yield
-        self.add_lanes(before, stats(), start, time.perf_counter())
+        end = time.perf_counter()
+        for each in stats():
+            busy, turns, restarts = known.get(each.lane, (0.0, 0, 0))
+            if each.busy_s > busy:
+                until = min(end, start + each.busy_s - busy)
+                self.add(Span(each.lane, "environments", start, until, f"{each.turns - turns} turns"))
+            if each.restarts > restarts:
+                self.marks.append(Mark(each.lane, end, f"restarted ({each.restarts - restarts})"))
 
     def add(self, span: Span) -> None:
         """Record a finished span."""
         self.spans.append(span)
         self.end = max(self.end, span.end)
 
-    def add_lanes(self, before: Sequence[Any], after: Sequence[Any], start: float, end: float) -> None:
-        """Record the activities of workers within a step.
-
-        Args:
-            before: The manager's ``LaneStats`` before the step.
-            after: Those after it.
-            start: The start of the step.
-            end: Its end; a worker that was busy for part of the step is shown as busy at its start.
-        """
-        known = {stats.lane: stats for stats in before}
-        for stats in after:
-            earlier = known.get(stats.lane)
-            busy = stats.busy_s - (earlier.busy_s if earlier else 0.0)
-            turns = stats.turns - (earlier.turns if earlier else 0)
-            restarts = stats.restarts - (earlier.restarts if earlier else 0)
-            if busy > 0:
-                self.add(Span(stats.lane, "environments", start, min(end, start + busy), f"{turns} turns"))
-            if restarts > 0:
-                self.marks.append(Mark(stats.lane, end, f"restarted {restarts} times" if restarts > 1 else "restarted"))
-
     def seconds(self, kinds: Iterable[str]) -> dict[str, float]:
-        """For each kind, the seconds during which at least one span of it was active; kinds may overlap."""
-        return {kind: _covered([(s.start, s.end) for s in self.spans if s.kind == kind]) for kind in kinds}
-
-
-def _covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """The length of the union of intervals."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
+        """The seconds of each kind on the track of the rollout."""
+        spans = [span for span in self.spans if span.track == "rollout"]
+        return {kind: sum(span.end - span.start for span in spans if span.kind == kind) for kind in kinds}

@@ -12,72 +12,63 @@ see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import RagenError
 from ragen.files import json_text, replacing
+from ragen.settings import setting
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
 RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
 """The keys of a record that hold texts of models and environments; ``actions`` may, too."""
 
 
-def trajectory(
-    state: Mapping[str, Any],
-    messages: Sequence[Mapping[str, Any]],
-    seed: int | None,
-    mode: str,
-    invalid: Sequence[int],
-    error: str | None = None,
-    replies: Sequence[Mapping[str, Any]] | None = None,
-    raw: bool = True,
-    names: Mapping[Any, str] | None = None,
-) -> dict[str, Any]:
-    """The record of one environment's episode.
+def trajectories(proxy: LLMAgentProxy, mode: str, states: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The records of finished episodes.
 
     Args:
-        state: Its rollout cache, as ``EnvStateManager.get_rollout_states()`` gives it.
-        messages: Its whole chat.
-        seed: What its episode was reset with.
+        proxy: Played them.
         mode: ``"train"`` or ``"val"``.
-        invalid: The turns, from 0, whose reply earned the format penalty.
-        error: Why its trajectory ended early; None if it did not.
-        replies: What there is to know of each of its replies; None where that is not known.
-        raw: Whether to keep texts; without, those of :data:`RAW` are left out, and an action that is a text is None.
-        names: The names of its actions by key; None where they have none.
+        states: Their rollout caches.
     """
-    turns = played_turns(state)
-    record = {
-        "env_id": state["env_id"],
-        "group_id": state["group_id"],
-        "tag": state["tag"],
-        "seed": seed,
-        "mode": mode,
-        "messages": list(messages),
-        "actions": [turn["actions"] for turn in turns],
-        "rewards": [turn["reward"] for turn in turns],
-        "infos": [turn["info"] for turn in turns],
-        "invalid": [at in invalid for at in range(len(turns))],
-        "raw_replies": [tag_and_reply(turn)[1] for turn in turns],
-        "penalty": state["penalty"],
-        "success": bool(state["metrics"].get(f"{state['tag']}/success", 0.0)),
-        "metrics": state["metrics"],
-    }
-    if names:
-        record["action_names"] = {str(key): name for key, name in names.items()}
-    last = state["history"][-1] if state["history"] else {}
-    if "actions" not in last and isinstance(last.get("state"), str) and not last.get("images"):
-        record["last_state"] = last["state"]
-    if "correct_answer" in state:
-        record["correct_answer"] = state["correct_answer"]
-    if replies is not None:
-        record["replies"] = [dict(reply) for reply in replies]
-    if error is not None:
-        record["error"] = error
-    record |= {name: state[name] for name in ("env_error", "out_of_context") if name in state}
-    return record if raw else _without_texts(record)
+    es_manager, ctx_manager = proxy.prepare(val=mode == "val")
+    keeps_texts = setting(proxy.config, "raw", bool, True)
+    for state in states:
+        env_id, tag, history = state["env_id"], state["tag"], state["history"]
+        entry, turns = es_manager.envs[env_id], [turn for turn in history if "actions" in turn]
+        invalid, names = es_manager.invalid_turns(env_id), _names_of_actions(entry)
+        facts, last = proxy.actor.replies.get(env_id, ()), history[-1] if history else {}
+        record = {
+            "env_id": env_id,
+            "group_id": state["group_id"],
+            "tag": tag,
+            "seed": entry["status"].seed,
+            "mode": mode,
+            "messages": ctx_manager.transcript(dict(state)),
+            "actions": [turn["actions"] for turn in turns],
+            "rewards": [turn["reward"] for turn in turns],
+            "infos": [turn["info"] for turn in turns],
+            "invalid": [at in invalid for at in range(len(turns))],
+            "raw_replies": [_reply(turn) for turn in turns],
+            "penalty": state["penalty"],
+            "success": bool(state["metrics"].get(f"{tag}/success", 0.0)),
+            "metrics": state["metrics"],
+        }
+        if names:
+            record["action_names"] = {str(key): name for key, name in names.items()}
+        if "actions" not in last and isinstance(last.get("state"), str) and not last.get("images"):
+            record["last_state"] = last["state"]
+        if any(facts):
+            record["replies"] = [dict(reply) for reply in facts]
+        if env_id in proxy.failures:
+            record["error"] = proxy.failures[env_id]
+        record |= {name: state[name] for name in ("correct_answer", "env_error", "out_of_context") if name in state}
+        yield record if keeps_texts else _without_texts(record)
 
 
 def _without_texts(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +76,7 @@ def _without_texts(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in RAW} | {"actions": actions}
 
 
-def names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:
+def _names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:
     """The names of actions by key of an environment's entry in ``EnvStateManager.envs``; None where it has none.
 
     Where a reset decides them, as the bandit's, the environment itself is asked.
@@ -97,16 +88,10 @@ def names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:
     return names if isinstance(names, Mapping) else None
 
 
-def tag_and_reply(turn: Mapping[str, Any]) -> tuple[str, str]:
-    """The opening tag that was put before the reply of a played turn, if any, and what the model wrote."""
+def _reply(turn: Mapping[str, Any]) -> str:
+    """What the model wrote in a played turn, without an opening tag that was put before it."""
     raw = turn.get("llm_raw_response", turn.get("llm_response", ""))
-    begins = raw.index(">") + 1 if getattr(raw, "tag_added", False) else 0
-    return str(raw)[:begins], str(raw)[begins:]
-
-
-def played_turns(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The entries of a rollout cache's history that were played, without the open last one."""
-    return [turn for turn in state["history"] if "actions" in turn]
+    return str(raw)[raw.index(">") + 1 if getattr(raw, "tag_added", False) else 0 :]
 
 
 def write_jsonl(records: Iterable[Mapping[str, Any]], path: Path) -> None:

@@ -68,11 +68,11 @@ class Player:
 
     def cut(self) -> bool:
         """Cut the connection, whatever is under way; whether there was one."""
-        connection = self._session._connection
+        connection = self._session._socket
         if connection is None:
             return False
         with suppress(OSError):
-            connection._socket.socket.shutdown(2)
+            connection.socket.shutdown(2)
         return True
 
     def close(self) -> None:

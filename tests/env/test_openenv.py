@@ -99,7 +99,7 @@ def test_a_step_is_sent_again_where_it_cannot_be_played_twice(played):
         env = played(url)
         cut = [env.reset(5)]
         for action in ("Right", "Down", "Right"):
-            env._session._connection._socket.socket.shutdown(2)
+            env._session._socket.socket.shutdown(2)
             cut.append(env.step(action))
         assert cut == plain
         assert len(held) == 2

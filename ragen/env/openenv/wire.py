@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from random import Random
@@ -103,71 +104,92 @@ def _fetched(url: str, headers: Mapping[str, str], timeout: float) -> Any:
         raise OpenEnvError(f"{url} did not answer as an OpenEnv server does: {error}.", LOST) from error
 
 
-class Connection:
-    """One session: a socket, a question and an answer at a time; all methods block."""
+class Session:
+    """A session, which lives through a cut of its connection where its server keeps it."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, session: str = "") -> None:
-        """Connect.
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, path: str = "") -> None:
+        """Know the server; the first call connects.
 
         Args:
-            url: The server's address.
-            headers: What to send with the request.
-            timeout: Seconds.
-            session: The path of a session that is kept, such as ``/s/TOKEN``; empty for one that ends with its socket.
+            url: Its address.
+            headers: Sent when connecting.
+            timeout: Seconds for a call, connecting and a retry included.
+            path: The path of a session that is kept, such as ``/s/TOKEN``; empty for one that ends with its socket.
 
         Raises:
-            OpenEnvError: There is no connection in that time.
             MissingExtraError: ``websockets`` is not installed.
         """
         with needs("openenv", "an OpenEnv client"):
             from websockets.exceptions import ConnectionClosed, WebSocketException
             from websockets.sync.client import connect
 
-        self._closed, self._url = ConnectionClosed, base_url(url)
-        address = f"ws{self._url.removeprefix('http')}{session}/ws"
-        try:
-            self._manager = connect(
-                address,
-                additional_headers=dict(headers),
-                open_timeout=timeout,
-                close_timeout=_CLOSING,
-                max_size=LARGEST_REPLY,
-                compression=None,
-                ping_interval=None,  # a thread less; the server pings, and every wait here has an end
-            )
-            self._socket = self._manager.__enter__()
-        except (OSError, WebSocketException) as error:
-            raise OpenEnvError(f"no connection to {self._url}: {_in_words(error)}.", LOST) from error
+        self._closed, self._failures = ConnectionClosed, (OSError, WebSocketException)
+        self._url, self._timeout, self._path = base_url(url), timeout, path
+        self._connect = partial(
+            connect,
+            f"ws{self._url.removeprefix('http')}{path}/ws",
+            additional_headers=dict(headers),
+            close_timeout=_CLOSING,
+            max_size=LARGEST_REPLY,
+            compression=None,
+            ping_interval=None,  # a thread less; the server pings, and every wait here has an end
+        )
+        self._socket: Any = None
+        self._count = 0
 
-    def ask(self, kind: str, data: Any = None, timeout: float = 30.0, request_id: str | None = None) -> dict[str, Any]:
-        """Send a message and wait for its answer.
+    def call(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a call; where its connection is lost and nothing can be played twice, again on a new one.
+
+        That is so of a reset, which starts over in any case, once; and of every call where sessions are kept, until the
+        time is up.
 
         Args:
             kind: ``"reset"``, ``"step"`` or ``"state"``.
             data: What goes with it.
-            timeout: Seconds to wait.
-            request_id: The call's own name, for servers that know it.
 
         Returns:
             The answer's ``data``.
 
         Raises:
-            OpenEnvError: The server answered with an error, whose code is the error's; or the connection was lost or
-                the time was up, and then this connection cannot be used any more.
+            OpenEnvError: The call was refused or has no answer; the server's code, ``LOST`` or ``TIMEOUT``.
         """
-        message: dict[str, Any] = {"type": kind} if data is None else {"type": kind, "data": data}
-        if request_id is not None:
-            message["request_id"] = request_id
+        until, self._count = time.monotonic() + self._timeout, self._count + 1
+        message: dict[str, Any] = {"type": kind, "data": data}
+        if self._path:
+            message["request_id"] = f"call-{self._count}"
+        pauses = chain(PAUSES, repeat(PAUSES[-1])) if self._path else iter(PAUSES[:1] if kind == "reset" else ())
+        while True:
+            try:
+                return self._read(kind, self._ask(kind, message, until))
+            except OpenEnvError as error:
+                if error.code in (LOST, TIMEOUT, ""):
+                    self.drop()
+                pause = next(pauses, math.inf)
+                if error.code != LOST or time.monotonic() + pause > until:
+                    raise
+            time.sleep(pause)
+
+    def _open(self, until: float) -> None:
+        try:
+            self._socket = self._connect(open_timeout=_left(until)).__enter__()
+        except self._failures as error:
+            raise OpenEnvError(f"no connection to {self._url}: {_in_words(error)}.", LOST) from error
+
+    def _ask(self, kind: str, message: Any, until: float) -> str | bytes:
+        if self._socket is None:
+            if kind != "reset" and not self._path:
+                raise OpenEnvError(f"the session at {self._url} was lost with its connection.", LOST)
+            self._open(until)
         try:
             with suppress(self._closed):  # a server that is full says so and hangs up: that is still to be read
                 self._socket.send(json.dumps(message))
-            raw = self._socket.recv(timeout=timeout)
+            return self._socket.recv(timeout=_left(until))  # type: ignore[no-any-return]
         except TimeoutError as error:
-            raise OpenEnvError(f"{self._url} did not answer a {kind} within {timeout:.3g} s.", TIMEOUT) from error
+            text = f"{self._url} did not answer a {kind} within {self._timeout:.3g} s."
+            raise OpenEnvError(text, TIMEOUT) from error
         except (self._closed, OSError) as error:
             text = f"the connection to {self._url} was lost during a {kind}: {_in_words(error)}."
             raise OpenEnvError(text, LOST) from error
-        return self._read(kind, raw)
 
     def _read(self, kind: str, raw: str | bytes) -> dict[str, Any]:
         try:
@@ -183,81 +205,12 @@ class Connection:
             raise OpenEnvError(text) from error
         return data
 
-    def close(self) -> bool:
-        """End the session, also one that is kept; whether the server is known to have ended it."""
-        has_ended = False
-        try:
-            self._socket.send(json.dumps({"type": "close"}))
-            self._socket.recv(timeout=_CLOSING)
-        except self._closed as closed:
-            has_ended = closed.rcvd is not None and closed.rcvd.code == _ENDED
-        except Exception:
-            pass  # whatever is the matter with the socket, the session is not known to have ended
-        self.drop()
-        return has_ended
-
     def drop(self) -> None:
-        """Let go of the socket, and of nothing else."""
-        with suppress(Exception):
-            self._manager.__exit__(None, None, None)
-
-
-def _in_words(error: BaseException) -> str:
-    return str(error).rstrip(".") or type(error).__name__
-
-
-class Session:
-    """A session that lives through a cut of its connection where its server keeps it."""
-
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, path: str = "") -> None:
-        """Know the server; the first call connects.
-
-        Args:
-            url: Its address.
-            headers: What to send when connecting.
-            timeout: Seconds for a call, connecting and a retry included.
-            path: Of a session that is kept; see :class:`Connection`.
-        """
-        self._server = url, headers
-        self._timeout, self._path = timeout, path
-        self._connection: Connection | None = None
-        self._count = 0
-
-    def call(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a call; where its connection is lost and nothing can be played twice, again on a new one.
-
-        That is so of a reset, which starts over in any case, once; and of every call where sessions are kept, until the
-        time is up.
-
-        Raises:
-            OpenEnvError: The call was refused or has no answer.
-        """
-        until, self._count = time.monotonic() + self._timeout, self._count + 1
-        request_id = f"call-{self._count}" if self._path else None
-        pauses = chain(PAUSES, repeat(PAUSES[-1])) if self._path else iter(PAUSES[:1] if kind == "reset" else ())
-        while True:
-            try:
-                return self._connected(kind, until).ask(kind, data, _left(until), request_id)
-            except OpenEnvError as error:
-                if error.code in (LOST, TIMEOUT, ""):
-                    self.drop()
-                pause = next(pauses, math.inf)
-                if error.code != LOST or time.monotonic() + pause > until:
-                    raise
-            time.sleep(pause)
-
-    def _connected(self, kind: str, until: float) -> Connection:
-        if self._connection is None:
-            if kind != "reset" and not self._path:
-                raise OpenEnvError(f"the session at {self._server[0]} was lost with its connection.", LOST)
-            self._connection = Connection(*self._server, _left(until), self._path)
-        return self._connection
-
-    def drop(self) -> None:
-        """Let go of the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.drop()
+        """Let go of the connection, and of nothing else."""
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            with suppress(Exception):
+                socket.close()
 
     def close(self, patience: float = _CLOSING) -> None:
         """End the session; where sessions are kept, on a new connection if the old one was cut.
@@ -265,14 +218,30 @@ class Session:
         Args:
             patience: Seconds for new connections; a server that cannot be reached in that time keeps the session.
         """
-        connection, self._connection = self._connection, None
-        has_ended = connection is not None and connection.close()
-        until = time.monotonic() + patience
+        has_ended, until = self._end(), time.monotonic() + patience
         while self._path and self._count and not has_ended and time.monotonic() < until:
             try:
-                has_ended = Connection(*self._server, _left(until), self._path).close()
+                self._open(until)
+                has_ended = self._end()
             except OpenEnvError:
                 time.sleep(PAUSES[0])
+
+    def _end(self) -> bool:
+        """End the session on its connection; returns whether the server is known to have ended it."""
+        has_ended = False
+        try:
+            self._socket.send(json.dumps({"type": "close"}))
+            self._socket.recv(timeout=_CLOSING)
+        except self._closed as closed:
+            has_ended = closed.rcvd is not None and closed.rcvd.code == _ENDED
+        except Exception:
+            pass  # there is none; or whatever is the matter with it, the session is not known to have ended
+        self.drop()
+        return has_ended
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error).rstrip(".") or type(error).__name__
 
 
 def _left(until: float) -> float:

@@ -127,16 +127,6 @@ def test_a_template_that_rewrites_a_content_gets_the_content_unchanged_and_maske
     assert texts == ["one colour<|im_end|>", "two<|im_end|>"]
 
 
-def test_a_template_that_asks_whether_a_reply_is_blank_is_masked_right_all_the_same():
-    family = next(each for each in FAMILIES if each.asks_for_blanks)
-    tokenizer = family.tokenizer()
-    [encoded] = parts_of(tokenizer)[2].rollouts(
-        [chat_of(["<think>a</think>", "<think>b</think>", "<answer>Up</answer>"])]
-    )
-    texts = [tokenizer.decode(encoded.ids[start:end]) for start, end in encoded.replies]
-    assert texts == ["", "", "<answer>Up</answer>"]
-
-
 # ------------------------------------------------------------------------------------------ other kinds of tokenizers
 
 
@@ -220,11 +210,6 @@ def test_control_tokens_are_removed_also_when_removing_makes_new_ones():
     control = ControlTokens(["<|im_start|>", "<|im_end|>"])
     text = control.remove("a<|im_<|im_end|>start|>b<|im_end|>")
     assert not control.pattern.search(text) and text.startswith("a") and text.endswith("b")
-
-
-def test_removing_control_tokens_from_megabytes_takes_no_time():
-    text = "<|im_" * 100_000 + "start|>" * 100_000
-    assert len(ControlTokens(["<|im_start|>"]).remove(text)) > 0
 
 
 REFUSED = {

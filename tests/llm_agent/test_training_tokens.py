@@ -212,15 +212,6 @@ def test_log_probabilities_that_are_not_all_known_are_left_out():
     assert int(batch.batch["response_mask"].sum()) == sum(len(reply.token_ids) for _, reply in backend.asked.values())
 
 
-def test_rollouts_in_shards_give_the_same_rows():
-    batches = [
-        played(RecordingBackend(load_tokenizer(), 3), config_of(use_parallel_rollout=parallel, parallel_n_jobs=3))[0]
-        for parallel in (False, True)
-    ]
-    for name in batches[0].batch.keys():  # noqa: SIM118
-        assert batches[0].batch[name].equal(batches[1].batch[name]), name
-
-
 def test_with_training_tokens_text_a_trajectory_is_one_row_with_whole_replies_as_they_are_shown():
     backend = RecordingBackend(load_tokenizer(), 1)
     batch, states = played(backend, config_of(training_tokens="text"))

@@ -70,7 +70,7 @@ def usage(with_children: bool = False) -> tuple[float, float]:
         for pid in linux.descendants(os.getpid()):
             with suppress(OSError):  # it has ended
                 computed += time.clock_gettime((~pid << 3) | 2)  # Linux's clock_getcpuclockid
-    if getrusage is not None:
+    if getrusage is not None:  # children that have ended, such as the programs that an environment runs
         ended = getrusage(RUSAGE_CHILDREN)
         computed += ended.ru_utime + ended.ru_stime
     return time.perf_counter(), computed

@@ -8,7 +8,6 @@ nested deeper is not found, and causes a divergence when the environment is rebu
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Iterator
 from functools import lru_cache
@@ -31,6 +30,7 @@ def states(env: Any, of_spaces: bool = False) -> State:
         getattr(getattr(env, "unwrapped", env), "np_random", None)
     found: State = []
     path: tuple[Any, ...] = ()
+    # From the outermost wrapper inwards, along the attribute by which gymnasium's wrappers hold the next one.
     while env is not None and len(path) < _MOST_LAYERS:
         attributes = _attributes(env)
         if SEED in attributes and not of_spaces:
@@ -71,7 +71,7 @@ def _states_in(value: Any, sort: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
     if sort == "generator":
         yield (), _state_of(value)
         return
-    getattr(value, "np_random", None)
+    getattr(value, "np_random", None)  # makes it, if the space has not been sampled yet
     for name, part in _attributes(value).items():
         if name == OWN and part is not None:
             yield (name,), _state_of(part)
@@ -87,7 +87,7 @@ def _state_of(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
         return generator.get_state(legacy=False)
-    return copy.deepcopy(generator.bit_generator.state)  # some kinds return their own arrays
+    return generator.bit_generator.state  # a new dictionary, with new arrays, for each of NumPy's kinds
 
 
 def _get(holder: Any, name: Any) -> Any:

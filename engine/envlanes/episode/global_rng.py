@@ -11,7 +11,6 @@ The exchange drops a Gaussian that ``numpy.random.normal`` has cached for its ne
 
 from __future__ import annotations
 
-import copy
 import random
 import threading
 from collections.abc import Iterator
@@ -48,19 +47,20 @@ class EnvRng:
         import numpy as np
 
         global _in_place
+        # Python's state is a tuple and is copied each way; NumPy's is exchanged with its generator.
         random.setstate(self._python_state)
         np.random.mtrand.set_bit_generator(self._bit_generator)
         outer, _in_place = _in_place, self
         try:
             yield
         finally:
-            _in_place = outer
+            _in_place = outer  # an environment may step one of another engine in its own turn
             self._python_state = random.getstate()
             self._bit_generator = np.random.mtrand.get_bit_generator()
 
     def state(self) -> tuple[Any, Any]:
         """Both states, for :meth:`restore` in this or another process."""
-        return self._python_state, copy.deepcopy(self._bit_generator.state)
+        return self._python_state, self._bit_generator.state
 
     def restore(self, state: tuple[Any, Any]) -> None:
         """Restore states returned by :meth:`state`."""
@@ -77,7 +77,7 @@ def state_in_place() -> tuple[Any, Any] | None:
         return None
     import numpy as np
 
-    return random.getstate(), copy.deepcopy(np.random.mtrand.get_bit_generator().state)
+    return random.getstate(), np.random.mtrand.get_bit_generator().state
 
 
 @contextmanager

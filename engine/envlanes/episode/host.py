@@ -95,10 +95,11 @@ class Replica:
 
     def build(self) -> None:
         """Build the environment unless it exists."""
-        self.is_loading = False
+        self.is_loading = False  # a load that has raised left it set, so that its failure could be named
         if self.env is not None:
             return
         game = self.spec.game
+        # Seeded alike in every process: what building draws must not differ, and no seed is known yet.
         self._rng = EnvRng(0) if self.spec.uses_global_rng else None
         self._was_reset = False
         with self.own_rng():
@@ -108,7 +109,7 @@ class Replica:
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         """Begin an episode; returns the first observation."""
-        if self._rng is not None and seed is not None:
+        if self._rng is not None and seed is not None:  # without one, the last episode's numbers go on
             self._rng.seed(seed)
         with self.own_rng():
             observation = self.spec.game.reset(self.env, seed, options)
@@ -131,7 +132,7 @@ class Replica:
 
     def play(self, item: tuple[int, Any]) -> Any:
         """Play a turn."""
-        if self._rng is None:
+        if self._rng is None:  # written out: a context manager less, where each call counts
             return self._play(self.env, item[1])
         with self._rng.in_place():
             return self._play(self.env, item[1])
@@ -150,7 +151,7 @@ class Replica:
         Returns:
             The observation, or the :class:`~envlanes.episode.journal.Divergence`.
         """
-        self.close()
+        self.close()  # first: two of some environments cannot be open at once
         self.build()
         for name, value in journal.settings.items():
             self.call((0, Change(name, (value,), is_set=True)))
@@ -160,7 +161,7 @@ class Replica:
         if journal.snapshots:
             _, state, digest = journal.snapshots[0]
             shown, is_observed = self.load(state)
-            if is_observed and digest is not None:
+            if is_observed and digest is not None:  # else `load` is only judged by the turns that follow
                 found = difference(turn - 1, ("digest",), (digest,), (game.digest(shown),))
         else:
             if journal.before is not None:
@@ -244,7 +245,7 @@ class Replica:
 
     def close(self) -> None:
         """Close the environment, if there is one; a failure to close is logged."""
-        env, self.env = self.env, None
+        env, self.env = self.env, None  # even if it cannot be closed, it is not used again
         ends = getattr(env, "close", None)
         if ends is None:
             return
@@ -297,7 +298,7 @@ class EnvHost:
     def load(self, specs: Iterable[EnvSpec]) -> None:
         """Register environments; they are built when first needed."""
         for spec in specs:
-            self.unload([spec.env_id])
+            self.unload([spec.env_id])  # a replica from before it moved away, if there is one
             self._replicas[spec.env_id] = Replica(spec)
             if spec.uses_global_rng:
                 self._rng_users.add(spec.env_id)
@@ -365,6 +366,7 @@ class EnvHost:
                 replica = self._replicas[env_id]
                 if replica.spec.tag != tag:
                     self._add_up(tag, phase, times, before)
+                    # Reading the clocks costs more than a cheap turn: once for all items of a tag.
                     tag, times, before = replica.spec.tag, [], usage(self.counts_children)
                     start = perf_counter()
                 saved = None
@@ -386,7 +388,7 @@ class EnvHost:
                 if type(value) is not Raised and type(value) is not TimedOut:
                     times.append(seconds)
                 outcomes.append(named(Outcome, (env_id, value, seconds, saved)))
-                if now > until:
+                if now > until:  # at least one item is done: the caller would ask again for ever
                     break
             self._add_up(tag, phase, times, before)
             mark(first + len(items))
@@ -421,8 +423,8 @@ class EnvHost:
 
     def _restart_clock(self) -> None:
         """Restart the deadline of the current item."""
-        self.mark(self._at)
-        self.since = perf_counter()
+        self.mark(self._at)  # for a worker's deadline, which main enforces,
+        self.since = perf_counter()  # and for main's own
 
     def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, tuple[bytes, Any]]) -> ResetResult:
         """Reset a member of a group, or load what the first member in this batch saved after its reset.
@@ -444,7 +446,7 @@ class EnvHost:
                 doubt = describe(error)
             if not doubt:
                 return ResetResult(observation, digest, None, is_loaded=True)
-            self._not_shared.add(tag)
+            self._not_shared.add(tag)  # one that fails once costs a load and a reset each time
             self._restart_clock()
         before, start = replica.generator_states(seed is not None), perf_counter()
         observation = replica.reset(seed, order.options)

@@ -55,6 +55,7 @@ class Change(NamedTuple):
 
         The environment gets copies of the arguments, so that the change can be applied again.
         """
+        # Copies: what the environment goes on changing must stay in the journal as it was.
         arguments, keywords = copied((self.arguments, self.keywords))
         if self.is_set:
             setattr(env, self.name, arguments[0])
@@ -154,6 +155,7 @@ class EpisodeJournal:
 
     def keep(self, state: bytes, digest: Any) -> None:
         """Add a snapshot of the current state; every other older one is dropped if they would take too much memory."""
+        # Older ones are for forks of earlier turns: every other one is near enough.
         self.snapshots.append(Snapshot(len(self.entries), state, digest))
         if (len(self.snapshots) - 1) * len(state) > MOST_SNAPSHOTS:
             self.snapshots = [*self.snapshots[:-1:2], self.snapshots[-1]]
@@ -168,6 +170,7 @@ class EpisodeJournal:
             return self
         last = self.snapshots[-1]
         before = sum(isinstance(entry, JournalTurn) for entry in self.entries[: last.position])
+        # Only the last one travels: a snapshot may be large, and what came before it is not played.
         later, snapshots = self.entries[last.position :], [last._replace(position=0)]
         return replace(self, entries=later, snapshots=snapshots, left_out=before)
 
@@ -194,6 +197,7 @@ class EpisodeJournal:
 
     def until(self, turn: int | None) -> EpisodeJournal:
         """A copy of the journal up to a turn, with the changes before it; None copies all of it."""
+        # An environment as it was after a turn: changes that were made before the next one are no part of it.
         ends = [0, *(place for place, entry in enumerate(self.entries, 1) if isinstance(entry, JournalTurn))]
         end = len(self.entries) if turn is None else ends[turn]
         snapshots = [each for each in self.snapshots if each.position <= end]

@@ -74,6 +74,7 @@ class Raised:
         if not travels:
             return cls(phase, text, trace, original=error.with_traceback(None))
         try:
+            # A long message is not sent twice; the text has its two ends.
             pickled = pickle.dumps(error) if len(text) < _LONGEST_TEXT else None
             pickle.loads(pickled or b"N.")  # many exceptions with arguments of their own cannot be loaded again
         except BaseException as failure:
@@ -90,6 +91,7 @@ class Raised:
             let_signals_pass(failure)
         if not isinstance(error, BaseException):
             error = EnvError(self.text)
+        # As concurrent.futures shows an exception of another process: its traceback above that of the caller.
         error.__cause__ = RemoteTraceback(self.trace)
         return error
 

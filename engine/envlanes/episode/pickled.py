@@ -152,6 +152,7 @@ def _can_be_sent(value: Any) -> bool:
 
 def _sent(value: Any) -> bytes:
     """A value pickled with the classes that it needs by value, with their numbers, and the script's names in it."""
+    # Filled while the value is pickled; pickle comes to them after it, as the tuple's later items.
     numbers: dict[int, type] = {}
     names: dict[str, Any] = {}
     return _carried((value, numbers, names), numbers, names)
@@ -161,7 +162,7 @@ def _received(pickled: bytes) -> Any:
     """The inverse of :func:`_sent`."""
     global _is_receiver
     value, numbers, names = pickle.loads(pickled)
-    if numbers:
+    if numbers:  # from here on, instances of these classes are sent back by number
         _is_receiver = True
         for number, kind in numbers.items():
             _numbers[kind], _classes[number] = number, kind

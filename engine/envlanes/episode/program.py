@@ -59,6 +59,8 @@ def script_globals() -> dict[str, Any]:
 
 
 def _set_path(path: list[str]) -> None:
+    # In a worker of this machine the program's path decides which of two modules of a name is found, as it does in the
+    # program; on another machine, the folders found there come first.
     comes_first = in_worker and not node_name()
     merged = list(dict.fromkeys([*path, *sys.path] if comes_first else [*sys.path, *path]))
     if merged != sys.path:
@@ -69,13 +71,14 @@ def _set_path(path: list[str]) -> None:
 def _set_environ(variables: dict[str, str]) -> None:
     before, own = _given["environ"], os.environ.get(OWN, "").split()
     for name in before.keys() | variables.keys():
+        # What the worker or its environments have set themselves stays, unless the program has changed it since.
         if name in own or before.get(name) == variables.get(name):
             continue
         if name in variables:
             os.environ[name] = variables[name]
         else:
             os.environ.pop(name, None)
-    if hasattr(time, "tzset"):
+    if hasattr(time, "tzset"):  # not on Windows; the C library reads TZ only when told to
         time.tzset()
 
 

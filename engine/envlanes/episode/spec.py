@@ -71,6 +71,7 @@ class EnvSpec:
             tag: Its tag; the name of the class by default.
             game: The kind of game; the text game by default.
         """
+        # A builder is often an instance, which has no name of its own.
         name = getattr(env_class, "__qualname__", type(env_class).__qualname__)
         path = f"{getattr(env_class, '__module__', '')}:{name}"
         group = env_id if group_id is None else group_id

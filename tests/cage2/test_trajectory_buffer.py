@@ -7,29 +7,16 @@ from ragen.cage2.buffer import ParallelTrajectoryBuffer
 from ragen.errors import InputError, StateError
 
 
-def filled(steps=4, n_envs=3, dones=None, seed=0):
-    rng = np.random.default_rng(seed)
-    buffer, rows = ParallelTrajectoryBuffer(n_envs), []
-    for step in range(steps):
-        done = np.zeros(n_envs, bool) if dones is None else np.array(dones[step], bool)
-        row = (rng.random((n_envs, 2)), rng.integers(9, size=n_envs), rng.random(n_envs), done, rng.random(n_envs))
-        cut_values = rng.random(n_envs)
-        buffer.add(*row, values=rng.random(n_envs), cut_values=cut_values)
-        rows.append((*row, cut_values))
-    return buffer, rows
-
-
 def test_trajectories_are_flat_and_time_major():
-    buffer, rows = filled()
-    flat = buffer.get_trajectories()
-    assert (flat["n_envs"], flat["n_steps"], len(buffer)) == (3, 4, 4)
-    for step in range(4):
-        for env_id in range(3):
-            row = step * 3 + env_id
-            assert (flat["states"][row] == rows[step][0][env_id]).all()
-            for place, name in enumerate(("actions", "rewards", "dones", "log_probs"), 1):
-                assert flat[name][row] == rows[step][place][env_id]
-    assert flat["values"].shape == (12,)
+    buffer = ParallelTrajectoryBuffer(2)
+    for step in (0, 10, 20):
+        row = np.array([step, step + 1])
+        buffer.add(row[:, None], row, row / 2, row > 10, row / 4, row / 8)
+    flat, order = buffer.get_trajectories(), np.array([0, 1, 10, 11, 20, 21])
+    assert (flat["n_envs"], flat["n_steps"], len(buffer)) == (2, 3, 3)
+    columns = {"actions": order, "rewards": order / 2, "dones": order > 10, "log_probs": order / 4, "values": order / 8}
+    for name, column in {**columns, "states": order[:, None]}.items():
+        assert np.array_equal(flat[name], column), name
 
 
 def test_log_probs_and_values_may_be_left_out():
@@ -41,26 +28,16 @@ def test_log_probs_and_values_may_be_left_out():
 
 
 def test_returns_are_those_of_the_definition_cut_or_ended_or_going_on():
-    dones = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 1, 0), (0, 0, 0)]
-    buffer, rows = filled(5, dones=dones)
-    last = np.array([5.0, 7.0, 11.0])
-    found = buffer.compute_returns(0.9, last).reshape(5, 3)
-    for env_id in range(3):
-        for step in range(5):
-            expected, weight = 0.0, 1.0
-            for later in range(step, 5):
-                expected += weight * rows[later][2][env_id]
-                weight *= 0.9
-                if rows[later][3][env_id]:
-                    expected += weight * rows[later][5][env_id]  # what the rest of a cut episode is worth
-                    break
-            else:
-                expected += weight * last[env_id]
-            assert found[step, env_id] == pytest.approx(expected)
+    buffer = ParallelTrajectoryBuffer(3)
+    for dones, cut_values in (([0, 0, 1], [9, 9, 0]), ([0, 1, 0], [9, 4, 9]), ([0, 0, 0], [9, 9, 9])):
+        buffer.add(np.zeros((3, 1)), np.zeros(3, int), np.ones(3), dones, cut_values=cut_values)
+    found = buffer.compute_returns(0.5, np.array([8.0, 2.0, 0.0])).reshape(3, 3)
+    assert found.T.tolist() == [[2.75, 3.5, 5.0], [2.5, 3.0, 2.0], [1.0, 1.5, 1.0]]
 
 
 def test_an_empty_buffer_says_so_and_a_reset_empties_it():
-    buffer, _ = filled()
+    buffer = ParallelTrajectoryBuffer(1)
+    buffer.add(np.zeros((1, 1)), np.zeros(1, int), np.zeros(1))
     buffer.reset()
     assert len(buffer) == 0
     for ask in (buffer.get_trajectories, lambda: buffer.compute_returns(0.9)):

@@ -55,18 +55,11 @@ def token_tensors(chats: Sequence[EncodedChat], pad_token_id: int, processor: An
         ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, tokens)``, and ``responses``, which is
         ``input_ids`` without the first column. Positions are ``(rows, 1 + 3, tokens)`` for such models.
     """
-    import torch
-
-    width = max(len(chat.ids) for chat in chats)
-    ids = torch.full((len(chats), width), pad_token_id, dtype=torch.int64)
-    attention = torch.zeros_like(ids)
-    for row, chat in enumerate(chats):
-        ids[row, width - len(chat.ids) :] = torch.tensor(chat.ids, dtype=torch.int64)
-        attention[row, width - len(chat.ids) :] = 1
-    positions = (attention.cumsum(-1) - 1).clamp(min=0)
+    tensors = left_padded([chat.ids for chat in chats], pad_token_id)
+    ids, attention, positions = (tensors[name] for name in ("input_ids", "attention_mask", "position_ids"))
     if hasattr(processor, "get_rope_index"):
-        positions = _image_positions(ids, attention, positions, chats, processor)
-    return {"input_ids": ids, "attention_mask": attention, "position_ids": positions, "responses": ids[:, 1:].clone()}
+        tensors["position_ids"] = _image_positions(ids, attention, positions, chats, processor)
+    return tensors | {"responses": ids[:, 1:].clone()}
 
 
 def _image_positions(

@@ -159,33 +159,6 @@ def test_prompts_that_are_too_long_lose_what_is_asked_for(truncation):
         collector_of(config(data={"max_prompt_length": 60})).preprocess_batch(prompts(), obs)
 
 
-def collected(settings: dict[str, Any], kill: Any = None) -> list[Any]:
-    """What two rollouts hold but for their random names; workers are killed before each turn."""
-
-    def reply(text: str) -> str:
-        if kill is not None and "Turn 3" in text:
-            kill(envs.envs)
-        return any_move(text)
-
-    seen: list[Any] = []
-    with managed(max_steps=5, settings=settings) as envs:
-        for _ in range(2):
-            batch = collector_of(config()).multi_turn_loop(prompts(), StandInActor(reply), envs)
-            seen += [batch.batch[name].tolist() for name in sorted(TENSORS)]
-            named = sorted(set(batch.non_tensor_batch) - {"uid", "traj_uid"})
-            seen += [[name, batch.non_tensor_batch[name].tolist()] for name in named]
-    return seen
-
-
-@pytest.mark.parametrize("backend", ["process", "executor"])
-def test_batches_are_equal_for_any_number_of_workers_killed_or_not(backend, kill_lanes):
-    alone = collected({"use_lanes": False})
-    settings = {"use_lanes": True, "backend": backend, "max_restarts": 50}
-    for workers in (1, 2):
-        assert collected({**settings, "max_workers": workers}) == alone
-    assert collected({**settings, "max_workers": 2}, kill_lanes) == alone
-
-
 # Groups
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragen.llm_agent.prompts.replies import create_projection_function, generic_projection, mixed_projection
+from ragen.llm_agent.prompts.replies import create_projection_function, generic_projection
 
 RAGEN = [
     ("sokoban", "<action>up</action>", 1, True),
@@ -90,12 +90,6 @@ def test_what_is_given_is_not_changed_and_none_was_not_asked(env_type, style):
     actions, valids = create_projection_function(env_type, style)(texts)
     assert texts == ["<action>up</action>", None] and actions is not texts
     assert actions[1] is None and valids[1] == 1
-
-
-def test_rows_of_several_types_are_read_each_by_its_own_rules():
-    read = mixed_projection(["sokoban", "countdown", "frozen_lake"])
-    texts = ["<action>up</action>", "<answer>1+1</answer>", "<action>up</action>"]
-    assert read(texts, [None] * 3) == ([1, "1+1", 4], [True, True, True])
 
 
 @pytest.mark.parametrize("env_type", ["sokoban", "webshop", "countdown", "bandit"])

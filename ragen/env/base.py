@@ -15,6 +15,9 @@ from typing import Any, ClassVar, Literal
 
 CostHint = Literal["cheap", "heavy", "io"]
 
+StepResult = tuple[Any, float, bool, dict[str, Any]]
+"""Observation, reward, whether the episode is over, and info."""
+
 
 class BaseEnv(ABC):
     """One game, played one episode at a time.
@@ -64,7 +67,7 @@ class BaseEnv(ABC):
         """
 
     @abstractmethod
-    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+    def step(self, action: Any) -> StepResult:
         """Execute one action.
 
         Args:
@@ -128,7 +131,7 @@ class BaseDiscreteActionEnv(BaseEnv):
     """An environment whose actions are integers, named by ``config.action_lookup``."""
 
     @abstractmethod
-    def step(self, action: int) -> tuple[Any, float, bool, dict[str, Any]]:
+    def step(self, action: int) -> StepResult:
         """Execute the action with this number; see :meth:`BaseEnv.step`."""
 
     def get_all_actions(self) -> list[int]:
@@ -140,7 +143,7 @@ class BaseLanguageBasedEnv(BaseEnv):
     """An environment whose actions are free text."""
 
     @abstractmethod
-    def step(self, action: str) -> tuple[Any, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Execute the action that the text asks for; any string is legal. See :meth:`BaseEnv.step`."""
 
 

@@ -11,6 +11,7 @@ import importlib
 import sys
 from collections import UserDict
 from pathlib import Path
+from typing import Any
 
 from ragen.errors import UnknownEnvError, described_with_place, did_you_mean, nearest, suggestion, where_sought
 
@@ -19,7 +20,7 @@ ENTRY_POINT_GROUP = "ragen.envs"
 ClassOrPath = type | str
 
 
-class LazyClasses(UserDict[str, type]):
+class LazyClasses(UserDict[str, Any]):
     """A dict of classes; values given as ``"package.module:Class"`` are imported on first access."""
 
     def __getitem__(self, name: str) -> type:
@@ -79,9 +80,9 @@ def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None)
     for entry in (env, config):
         if isinstance(entry, str):
             _split_path(entry)
-    REGISTERED_ENVS[name] = env  # type: ignore[assignment]
+    REGISTERED_ENVS[name] = env
     if config is not None:
-        REGISTERED_ENV_CONFIGS[name] = config  # type: ignore[assignment]
+        REGISTERED_ENV_CONFIGS[name] = config
     else:
         REGISTERED_ENV_CONFIGS.discard(name)
 

@@ -30,18 +30,31 @@ class TextObservation:
         return self.observation
 
 
-class PickledBySnapshot:
-    """Pickled as its configuration and a snapshot, without what belongs to its process."""
+class PickledByConfig:
+    """Pickled as its configuration: an unpickled environment must be reset."""
 
     config: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The configuration."""
+        return {"config": self.config}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Build it again."""
+        self.__init__(state["config"])  # type: ignore[misc]
+
+
+class PickledBySnapshot(PickledByConfig):
+    """Pickled as its configuration and a snapshot, without what belongs to its process."""
+
     save: Any
     load: Any
 
     def __getstate__(self) -> dict[str, Any]:
         """The configuration and a snapshot."""
-        return {"config": self.config, "saved": self.save()}
+        return {**super().__getstate__(), "saved": self.save()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Build it again, and restore the snapshot."""
-        self.__init__(state["config"])  # type: ignore[misc]
+        super().__setstate__(state)
         self.load(state["saved"])

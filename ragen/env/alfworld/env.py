@@ -8,6 +8,7 @@ from typing import Any
 from ragen.env.alfworld.config import AlfWorldEnvConfig
 from ragen.env.alfworld.engine import story
 from ragen.env.alfworld.tasks import GENERATED, Game, alfworld_folder, generate, official_games, read_game
+from ragen.env.base import StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.textworld.adventure import Adventure
 
@@ -30,16 +31,13 @@ class AlfWorldEnv(Adventure):
             MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
         """
         self.config = config or AlfWorldEnvConfig()
-        self._forget()
-        alfworld_folder()
-        if self.config.data is not None:
-            official_games(self.config.data, "train", tuple(sorted(self.config.task_types)))
-
-    def _forget(self) -> None:
         self.game: Game | None = None
         self.admissible: list[str] = []
         self.steps, self._won = 0, False
         self._story: Any = None
+        alfworld_folder()
+        if self.config.data is not None:
+            official_games(self.config.data, "train", tuple(sorted(self.config.task_types)))
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Start a game; see :meth:`BaseEnv.reset`. Its problem is translated unless it is in this machine's cache.
@@ -67,7 +65,7 @@ class AlfWorldEnv(Adventure):
         self.admissible = [] if self._won else list(self._story.state["admissible_commands"])
         return self._write(words.strip(), self._won)
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Carry out a command.
 
         Args:

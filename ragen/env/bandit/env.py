@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
-from ragen.env.base import BaseDiscreteActionEnv
+from ragen.env.base import BaseDiscreteActionEnv, StepResult
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.text import TextObservation
 
@@ -57,7 +57,7 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         self.observation = _PROMPT.format(*arms)
         return self.observation
 
-    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: int) -> StepResult:
         """Pull an arm; the episode is over after it.
 
         Args:

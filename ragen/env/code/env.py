@@ -11,7 +11,7 @@ import re
 from random import Random
 from typing import Any, ClassVar
 
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
@@ -104,7 +104,7 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         index = Random(seed).randrange(len(rows))
         return problems.problem_of_row(rows[index], f"row {index + 1} of {self._rows_path()}")
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Try a program.
 
         Args:

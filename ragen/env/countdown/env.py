@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv, snapshots
+from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.countdown.config import CountdownEnvConfig
 from ragen.env.countdown.puzzles import Puzzle, load_puzzles
@@ -59,7 +59,7 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         self.observation = f"Target: {self.puzzle.target}, nums: {list(self.puzzle.numbers)}"
         return self.observation
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Score an answer; the episode is over after it.
 
         Args:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ragen.env.base import StepResult
 from ragen.env.code import problems
 from ragen.env.code.env import CodeEnv
 from ragen.env.deepcoder.config import DeepCoderEnvConfig
@@ -32,7 +33,7 @@ class DeepCoderEnv(CodeEnv):
         """Draw a problem of the configured split, whatever the mode; see :meth:`BaseEnv.reset`."""
         return super().reset(seed, "train" if self.deepcoder.split == "train" else "val")
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Try a program; see :meth:`CodeEnv.step`. An empty answer is rejected and does not count as a try."""
         if self.problem is not None and not action.strip():
             self.observation = f"{self._introduced()}\n\nFeedback: Empty action"

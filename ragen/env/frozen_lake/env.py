@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env import tiles
-from ragen.env.base import snapshots
+from ragen.env.base import StepResult, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
 from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, generate_lake, neighbours
@@ -56,7 +56,7 @@ class FrozenLakeEnv(GridEnv):
 
     save, load = snapshots("_lake", "_rng", "_cell")
 
-    def step(self, action: int) -> tuple[str | np.ndarray, int, bool, dict[str, Any]]:
+    def step(self, action: int) -> StepResult:
         """Move the player by one cell, or slip; see :meth:`BaseEnv.step`.
 
         Args:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen.env.base import BaseDiscreteActionEnv, snapshots
+from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.game_2048.board import Board, empty_cells, largest, move, open_moves, with_tile
 from ragen.env.game_2048.config import Game2048EnvConfig
@@ -52,7 +52,7 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         self._add_tile()
         return self._look()
 
-    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: int) -> StepResult:
         """Make a move.
 
         Args:

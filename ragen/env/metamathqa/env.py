@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv, snapshots
+from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.metamathqa.config import MetaMathQAEnvConfig
 from ragen.env.rows import Row, is_held_out, load_rows
@@ -83,7 +83,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         self.observation = str(query)
         return self.observation
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Try an answer.
 
         Args:

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 from envlanes.resources import Lease
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser
 from ragen.env.miniwob.config import MiniWobEnvConfig
-from ragen.env.text import TextObservation
+from ragen.env.text import PickledByConfig, TextObservation
 from ragen.errors import ResourceError
 
 LONGEST = 300
@@ -47,7 +47,7 @@ def read_action(action: str) -> tuple[str, int, str] | None:
     return (verb, number, text or "") if fits[verb] else None
 
 
-class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
+class MiniWobEnv(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
     """Does tasks on web pages.
 
     Attributes:
@@ -102,7 +102,7 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
         assert self._page is not None
         return self._page.seen
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Carry out an action on the page.
 
         Args:
@@ -170,14 +170,6 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
         if self._lease is not None:
             self._lease.release()
             self._lease = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Only the configuration, since a page belongs to its browser; an unpickled environment must be reset."""
-        return {"config": self.config}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`__getstate__`."""
-        self.__init__(state["config"])  # type: ignore[misc]
 
     def example_action(self, rng: Random) -> str:
         """Any action that an element accepts."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.wire import REFUSED, Actions, Facts, Session, auth_headers, kept_session
@@ -76,7 +76,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
             self._session = Session(config.url, headers, config.timeout, path)
         return self._session, facts.sessions
 
-    def step(self, action: str) -> tuple[Any, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Play an action.
 
         Args:
@@ -115,7 +115,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
             info["success"] = reward >= least
         return self._shown, reward, done, info
 
-    def _refused(self) -> tuple[Any, float, bool, dict[str, Any]]:
+    def _refused(self) -> StepResult:
         if isinstance(self._shown, str) and not self._shown.startswith(REFUSAL):
             self._shown = f"{REFUSAL}\n{self._shown}"
         return self._shown, 0.0, False, {"action_is_valid": False, "action_is_effective": False}

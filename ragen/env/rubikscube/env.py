@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen.env.base import BaseDiscreteActionEnv, snapshots
+from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.rubikscube.config import RubiksCubeEnvConfig
 from ragen.env.rubikscube.cube import COLOURS, LEGACY_TURNS, MOVES, SOLVED, TURNS, Stickers, is_solved
@@ -55,7 +55,7 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
         self._look()
         return self.observation
 
-    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: int) -> StepResult:
         """Turn a face.
 
         Args:

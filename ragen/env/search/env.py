@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from envlanes.resources import Lease
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.rows import RowSource, is_held_out, load_rows
 from ragen.env.search.config import SearchEnvConfig
@@ -101,7 +101,7 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         most = self.config.max_searches
         return None if most is None else max(0, most - self.searches)
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Search, or answer.
 
         Args:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env import tiles
-from ragen.env.base import snapshots
+from ragen.env.base import StepResult, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.grid import GridEnv, Position, coordinates
 from ragen.env.sokoban.config import SokobanEnvConfig
@@ -86,7 +86,7 @@ class SokobanEnv(GridEnv):
 
     save, load = snapshots("_level", "_room", "_fixed", "_player", "_steps", "_boxes_on_target")
 
-    def step(self, action: int) -> tuple[str | np.ndarray, float, bool, dict[str, Any]]:
+    def step(self, action: int) -> StepResult:
         """Move the player by one cell, if possible; see :meth:`BaseEnv.step`.
 
         Args:

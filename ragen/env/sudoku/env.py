@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv, snapshots
+from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.sudoku.config import BLANK_SHARE, SudokuEnvConfig
 from ragen.env.sudoku.grid import Grid, make_puzzle
@@ -21,8 +21,6 @@ _ECHO_LIMIT = 1000  # characters of an unreadable reply that the observation rep
 _FORMAT_HELP = "Expected format: 'place 5 at row 2 col 3' or '2,3,5'"
 _REFUSED_REWARD = -0.1
 _SOLVED_REWARD = 10.0
-
-Step = tuple[str, float, bool, dict[str, Any]]
 
 
 class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
@@ -54,7 +52,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         self.steps = 0
         return self._look()
 
-    def step(self, action: str) -> Step:
+    def step(self, action: str) -> StepResult:
         """Place the number that a text names, if the rules allow it.
 
         Args:
@@ -91,19 +89,19 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         wrong = [f"{name} {number} is out of range (1-{size})" for name, number in named if not 1 <= number <= size]
         return wrong[0] if wrong else ""
 
-    def _refuse_conflict(self, index: int, value: int, cell: str, where: str) -> Step:
+    def _refuse_conflict(self, index: int, value: int, cell: str, where: str) -> StepResult:
         fitting = list(self._grid.valid_numbers(index))
         feedback = f"❌ Invalid placement: {value} conflicts with {where}"
         if fitting:
             feedback += f"\n   Valid numbers for {cell}: {fitting}"
         return self._refuse(feedback, f"Number {value} conflicts with {where}", valid_numbers=fitting)
 
-    def _refuse(self, feedback: str, error: str, **more: Any) -> Step:
+    def _refuse(self, feedback: str, error: str, **more: Any) -> StepResult:
         self._feedback = feedback
         info = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": error, **more}
         return self._look(), _REFUSED_REWARD, False, info
 
-    def _accept(self, index: int, value: int, cell: str) -> Step:
+    def _accept(self, index: int, value: int, cell: str) -> StepResult:
         self._grid.place(index, value)
         expected = value == self.solution[index]
         solved = self._grid.blanks == 0  # the board never has conflicts

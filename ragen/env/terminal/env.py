@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.sandbox import SHELL, STOPPED, Ended, InSandbox
 from ragen.env.sandbox.host import faketime
@@ -93,7 +93,7 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
             *self._drawn, self.config.tasks, tuple(self.config.families or ()), self.config.files
         )
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Run a command, or submit.
 
         Args:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, ClassVar
 
 from ragen.env.base import BaseLanguageBasedEnv
-from ragen.env.text import TextObservation
+from ragen.env.text import PickledByConfig, TextObservation
 from ragen.env.textworld.text import with_admissible
 
 
-class Adventure(TextObservation, BaseLanguageBasedEnv):
+class Adventure(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
     """A text game whose engine belongs to its process.
 
     Attributes:
@@ -28,24 +27,11 @@ class Adventure(TextObservation, BaseLanguageBasedEnv):
     steps: int
     _story: Any  # the engine with its loaded game, or None
 
-    @abstractmethod
-    def _forget(self) -> None:
-        """Return to the state before the first reset; does not close the engine."""
-
     def _write(self, text: str, is_over: bool) -> str:
         """Set the observation, with the admissible commands if they are to be shown."""
         listed = self.config.show_admissible and not is_over
         self.observation = with_admissible(text, self.admissible) if listed else text
         return self.observation
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The configuration alone: an unpickled environment must be reset."""
-        return {"config": self.config}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`__getstate__`."""
-        self.config = state["config"]
-        self._forget()
 
     def close(self) -> None:
         """Close the engine."""

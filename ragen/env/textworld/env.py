@@ -9,6 +9,7 @@ import re
 from random import Random
 from typing import Any
 
+from ragen.env.base import StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.textworld.adventure import Adventure
 from ragen.env.textworld.config import TextWorldEnvConfig
@@ -40,16 +41,13 @@ class TextWorldEnv(Adventure):
             MissingExtraError: TextWorld is not installed.
         """
         self.config = config or TextWorldEnvConfig()
-        self._forget()
-        with needs("textworld", "the environment 'textworld'"):
-            import textworld  # noqa: F401
-
-    def _forget(self) -> None:
         self.game: Chosen | None = None
         self.admissible: list[str] = []
         self.steps = self._score = 0
         self._done = False
         self._story: Any = None  # TextWorld's environment with its loaded game, or None
+        with needs("textworld", "the environment 'textworld'"):
+            import textworld  # noqa: F401
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Start a game, which is compiled unless it is in this machine's cache; see :meth:`BaseEnv.reset`."""
@@ -75,7 +73,7 @@ class TextWorldEnv(Adventure):
         self.admissible = [] if self._done else list(state["admissible_commands"])
         return self._write(without_trimmings(state["feedback"]), self._done)
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Carry out a command.
 
         Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ragen.env.checks import TEXT, Rule, check, integer, one_of, or_null
-from ragen.env.webshop.source import Source, find_source
+from ragen.env.webshop.source import DATASETS, Source, find_source
 
 _TYPE = "webshop"
 
@@ -80,7 +80,7 @@ class WebShopEnvConfig:
             num_products=or_null(integer(1)),
             price_seed=integer(),
             compat=one_of("up25", "up26"),
-            dataset=or_null(TEXT),
+            dataset=or_null(one_of("builtin", *DATASETS)),
             file_path=or_null(TEXT),
             data_dir=or_null(TEXT),
             attr_path=or_null(TEXT),

@@ -11,7 +11,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.webshop import pages
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
@@ -101,7 +101,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
         self.observation = f"Instruction: {self.goal.instruction.strip()}"
         return self.render()
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Execute an action; text that is not an action of the page does nothing.
 
         As in the reference, a search works on every page, even without a search box.

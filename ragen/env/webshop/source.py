@@ -67,64 +67,42 @@ def find_source(config: Any) -> Source:
         ConfigError: A file is missing.
     """
     products = _products_file(config)
-    attributes = _given_or_beside(config, "attr_path", products, _attribute_names(products), [products.parent])
+    name = products.name.removesuffix(".gz").replace("items_shuffle", "items_ins_v2")
+    attributes = _given_or_beside(config, "attr_path", products, name, [products.parent])
     instructions = None
     if config.human_goals:
         folders = [products.parent, products.parent.parent]
-        instructions = _given_or_beside(config, "human_attr_path", products, ["items_human_ins.json"], folders)
+        instructions = _given_or_beside(config, "human_attr_path", products, "items_human_ins.json", folders)
     return Source(products, attributes, instructions, config.num_products, config.price_seed)
 
 
-def catalogue_files(folder: Path) -> list[Path]:
-    """The catalogues in a folder, by name."""
-    return sorted(path for path in folder.glob("items_shuffle*") if path.name.endswith((".json", ".json.gz")))
-
-
 def _products_file(config: Any) -> Path:
-    dataset = config.dataset
-    require(dataset in (None, "builtin", *DATASETS), _TYPE, "dataset", dataset, "'builtin', 'small', 'full' or null")
     if config.file_path is not None:
-        path = Path(config.file_path).expanduser().absolute()
-        require(path.is_file(), _TYPE, "file_path", config.file_path, "an existing file")
-        return path
-    if dataset == "builtin" or (dataset is None and config.data_dir is None):
-        return catalogue_files(BUILTIN_DIR)[0]
-    return _in_data_dir(config)
+        return _existing("file_path", config.file_path)
+    given, dataset = config.data_dir, config.dataset
+    if dataset == "builtin" or (dataset is None and given is None):
+        return next(BUILTIN_DIR.glob("items_shuffle*"))
+    given = given or os.environ.get(DATA_VARIABLE) or ""
+    name, folder = DATASETS.get(dataset, "items_shuffle*.json"), Path(given).expanduser().absolute()
+    folders = [folder] if dataset is None else [folder, folder / dataset]
+    found = [path for each in folders for end in ("", ".gz") for path in each.glob(name + end)] if given else []
+    expected = f"a folder with one {name} (plain or .gz), by this key or the variable {DATA_VARIABLE}"
+    unique = len(found) == 1 or (bool(found) and dataset is not None)
+    require(unique, _TYPE, "data_dir", given, f"{expected}; dataset='builtin' needs none, and file_path names any file")
+    return found[0]
 
 
-def _in_data_dir(config: Any) -> Path:
-    given = config.data_dir or os.environ.get(DATA_VARIABLE)
-    needed = f"a folder with {DATASETS.get(config.dataset or '', 'items_shuffle*.json')} (plain or .gz)"
-    expected = f"{needed}, by this key or the variable {DATA_VARIABLE}; dataset='builtin' needs no files"
-    require(given is not None and Path(given).expanduser().is_dir(), _TYPE, "data_dir", given, expected)
-    folder = Path(str(given)).expanduser().absolute()
-    if config.dataset is None:
-        found = catalogue_files(folder)
-        some = f"{needed}; it has {len(found)} of them, and file_path can say which"
-        require(len(found) == 1, _TYPE, "data_dir", given, some)
-        return found[0]
-    name = DATASETS[config.dataset]
-    path = _first_file([folder, folder / config.dataset], [name])
-    require(path is not None, _TYPE, "data_dir", given, expected)
-    return path  # type: ignore[return-value]
+def _existing(key: str, given: str) -> Path:
+    path = Path(given).expanduser().absolute()
+    require(path.is_file(), _TYPE, key, given, "an existing file")
+    return path
 
 
-def _attribute_names(products: Path) -> list[str]:
-    return [products.name.removesuffix(".gz").replace("items_shuffle", "items_ins_v2")]
-
-
-def _given_or_beside(config: Any, key: str, products: Path, names: list[str], folders: list[Path]) -> Path:
-    given = getattr(config, key)
-    if given is not None:
-        path = Path(given).expanduser().absolute()
-        require(path.is_file(), _TYPE, key, given, "an existing file")
-        return path
-    found = _first_file(folders, names)
-    ok = found is not None and found != products
-    require(ok, _TYPE, key, given, f"the path of a file, as there is no {names[0]} (plain or .gz) beside {products}")
+def _given_or_beside(config: Any, key: str, products: Path, name: str, folders: list[Path]) -> Path:
+    if getattr(config, key) is not None:
+        return _existing(key, getattr(config, key))
+    candidates = (folder / (name + end) for folder in folders for end in ("", ".gz"))
+    found = next((path for path in candidates if path.is_file() and path != products), None)
+    expected = f"the path of a file, as there is no {name} (plain or .gz) beside {products}"
+    require(found is not None, _TYPE, key, None, expected)
     return found  # type: ignore[return-value]
-
-
-def _first_file(folders: list[Path], names: list[str]) -> Path | None:
-    candidates = (folder / (name + end) for folder in folders for name in names for end in ("", ".gz"))
-    return next((path for path in candidates if path.is_file()), None)

@@ -7,6 +7,7 @@ runs by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,9 @@ from support.fixtures import (  # noqa: F401 (fixtures)
 if TYPE_CHECKING:
     from envlanes.gym import LaneVectorEnv
 
+collect_ignore = [] if find_spec("gymnasium") else ["vector"]
 FOLDER = Path(__file__).resolve().parent
-MARKERS = ("contract", "slow", "processes", "cold", "cluster")  # see pyproject.toml
+MARKERS = ("contract", "slow", "processes", "cold", "cluster", "timeout")  # see pyproject.toml
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""The games of this package refuse what the engine's own text game refuses."""
+"""The games of this package keep what the engine's own games keep."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
 from envlanes.workers.orders import Call, Play, Rebuild, Reset
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 from support import scripts
-from support.leftovers import processes, until
+from support.leftovers import titled, until
 from support.worker_handles import PATIENCE, asked, wait
 
 METHODS = ["forkserver", "spawn"]
@@ -164,7 +164,7 @@ def handle(kind: ExecutorKind) -> Iterator[WorkerHandle]:
 def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
     handle = kind.start("worker 7")
     assert wait(handle, lambda: handle.is_up) is None
-    assert handle.pid is not None and processes()[handle.pid].startswith("envlanes worker 7")
+    assert handle.pid in titled("envlanes worker")
     assert handle.where == f"pid {handle.pid}"
     handle.send(load())
     assert answer(handle) is None

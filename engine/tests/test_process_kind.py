@@ -18,7 +18,7 @@ from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.kind import ProcessKind, unavailable
 from envlanes.workers.handle import Message, WorkerGone
 from support import scripts
-from support.leftovers import descriptors, is_over, processes, until
+from support.leftovers import descriptors, is_over, processes, titled, until
 from support.worker_handles import ask, asked, end_of, say, up, wait
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")
@@ -40,16 +40,10 @@ def any_kind(request: pytest.FixtureRequest) -> Iterator[ProcessKind]:
     made.close()
 
 
-def is_supervisor(title: str) -> bool:
-    return title.startswith("envlanes superv")  # 15 letters are what the kernel keeps
-
-
-def supervisor_pid() -> int:
-    def titled() -> list[int]:
-        return [pid for pid, title in processes().items() if is_supervisor(title)]
-
-    assert until(lambda: len(titled()) == 1)
-    return titled()[0]
+def only(prefix: str) -> int:
+    """The process with such a title; it may take it after its first answer."""
+    assert until(lambda: len(titled(prefix)) == 1)
+    return titled(prefix)[0]
 
 
 # Starting
@@ -83,7 +77,7 @@ def test_several_workers_live_side_by_side(kind: ProcessKind) -> None:
     assert ask(handles[1], say("echo", 9)) == [b"echo", b"9"]
     for handle in handles:
         handle.end()
-    assert sum(title.startswith("envlanes worker") for title in processes().values()) == 0
+    assert not titled("envlanes worker")
 
 
 # Messages
@@ -170,7 +164,7 @@ def test_how_a_worker_ended_is_told(kind: ProcessKind, message: Message, says: s
 
 def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> None:
     handle = asked(kind, say("echo", 5, bytes(1000)))
-    pid = worker_pid()
+    pid = only("envlanes worker")
     assert until(lambda: (handle.position() or (0, 0))[:2] == (5, 3))
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: is_over(pid))
@@ -179,17 +173,9 @@ def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> Non
     assert end_of(handle).status == -signal.SIGKILL
 
 
-def worker_pid() -> int:
-    def titled() -> list[int]:
-        return [pid for pid, title in processes().items() if title.startswith("envlanes worker")]
-
-    assert until(lambda: len(titled()) == 1)
-    return titled()[0]
-
-
 def test_sending_to_one_that_has_ended_says_so(kind: ProcessKind) -> None:
     handle = kind.start("worker 0")
-    pid = worker_pid()
+    pid = only("envlanes worker")
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: is_over(pid))
     with pytest.raises(WorkerGone):
@@ -254,7 +240,7 @@ def test_all_end_with_the_kind_though_nobody_has_ended_them() -> None:
 @pytest.mark.cold
 def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) -> None:
     handle = up(any_kind)
-    os.kill(supervisor_pid(), signal.SIGKILL)
+    os.kill(only("envlanes supervisor"), signal.SIGKILL)
     ending = end_of(handle)
     assert ending.describe() == "ended with its supervisor process, which was killed by SIGKILL"
     assert (ending.where, ending.status, ending.position) == (f"pid {handle.pid}", None, None)
@@ -264,9 +250,9 @@ def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) ->
 
 @pytest.mark.cold
 def test_a_worker_whose_supervisor_dies_first_could_not_be_started(kind: ProcessKind) -> None:
-    os.kill(supervisor_pid(), signal.SIGSTOP)
+    os.kill(only("envlanes supervisor"), signal.SIGSTOP)
     handle = asked(kind, say("echo"))
-    os.kill(supervisor_pid(), signal.SIGKILL)
+    os.kill(only("envlanes supervisor"), signal.SIGKILL)
     ending = end_of(handle)
     assert ending.describe() == "could not be started (the supervisor process was killed by SIGKILL)"
     assert (ending.where, ending.status) == ("", None)
@@ -296,7 +282,7 @@ def test_a_supervisor_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyP
 def test_a_supervisor_that_does_not_answer_is_given_up(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_kind, "END_TIMEOUT", 0.2)
     handles = [up(kind), up(kind)]
-    os.kill(supervisor_pid(), signal.SIGSTOP)
+    os.kill(only("envlanes supervisor"), signal.SIGSTOP)
     for handle in handles:
         says = "ended with its supervisor process, which did not answer within 0.2 s and was killed"
         assert handle.end().describe() == says
@@ -331,12 +317,8 @@ def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victi
 
 @pytest.mark.cold
 def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
-    def watchers() -> list[int]:
-        return [pid for pid, title in processes().items() if title.startswith("envlanes watcher")]
-
     handle = up(kind)
-    assert until(lambda: len(watchers()) == 1), "it may take its name after the worker has answered"
-    (watcher,) = watchers()
+    watcher = only("envlanes watcher")
     os.kill(watcher, signal.SIGKILL)
     assert until(lambda: watcher not in processes())
     assert ask(handle, say("echo")) and handle.end().status == -signal.SIGKILL

@@ -94,7 +94,7 @@ _STRANGERS = {each for each in _running() if _is_strange(each[0])}  # older than
 
 def _stays(pid: int, process: str) -> bool:
     """Whether this is a supervisor that stays, or its watcher; their workers do not."""
-    return pid in STAYING or (_parent(process) in STAYING and _title(Path(process)).startswith("envlanes watcher"))
+    return pid in STAYING or (_parent(process) in STAYING and _is_titled(_title(Path(process)), "envlanes watcher"))
 
 
 def _is_standard(process: Path) -> bool:
@@ -109,7 +109,11 @@ def _is_standard(process: Path) -> bool:
 
 def titled(prefix: str) -> list[int]:
     """Process ids of living descendants whose title begins so."""
-    return [pid for pid, title in processes().items() if title.startswith(prefix)]
+    return [pid for pid, title in processes().items() if _is_titled(title, prefix)]
+
+
+def _is_titled(title: str, prefix: str) -> bool:
+    return title.startswith(prefix) or (len(title) == 15 and prefix.startswith(title))  # as much as the kernel keeps
 
 
 def is_over(pid: int) -> bool:

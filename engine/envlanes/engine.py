@@ -84,6 +84,8 @@ class Engine(Closing):
         for spec in specs:
             self._add(EnvRecord(spec, None))
         log.debug("%d environments: %s", len(self.records), self.settings)
+        # Now, not at the first reset: workers start while the caller loads a model, and calls before the first reset
+        # build environments where they will live.
         self._placement.decide({})
 
     # Environments
@@ -181,6 +183,7 @@ class Engine(Closing):
                     record = EnvRecord(spec, home, parent.is_pinned, bound_to_main=parent.bound_to_main)
                     record.journal = journal.until(None)
                     self.records[new_id] = record
+                # Before the lock is released: another thread that resets all environments must not find them idle.
                 claims.enter_context(self.environments.claimed(added))
             try:
                 values = self._round(Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout).run()
@@ -239,6 +242,8 @@ class Engine(Closing):
         with self.environments.claimed(orders):
             round_ = self._round(Reset, orders, self.settings.reset_timeout)
             with self.environments.lock:
+                # Failures are forgotten even if this reset is interrupted; the journals of the last episodes are not:
+                # a reset without seeds can be made again and continues from the same generators.
                 self._failures.begin_episodes(self.environments.of(orders), reseeded)
                 if len(orders) == len(self.records):
                     round_.may_move = self.use_lanes == "auto"
@@ -281,12 +286,15 @@ class Engine(Closing):
                 for env_id in actions:
                     if not records[env_id].journal.has_begun and records[env_id].failed is None:
                         raise StateError(f"env {env_id} has not been reset; reset it before playing it.")
+                # Not while another thread plays: main waits for it, which would look as if environments took long.
                 if self._placement.mode == "auto" and len(self.environments.in_use) == len(
                     actions
                 ):  # no other thread plays
                     round_.may_move = True
                     self._placement.reconsider(actions, episode, episode)
             values = round_.run()
+            # All results are here, and the round has declared an interrupt too late: either every environment of the
+            # call has played this turn, or none has.
             with self.environments.lock:
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
@@ -398,8 +406,10 @@ class Engine(Closing):
             forgotten: Called by the garbage collector, possibly while another engine waits for its workers.
         """
         log.debug("closing %d environments", len(self.records))
+        # First, and without the lock: a call of another thread holds it now and then, and ends when it finds this.
         self.environments.is_closed = True
         try:
+            # `finally`: an environment's close() may be interrupted by Ctrl-C, and workers must not be left behind.
             self._placement.main.close(self.settings.step_timeout)
         finally:
             self._placement.close(forgotten)

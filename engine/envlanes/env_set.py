@@ -36,6 +36,8 @@ class EnvSet(Closing):
     ) -> None:
         """Create the engine; see :class:`~envlanes.engine.Engine` for the arguments."""
         self._engine = Engine(specs, settings, on_failure=on_failure)
+        # Holds the engine, not the holder: a holder that is forgotten is collected, and its workers end with it. The
+        # collector may run in a thread that has workers at work, so these are asked to close later (`forgotten`).
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self._raises = self._engine.settings.on_env_failure == "raise"
         self._turns = 0  # since placement was decided on
@@ -47,6 +49,7 @@ class EnvSet(Closing):
 
     def close(self) -> None:
         """Close all environments, and the workers unless another holder uses them; may be called twice."""
+        # `detach` is atomic: of two threads that close, or of close() and the collector, one closes.
         if self._finalizer is not None and self._finalizer.detach():
             self._engine.close()
 

@@ -96,6 +96,9 @@ class EnvRecord:
         """Cache what every turn needs."""
         self.env_id, self.worker = self.spec.env_id, self.home
 
+    # A replica is known by its worker *and* generation, the process that sat there: a worker that was killed and
+    # replaced has the same name, and none of its environments. Nothing has to be told that its replicas are gone.
+
     @property
     def is_loaded(self) -> bool:
         """Whether its worker's current process, or the main process, has it loaded."""
@@ -125,7 +128,8 @@ class EnvRecord:
     def commit_reset(self, order: ResetOrder, value: Any, saved: bytes | None) -> Any:
         """Begin the journal of a new episode, with a snapshot if any; returns the observation or the failure."""
         if isinstance(value, EnvFailed):
-            if order.seed is not None:  # else the next reset must still continue from the last episode
+            # Without a seed, the next reset must still continue from the last episode: its journal stays.
+            if order.seed is not None:
                 self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
         observation, digest, before, is_loaded, *_ = value
@@ -154,6 +158,8 @@ class EnvRecord:
         if began is not None:
             self._begin(began, result.observation)
         else:
+            # `in_sync` after the entry: in the other order, an environment would look as if it were at the end of a
+            # journal that lacks its last turn, and a rebuild would lose it without any difference to notice.
             self.journal.entries.append(named(JournalTurn, (action, self.spec.game.record(result))))
             self.observation, self.in_sync = result.observation, True
             if self.failures or self.kills or self.may_end_main:
@@ -237,6 +243,7 @@ class Environments:
                     raise InputError(f"this engine has no environment {sorted(unknown, key=str)[0]!r}.")
                 if taken := self.in_use & wanted:
                     raise StateError(f"env {min(taken)} is in use by another thread; wait until that call returns.")
+                # From the first call to the end of the last: two threads that wait for the same second count it once.
                 self._since = self._since if self.in_use else perf_counter()
                 self.in_use |= wanted
             try:

@@ -107,6 +107,8 @@ class Failures:
 
     def begin_episodes(self, records: Collection[EnvRecord], reseeded: Collection[int]) -> None:
         """Forget the failures of environments that are about to be reset, and what their workers have lost."""
+        # Where episodes begin one by one, a worker's count begins anew with each of them: counted forever, a worker that
+        # loses a process a day would send its environments to quarantine for good.
         for record in records:
             self._losses.pop(record.home, None)
             record.forget_failures()
@@ -117,6 +119,8 @@ class Failures:
 
         Such environments return from quarantine; those that failed in another way do so at their next reset.
         """
+        # Something that kills workers at random, such as the kernel when memory is short, would otherwise bring one after
+        # the other of a long episode's environments into quarantine, where they are rebuilt for each turn.
         for record in self.environments.of(env_ids):
             if record.in_sync:
                 self._losses[record.home] = [is_kill for is_kill in self._losses[record.home] if not is_kill]
@@ -199,6 +203,7 @@ class Failures:
         if record.before is None:
             return False
         if record.before[0] is None:
+            # Each would fail there like this one, and be rebuilt twice for it: `auto` would cost what it should save.
             for each in self.environments.records.values():
                 is_in_main = each.worker is None or each.before
                 if is_in_main and each.spec.env_type == record.spec.env_type:
@@ -240,18 +245,19 @@ class Failures:
         if counter:
             setattr(record, counter, getattr(record, counter) + 1)
         if counter == "failures" and trouble in (Trouble.ENDED, Trouble.KILLED):
-            record.may_end_main = True
+            record.may_end_main = True  # what exits, crashes or hangs in C there would take main with it
         if action is Action.FAIL:
             record.failed = EnvFailed(text, error, phase)
             if in_main:
                 record.bound_to_main = ""  # it fails here too: its next episode is tried in a worker again
             if record.is_suspect:
+                # Its own worker ends now: an environment that hangs would keep it, and its processor, until the reset.
                 self.placement.evict([record])
                 record.is_suspect = record.is_victim = False
         elif action is Action.QUARANTINE:
             if trouble is Trouble.RAISED and not record.is_suspect:
                 self.placement.evict([record])  # it may hold a port, which the next one opens
-            is_kill = trouble is Trouble.KILLED
+            is_kill = trouble is Trouble.KILLED  # which may be blamed on it, or not: it stays a victim until it is
             record.is_victim = is_kill and (record.is_victim or not record.is_suspect)
             record.is_suspect, self.has_kills = True, self.has_kills or is_kill
         elif action is not Action.AGAIN:
@@ -264,7 +270,7 @@ class Failures:
     def of_worker(self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested) -> None:
         """Handle a worker that gave no reply, with or without an environment at work."""
         if failure.cause is Cause.REPLACED:
-            return
+            return  # another engine, or thread, has lost it and counted it; the round sends its request to the new one
         self.stats.restarts[worker.name] += 1
         blamed, is_shared = self._blamed(worker, failure, order)
         if not blamed:
@@ -281,6 +287,7 @@ class Failures:
                 text = f"its process {failure.ending.describe()}"
                 where = f"{failure.worker}, {failure.ending.where}" if failure.ending.where else failure.worker
                 error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
+            # A kill from outside says nothing of the new home: it is tried again there, and does not go back.
             is_retried = is_outside and record.kills < self._settings.max_restarts
             if not order.plays and not is_retried and self._goes_back(record, f"failed: {text}"):
                 continue

@@ -142,7 +142,7 @@ class Placement:
         """
         self._count_episode()
         if self._pool is not None:
-            self._pool.rearrange()
+            self._pool.rearrange()  # first: workers that move to a better node are started there by `_homes`
         self._read_limits()
         self._auto.at_reset(self._movable(), costs)
         self.place(self._homes(), reseeded)
@@ -175,6 +175,8 @@ class Placement:
         in_main = {env_id for env_id in left if self._records[env_id].worker is None}
         moving = self._auto.due(in_main, spent, so_far, self.pool.ready())
         if moving:
+            # Of all homes, although few move: an environment must come to the worker that the next reset gives it too, or
+            # it would be rebuilt there again.
             homes = self._homes()
             self.place({env_id: homes[env_id] for env_id in moving}, reseeded)
             for record in self._environments.of(moving):
@@ -243,6 +245,7 @@ class Placement:
     def take_back(self, record: EnvRecord) -> None:
         """Return an environment to the replica that it was to move from; the new one is closed."""
         assert record.before is not None
+        # Closed before `before` is cleared: an interrupt in between leaves a move that can be taken back again.
         self._unload([record])
         (worker, generation), record.before = record.before, None
         record.home = record.worker = worker
@@ -303,6 +306,8 @@ class Placement:
                 return False
             busy = (self._environments.in_use - set(requested)) | set(left)
             self._release([record for record in guests if record.env_id not in busy])
+        # Two threads have twice as many at most. To wait for another thread's suspects instead would need a condition
+        # that every call notifies, for something that happens to crashing environments.
         suspect.worker = self.pool.open_extra(QUARANTINE)
         suspect.generation, suspect.in_sync = NOT_LOADED, False
         return True

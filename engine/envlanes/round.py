@@ -65,9 +65,8 @@ class Round:
         self._requested, self._kind, self._items = requested, requested.kind, requested.items
         self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
         self._rebuilt: set[int] = set()  # may be asked, even if a reset needs less than their whole journals
-        self._spent: dict[str, Spent] | None = (
-            None  # by main in this call, if the rest may move, but for its first part
-        )
+        self._parts = 0  # that main has played, if the rest may move
+        self._spent: dict[str, Spent] = {}  # in these parts but the first
         self._left: dict[int, tuple[Worker | None, int]] = {}  # replicas that environments have moved from
 
     def run(self) -> dict[int, Any]:
@@ -239,7 +238,7 @@ class Round:
         in_sync = [record for record in records if record.in_sync]
         self._begin(records)
         may_move = self.may_move and order.counts and not self._sent
-        until, counts_children = (perf_counter() + LOOK_S, self._spent is not None) if may_move else (inf, False)
+        until, counts_children = (perf_counter() + LOOK_S, self._parts > 0) if may_move else (inf, False)
         done = self._placement.main.run(order, self._requested.timeout_of(order), until, counts_children)
         if order.counts and len(done.outcomes) < len(records):
             played = {outcome.env_id for outcome in done.outcomes}
@@ -285,11 +284,11 @@ class Round:
                     self._failures.rebuilt(self._records[env_id], journal)
         self._stats.count(worker, order, spent, busy_s)
         if self.may_move and worker is None and order.counts:
-            if self._spent is None:
-                self._spent = {}  # the first part did not count child processes, which would look as if it waited
-            else:
-                for tag, more in spent.items():
-                    self._spent[tag] = self._spent.get(tag, Spent()).also(more)
+            # The first part counts no child processes: their clocks take .1 ms to read, which cheap turns must not pay.
+            # An environment whose child computes would look as if it waited, so that part does not decide.
+            for tag, more in spent.items() if self._parts else ():
+                self._spent[tag] = self._spent.get(tag, Spent()).also(more)
+            self._parts += 1
         for record, value in bad:  # last: they may move others, which would have looked unfinished
             self._failures.of_env(record, value, order, self._requested)
 

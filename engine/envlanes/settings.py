@@ -138,11 +138,13 @@ class Settings:
     max_workers: int | None = None
     backend: str = "process"
     sequential_env_types: tuple[str, ...] = ()
+    # A turn of a browser or a build takes seconds, and a reset of one may download or compile: each of these is several
+    # times that, so that only what hangs is ended.
     step_timeout: float = 60.0
     reset_timeout: float = 120.0
     startup_timeout: float = 60.0
     on_env_failure: OnEnvFailure = "fallback"
-    max_restarts: int = 3
+    max_restarts: int = 3  # one or two in an episode may be an accident, such as memory that was short
     start_method: str = "forkserver"
     ray: RayOptions = field(default_factory=RayOptions)
     preloaded: tuple[str, ...] = ()
@@ -189,6 +191,8 @@ class Settings:
 
 def default_workers() -> int:
     """``max_workers: null``: as many as processors, but no more than 8."""
+    # Beyond eight, main's own part of a turn (.01 ms for each environment) is most of it for cheap environments, and
+    # those that are worth more say so with `max_workers`.
     return min(8, usable_cpus())
 
 

@@ -25,6 +25,7 @@ class Costs(NamedTuple):
     turns: Spent = Spent()
     resets: Spent = Spent()
 
+    # A tuple, since one is made for each tag and turn: a dataclass would be a call.
     def __add__(self, more: Any) -> Costs:
         """The sum of both, not a longer tuple."""
         return Costs(self.turns.also(more.turns), self.resets.also(more.resets))
@@ -161,6 +162,7 @@ class Stats:
         if not order.counts:
             return
         for tag, more in spent.items():
+            # Added up here, not by `Spent.also`: this is part of each turn, and a call costs more than five additions.
             turns, resets = self.episode.get(tag, _NOTHING)
             if order.plays:
                 turns = named(Spent, map(add, turns, more))
@@ -183,6 +185,7 @@ class Stats:
     def workers(self) -> list[LaneStats]:
         """What each home has done, main first, and which environments live there now."""
         homes: dict[str, list[EnvRecord]] = defaultdict(list)
+        # Quarantine workers have one name and one row: a hundred environments that crash would be a hundred rows.
         for record in self._environments.records.values():
             homes[home_name(record.worker)].append(record)
         others = {*homes, *self._busy_s, *self.restarts} - {"main"}
@@ -191,6 +194,7 @@ class Stats:
     def _of(self, name: str, records: list[EnvRecord]) -> LaneStats:
         types = tuple(sorted({record.spec.env_type for record in records}))
         worker = records[0].worker if records else None
+        # Of several quarantine workers it is the first one's, and "" where they have ended with their suspects.
         pid, node = (worker.pid, worker.node) if worker is not None else (os.getpid() if name == "main" else None, "")
         done = self._turns[name], self._busy_s.get(name, 0.0), self.restarts[name]
         return LaneStats(name, pid, types, len(records), *done, node)

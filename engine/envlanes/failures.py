@@ -107,8 +107,8 @@ class Failures:
 
     def begin_episodes(self, records: Collection[EnvRecord], reseeded: Collection[int]) -> None:
         """Forget the failures of environments that are about to be reset, and what their workers have lost."""
-        # Where episodes begin one by one, a worker's count begins anew with each of them: counted forever, a worker that
-        # loses a process a day would send its environments to quarantine for good.
+        # Where episodes begin one by one, a worker's count begins anew with each of them: counted forever, a worker
+        # that loses a process a day would send its environments to quarantine for good.
         for record in records:
             self._losses.pop(record.home, None)
             record.forget_failures()
@@ -119,8 +119,8 @@ class Failures:
 
         Such environments return from quarantine; those that failed in another way do so at their next reset.
         """
-        # Something that kills workers at random, such as the kernel when memory is short, would otherwise bring one after
-        # the other of a long episode's environments into quarantine, where they are rebuilt for each turn.
+        # Something that kills workers at random, such as the kernel when memory is short, would otherwise bring one
+        # after the other of a long episode's environments into quarantine, where they are rebuilt for each turn.
         for record in self.environments.of(env_ids):
             if record.in_sync:
                 self._losses[record.home] = [is_kill for is_kill in self._losses[record.home] if not is_kill]

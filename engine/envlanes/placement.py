@@ -175,8 +175,8 @@ class Placement:
         in_main = {env_id for env_id in left if self._records[env_id].worker is None}
         moving = self._auto.due(in_main, spent, so_far, self.pool.ready())
         if moving:
-            # Of all homes, although few move: an environment must come to the worker that the next reset gives it too, or
-            # it would be rebuilt there again.
+            # Of all homes, although few move: an environment must come to the worker that the next reset gives it too,
+            # or it would be rebuilt there again.
             homes = self._homes()
             self.place({env_id: homes[env_id] for env_id in moving}, reseeded)
             for record in self._environments.of(moving):

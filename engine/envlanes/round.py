@@ -66,7 +66,7 @@ class Round:
         self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
         self._rebuilt: set[int] = set()  # may be asked, even if a reset needs less than their whole journals
         self._parts = 0  # that main has played, if the rest may move
-        self._spent: dict[str, Spent] = {}  # in these parts but the first
+        self._spent: dict[str, Spent] = {}  # in these parts, by tag
         self._left: dict[int, tuple[Worker | None, int]] = {}  # replicas that environments have moved from
 
     def run(self) -> dict[int, Any]:
@@ -93,7 +93,7 @@ class Round:
                         break
                     if self._environments.is_closed:  # another thread may have abandoned it
                         self._environments.check_open()
-                    if self._spent and not self._sent:
+                    if self._parts > 1 and not self._sent:
                         self._move_rest(todo)
                     orders = self._orders(todo)
                 finally:
@@ -284,9 +284,11 @@ class Round:
                     self._failures.rebuilt(self._records[env_id], journal)
         self._stats.count(worker, order, spent, busy_s)
         if self.may_move and worker is None and order.counts:
-            # The first part counts no child processes: their clocks take .1 ms to read, which cheap turns must not pay.
-            # An environment whose child computes would look as if it waited, so that part does not decide.
-            for tag, more in spent.items() if self._parts else ():
+            for tag, more in spent.items():
+                if not self._parts:
+                    # The first part counts no child processes: their clocks take .1 ms to read, which cheap turns must
+                    # not pay. An environment whose child computes would look as if it waited.
+                    more = more._replace(seconds=0.0, computed_s=0.0)
                 self._spent[tag] = self._spent.get(tag, Spent()).also(more)
             self._parts += 1
         for record, value in bad:  # last: they may move others, which would have looked unfinished

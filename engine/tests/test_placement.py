@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from envlanes import Engine, Settings
 from envlanes import auto as rule
 from envlanes.auto import Auto, Limits, spread
 from envlanes.episode.clock import Spent
@@ -197,3 +198,21 @@ def test_environments_are_spread_evenly_with_groups_whole():
 def test_remainders_of_tags_go_to_different_workers():
     homes = spread(specs(5, group=5) + specs(5, group=5, tag="Other", first=5), 2)
     assert Counter(homes.values()) == {0: 5, 1: 5}
+
+
+class Tame:
+    """Is never built."""
+
+
+class Wild(Tame):
+    pass
+
+
+@pytest.mark.parametrize(("mode", "away"), [(True, {0, 1, 2, 3}), (False, set()), ("auto", set())])
+def test_true_sends_all_but_sequential_types_to_workers_and_false_none(mode, away):
+    environments = [EnvSpec.of(kind, env_id=4 * place + i) for place, kind in enumerate((Tame, Wild)) for i in range(4)]
+    sequential = (environments[-1].env_type,)
+    with Engine(environments, Settings(use_lanes=True, max_workers=2, sequential_env_types=sequential)) as engine:
+        engine.use_lanes = mode
+        engine.rebalance()
+        assert {env_id for env_id in engine.env_ids if engine.home(env_id) != "main"} == away

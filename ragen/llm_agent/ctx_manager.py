@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Any
 from ragen.errors import InputError
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import CollapseColumns
-from ragen.llm_agent.batches.dataproto import AnyBatch, PromptBatch, object_array
+from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
-from ragen.llm_agent.batches.training_rows import Exchange, RawReply
 from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings
 from ragen.llm_agent.config.groups import custom_env, environment_tags
 from ragen.llm_agent.prompts.chat_template import ChatTemplate, Message
@@ -199,7 +198,7 @@ class ContextManager:
 
         Returns:
             For each row ``env_id``, ``llm_raw_response`` (which knows its
-            :class:`~ragen.llm_agent.batches.training_rows.Exchange`), ``llm_response`` (as shown in the history) and
+            :class:`~ragen.llm_agent.batches.dataproto.Exchange`), ``llm_response`` (as shown in the history) and
             ``actions`` (names, as the model wrote them; none if the reply is malformed). Of a reply that is far too
             long, only the beginning is read and kept; see :attr:`ContextSettings.reply_limit`.
 

@@ -25,6 +25,7 @@ import numpy as np
 from ragen.errors import BackendError, CollectError, ConfigError, InputError
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.batches.dataproto import (
+    Exchange,
     data_proto,
     image_objects,
     object_array,
@@ -33,7 +34,6 @@ from ragen.llm_agent.batches.dataproto import (
     token_tensors,
 )
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
-from ragen.llm_agent.batches.training_rows import Exchange
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.replies import ControlTokens, reply_texts

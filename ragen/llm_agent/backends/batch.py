@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Reply, Request, Sampling
-from ragen.llm_agent.batches.dataproto import PromptBatch, object_array, right_padded
-from ragen.llm_agent.batches.training_rows import Exchange
+from ragen.llm_agent.batches.dataproto import Exchange, PromptBatch, object_array, right_padded
 from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:

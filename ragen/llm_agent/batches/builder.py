@@ -15,6 +15,7 @@ import numpy as np
 from ragen.errors import ConfigError
 from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import (
+    Exchange,
     data_proto,
     image_objects,
     object_array,
@@ -25,7 +26,6 @@ from ragen.llm_agent.batches.dataproto import (
 from ragen.llm_agent.batches.encoding import EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics, overall_metrics
 from ragen.llm_agent.batches.training_rows import (
-    Exchange,
     TrainingRow,
     exchanged_row,
     masks_of,

@@ -199,7 +199,7 @@ class SubEnvs(EnvSet):
             elif result.terminated or result.truncated:
                 self.over.add(index)
         if len(results) < len(ids):
-            for index, shown in self._reset_lost([index for index in ids if index in self._failed - results.keys()]):
+            for index, shown in self._reset_lost([index for index in ids if index not in turns]):
                 results[index] = shown
                 if isinstance(shown, EnvFailed):
                     failed.append(index)

@@ -28,6 +28,13 @@ LEVELS: dict[int, int | None] = {}
 class Late(Walk):
     """What it hides counts from the sixth action on."""
 
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.begin(seed)
+        return super().reset(seed, mode)
+
+    def begin(self, seed: int | None) -> None:
+        raise NotImplementedError
+
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         observation, _, _, info = super().step(action)
         return observation, self.hidden() if self.steps > 5 else 0.0, False, info
@@ -39,9 +46,8 @@ class Late(Walk):
 class ById(Late):
     """Keeps its level in a table of its module, by its id, as caches and native handles do."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def begin(self, seed: int | None) -> None:
         LEVELS[id(self)] = seed
-        return super().reset(seed, mode)
 
     def hidden(self) -> float:
         return float(LEVELS.get(id(self)) or -1)
@@ -52,9 +58,8 @@ class ByItself(Late):
 
     levels: ClassVar[weakref.WeakKeyDictionary[Walk, int | None]] = weakref.WeakKeyDictionary()
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def begin(self, seed: int | None) -> None:
         self.levels[self] = seed
-        return super().reset(seed, mode)
 
     def hidden(self) -> float:
         return float(self.levels.get(self) or -1)
@@ -63,10 +68,9 @@ class ByItself(Late):
 class Viewing(Late):
     """Plays on a view of what its rewards are counted on."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def begin(self, seed: int | None) -> None:
         self.board = np.zeros((3, 3))
         self.row = self.board[1]
-        return super().reset(seed, mode)
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         self.row += len(action)
@@ -86,9 +90,8 @@ WHITE, BLACK = Side(), Side()
 class Constant(Late):
     """Compares with a constant of its module by identity."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def begin(self, seed: int | None) -> None:
         self.side = WHITE
-        return super().reset(seed, mode)
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         self.side = BLACK if self.side is WHITE else WHITE
@@ -111,10 +114,9 @@ class CountingRandom(random.Random):
 class Counting(Late):
     """Has a generator of a class of its own."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def begin(self, seed: int | None) -> None:
         self.draws = CountingRandom(seed)
         self.draws.random()
-        return super().reset(seed, mode)
 
     def hidden(self) -> float:
         return self.draws.count + self.draws.random()
@@ -123,10 +125,9 @@ class Counting(Late):
 class Closure(Late):
     """Keeps its level in a closure."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def begin(self, seed: int | None) -> None:
         counter = itertools.count(seed or 0)
         self.next = lambda: next(counter)
-        return super().reset(seed, mode)
 
     def hidden(self) -> float:
         return float(self.next())
@@ -208,18 +209,9 @@ def told(rollout: dict[str, Any]) -> list[tuple[Any, str]]:
     return list(zip(rewards, [turn["state"] for turn in history], strict=True))
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", HIDERS)
-def test_workers_give_what_an_environment_gives_alone(kind: type[Walk]) -> None:
-    check(kind, True)
-
-
-@pytest.mark.parametrize("mode", [False, "auto"])
-@pytest.mark.parametrize("kind", HIDERS)
-def test_main_gives_what_an_environment_gives_alone(kind: type[Walk], mode: Any) -> None:
-    check(kind, mode)
-
-
-def check(kind: type[Walk], mode: Any) -> None:
+def test_every_mode_gives_what_an_environment_gives_alone(kind: type[Walk], mode: Any) -> None:
     with manager(kind, mode) as played:
         for _ in range(3):
             for entry, rollout in zip(played.envs, play(played, TURNS), strict=True):

@@ -88,7 +88,7 @@ def test_names_and_contents_of_any_bytes_are_kept(env: TerminalEnv) -> None:
     assert shown(env, listing) == first
     other = env_of()
     other.load(env.save())
-    assert other.digest() == env.digest()
+    assert other.files() == env.files()
     assert shown(other, listing) == first
     other.close()
 
@@ -99,11 +99,11 @@ def test_a_command_that_is_stopped_has_changed_nothing() -> None:
     env = env_of(cpu_seconds=0.5)
     env.reset(1)
     env.step("echo before > f")
-    before = env.digest()
+    before = env.files()
     text, _, _, info = env.step("echo after > f; cd /tmp; while :; do :; done")
     assert "was stopped, and has changed nothing: it used more processor time" in text
     assert info["exit_code"] == -1
-    assert (env.digest(), env.folder) == (before, "/home/agent")
+    assert (env.files(), env.folder) == (before, "/home/agent")
     env.close()
 
 
@@ -120,7 +120,7 @@ def test_what_would_differ_from_run_to_run_is_fixed(env: TerminalEnv) -> None:
     first, second = env.step(command)[0], other.step(command)[0]
     assert first == second
     assert "Mon Jan  1 00:00:00 UTC 2024" in first
-    assert env.digest() == other.digest()
+    assert env.files() == other.files()
     other.close()
 
 

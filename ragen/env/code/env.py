@@ -15,6 +15,7 @@ from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
+from ragen.env.code.families import FAMILIES
 from ragen.env.code.problems import GENERATED, HUMANEVAL, Problem
 from ragen.env.sandbox import PROGRAMS, InSandbox
 from ragen.env.text import PickledBySnapshot, TextObservation
@@ -97,7 +98,8 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         seed, split = self._drawn
         config = self.config
         if config.dataset == GENERATED:
-            return problems.generate(seed, split, config.levels, config.families, config.tests)
+            families = tuple(config.families or FAMILIES)
+            return problems.generate(seed, split, tuple(config.levels), families, config.tests)
         if config.dataset == HUMANEVAL:
             return problems.humaneval_problem(Random(seed).randrange(len(problems.humaneval())))
         rows = problems.rows_of(self._rows_path())

@@ -208,21 +208,17 @@ def _line(text: Any) -> str:
 # Generated problems
 
 
-def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[str] | None, tests: int) -> Problem:
+@lru_cache(maxsize=256)
+def generate(seed: int, split: str, levels: tuple[int, ...], families: tuple[str, ...], tests: int) -> Problem:
     """Generate the problem of a seed; cached, since the members of a group share it.
 
     Args:
         seed: The seed.
         split: ``"train"`` or another name; these two splits share no problem.
         levels: The levels to draw from.
-        families: The families to draw from; None for all of the levels.
+        families: The families to draw from.
         tests: Number of tests.
     """
-    return _generated(seed, split, tuple(levels), tuple(families or FAMILIES), tests)
-
-
-@lru_cache(maxsize=256)
-def _generated(seed: int, split: str, levels: tuple[int, ...], families: tuple[str, ...], tests: int) -> Problem:
     names = [name for name in families if FAMILIES[name].level in levels]
     for attempt in range(1000):
         rng = random.Random(f"{seed}/{attempt}")

@@ -55,20 +55,3 @@ def move(board: Board, direction: int) -> tuple[Board, int]:
 def open_moves(board: Board) -> list[bool]:
     """Whether each of ``UP``, ``RIGHT``, ``DOWN`` and ``LEFT`` changes anything."""
     return [move(board, direction)[0] != board for direction in (UP, RIGHT, DOWN, LEFT)]
-
-
-def empty_cells(board: Board) -> list[tuple[int, int]]:
-    """Row and column of each empty cell, row by row."""
-    return [(r, c) for r, row in enumerate(board) for c, tile in enumerate(row) if not tile]
-
-
-def with_tile(board: Board, cell: tuple[int, int], tile: int) -> Board:
-    """The board with a tile put into a cell."""
-    r, c = cell
-    row = board[r]
-    return (*board[:r], (*row[:c], tile, *row[c + 1 :]), *board[r + 1 :])
-
-
-def largest(board: Board) -> int:
-    """The largest tile."""
-    return max(map(max, board))

@@ -14,7 +14,7 @@ import numpy as np
 
 from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
-from ragen.env.game_2048.board import Board, empty_cells, largest, move, open_moves, with_tile
+from ragen.env.game_2048.board import Board, move, open_moves
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.text import TextObservation
 
@@ -81,10 +81,11 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         return float(gained)
 
     def _add_tile(self) -> None:
-        cells = empty_cells(self._board)
-        cell = cells[self._rng.integers(0, len(cells))]
-        tile = 2 if self._rng.random() < self.config.two_prob else 4
-        self._board = with_tile(self._board, cell, tile)
+        cells = [(r, c) for r, row in enumerate(self._board) for c, tile in enumerate(row) if not tile]
+        row, column = cells[self._rng.integers(0, len(cells))]
+        board = self.grid
+        board[row][column] = 2 if self._rng.random() < self.config.two_prob else 4
+        self._board = tuple(map(tuple, board))
 
     def _reward(self, raw: float) -> float:
         if not self.config.use_log_reward:
@@ -94,7 +95,7 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
     def _info(self, moved: bool, done: bool, raw: float) -> dict[str, Any]:
         info: dict[str, Any] = {"action_is_effective": moved, "action_is_valid": moved, "success": False}
         if done:
-            info["max_tile"] = largest(self._board)
+            info["max_tile"] = max(map(max, self._board))
             info["success"] = info["max_tile"] >= GOAL
         info["grid"] = self.grid
         info["action_mask"] = list(self._open)

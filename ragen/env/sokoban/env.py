@@ -25,7 +25,6 @@ from ragen.env.sokoban.level import (
     PLAYER,
     PLAYER_ON_TARGET,
     TARGET,
-    Level,
     room_shape,
 )
 
@@ -73,16 +72,13 @@ class SokobanEnv(GridEnv):
             InputError: The seed is not an integer from 0 to 2**32 - 1.
             LevelError: The configuration has no or hardly any levels.
         """
-        self._start(generate_level(self._spec, checked_seed("sokoban", seed)))
-        return self.render()
-
-    def _start(self, level: Level) -> None:
-        self._level = level
+        level = self._level = generate_level(self._spec, checked_seed("sokoban", seed))
         self._room = bytearray(level.room)
         self._fixed = level.fixed
         self._player = level.player
         self._steps = 0
         self._boxes_on_target = 0
+        return self.render()
 
     save, load = snapshots("_level", "_room", "_fixed", "_player", "_steps", "_boxes_on_target")
 

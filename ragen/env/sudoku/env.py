@@ -37,7 +37,6 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         self.given: list[int] = []
         self.solution: list[int] = []
         self.steps = 0
-        self._given_count = 0
         self._grid = Grid(self.config.grid_size, [])
         self._feedback = ""
 
@@ -47,7 +46,6 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         share = BLANK_SHARE[config.difficulty]
         self.given, self.solution = make_puzzle(config.grid_size, share, checked_seed("sudoku", seed))
         self._grid = Grid(config.grid_size, self.given.copy())
-        self._given_count = len(self.given) - self._grid.blanks
         self._feedback = ""
         self.steps = 0
         return self._look()
@@ -77,7 +75,12 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
             return self._refuse(f"❌ Cannot modify initial cell at {cell}", "Cannot modify initial cells")
         where = ", ".join(self._grid.conflicts(index, placement.value))
         if where:
-            return self._refuse_conflict(index, placement.value, cell, where)
+            fitting = list(self._grid.valid_numbers(index))
+            feedback = f"❌ Invalid placement: {placement.value} conflicts with {where}"
+            if fitting:
+                feedback += f"\n   Valid numbers for {cell}: {fitting}"
+            error = f"Number {placement.value} conflicts with {where}"
+            return self._refuse(feedback, error, valid_numbers=fitting)
         return self._accept(index, placement.value, cell)
 
     def _format_error(self, action: str, placement: Placement | None) -> str:
@@ -89,20 +92,13 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         wrong = [f"{name} {number} is out of range (1-{size})" for name, number in named if not 1 <= number <= size]
         return wrong[0] if wrong else ""
 
-    def _refuse_conflict(self, index: int, value: int, cell: str, where: str) -> StepResult:
-        fitting = list(self._grid.valid_numbers(index))
-        feedback = f"❌ Invalid placement: {value} conflicts with {where}"
-        if fitting:
-            feedback += f"\n   Valid numbers for {cell}: {fitting}"
-        return self._refuse(feedback, f"Number {value} conflicts with {where}", valid_numbers=fitting)
-
     def _refuse(self, feedback: str, error: str, **more: Any) -> StepResult:
         self._feedback = feedback
         info = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": error, **more}
         return self._look(), _REFUSED_REWARD, False, info
 
     def _accept(self, index: int, value: int, cell: str) -> StepResult:
-        self._grid.place(index, value)
+        self._grid.cells[index] = value
         expected = value == self.solution[index]
         solved = self._grid.blanks == 0  # the board never has conflicts
         self._feedback = f"✓ Correct! Placed {value} at {cell}"
@@ -112,10 +108,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
             self._feedback += "\n🎉 Congratulations! Puzzle solved!"
         reward = (1.0 if expected else 0.5) + (_SOLVED_REWARD if solved else 0.0)
         done = solved or self.steps >= self.config.max_steps
-        return self._look(), reward, done, self._accepted_info(expected, solved)
-
-    def _accepted_info(self, expected: bool, solved: bool) -> dict[str, Any]:
-        return {
+        info = {
             "action_is_effective": True,
             "action_is_valid": True,
             "success": solved,
@@ -124,6 +117,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
             "cells_filled": len(self.given) - self._grid.blanks,
             "cells_remaining": self._grid.blanks,
         }
+        return self._look(), reward, done, info
 
     def _look(self) -> str:
         config = self.config
@@ -137,8 +131,8 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         if config.render_format == "with_feedback":
             if config.show_valid_numbers and 0 < self._grid.blanks <= HINT_LIMIT:
                 sections.append(hints(self._grid))
-            sections.append(progress(self._grid, self._given_count, self.steps, config.max_steps))
+            sections.append(progress(self._grid, len(self.given) - self.given.count(0), self.steps, config.max_steps))
         self.observation = "\n\n".join(sections)
         return self.observation
 
-    save, load = snapshots("given", "solution", "steps", "observation", "_given_count", "_grid", "_feedback")
+    save, load = snapshots("given", "solution", "steps", "observation", "_grid", "_feedback")

@@ -1,82 +1,49 @@
-"""Sudoku grids, which track the numbers in each row, column and box, and the generation of puzzles.
-
-A grid is a flat list, row by row, with 0 for blank cells. The numbers in a row, column or box are an integer with bit
-``v`` set for number ``v``, so checking a number takes three look-ups.
-"""
+"""Sudoku grids, and the generation of puzzles. A grid is a flat list, row by row, with 0 for blank cells."""
 
 from __future__ import annotations
 
 import math
 import random
-from functools import lru_cache
-
-
-@lru_cache(maxsize=4)
-def units(size: int) -> tuple[tuple[int, int, int], ...]:
-    """Row, column and box number of each cell of a grid with this many rows."""
-    box = math.isqrt(size)
-    return tuple((r, c, r // box * box + c // box) for r in range(size) for c in range(size))
-
-
-@lru_cache(maxsize=2048)
-def numbers_missing(size: int, held: int) -> tuple[int, ...]:
-    """The numbers 1 to ``size`` whose bit is not set, ascending."""
-    return tuple(number for number in range(1, size + 1) if not held >> number & 1)
 
 
 class Grid:
-    """The numbers on the board, and those in each row, column and box.
+    """The numbers on the board.
 
     Attributes:
         size: Number of rows, columns and numbers.
         cells: The numbers, row by row, 0 for blank cells.
-        blanks: Number of blank cells.
     """
 
     def __init__(self, size: int, cells: list[int]) -> None:
-        """Create a grid from cells without conflicts."""
+        """Create a grid from cells without conflicts; the list is not copied."""
         self.size = size
-        self.cells = [0] * size**2
-        self.blanks = len(cells)
-        self._units = units(size)
-        self._rows, self._columns, self._boxes = ([0] * size for _ in range(3))
-        for index, number in enumerate(cells):
-            self.place(index, number)
+        self.cells = cells
 
-    def _flip(self, index: int, number: int) -> None:
-        r, c, b = self._units[index]
-        self._rows[r] ^= 1 << number
-        self._columns[c] ^= 1 << number
-        self._boxes[b] ^= 1 << number
+    @property
+    def blanks(self) -> int:
+        """Number of blank cells."""
+        return self.cells.count(0)
 
-    def _held(self, index: int) -> int:
-        r, c, b = self._units[index]
-        return self._rows[r] | self._columns[c] | self._boxes[b]
+    def _units(self, index: int) -> dict[str, list[int]]:
+        """The numbers in a cell's row, column and box, by their names, which count from 1."""
+        size, cells, (row, column) = self.size, self.cells, divmod(index, self.size)
+        side = math.isqrt(size)
+        top, left = row // side, column // side
+        starts = range(top * side * size + left * side, (top + 1) * side * size, size)
+        return {
+            f"row {row + 1}": cells[row * size : (row + 1) * size],
+            f"column {column + 1}": cells[column::size],
+            f"box ({top + 1},{left + 1})": [number for start in starts for number in cells[start : start + side]],
+        }
 
     def valid_numbers(self, index: int) -> tuple[int, ...]:
         """The numbers that may be placed in a blank cell, ascending; empty for a filled cell."""
-        return () if self.cells[index] else numbers_missing(self.size, self._held(index))
+        held = set().union(*self._units(index).values())
+        return () if self.cells[index] else tuple(number for number in range(1, self.size + 1) if number not in held)
 
     def conflicts(self, index: int, number: int) -> list[str]:
         """The units that already have the number: ``"row R"``, ``"column C"``, ``"box (R,C)"``, counted from 1."""
-        r, c, b = self._units[index]
-        found = []
-        if self._rows[r] >> number & 1:
-            found.append(f"row {r + 1}")
-        if self._columns[c] >> number & 1:
-            found.append(f"column {c + 1}")
-        if self._boxes[b] >> number & 1:
-            box = math.isqrt(self.size)
-            found.append(f"box ({b // box + 1},{b % box + 1})")
-        return found
-
-    def place(self, index: int, number: int) -> None:
-        """Write a number without conflicts into a cell, or 0 to clear it."""
-        for each in (self.cells[index], number):
-            if each:
-                self._flip(index, each)
-        self.blanks += (not number) - (not self.cells[index])
-        self.cells[index] = number
+        return [name for name, unit in self._units(index).items() if number in unit]
 
 
 def filled_cells(size: int, rng: random.Random) -> list[int]:
@@ -89,17 +56,17 @@ def filled_cells(size: int, rng: random.Random) -> list[int]:
     Returns:
         The numbers, row by row.
     """
-    grid, choices = Grid(size, [0] * size**2), list[list[int]]()
-    while grid.blanks:
+    cells, choices = [0] * size**2, list[list[int]]()
+    while 0 in cells:
         order = list(range(1, size + 1))
         rng.shuffle(order)
-        valid = grid.valid_numbers(len(choices))
+        valid = Grid(size, cells).valid_numbers(len(choices))
         choices.append([number for number in reversed(order) if number in valid])
         while not choices[-1]:
             choices.pop()
-            grid.place(len(choices) - 1, 0)
-        grid.place(len(choices) - 1, choices[-1].pop())
-    return grid.cells
+            cells[len(choices) - 1] = 0
+        cells[len(choices) - 1] = choices[-1].pop()
+    return cells
 
 
 def make_puzzle(size: int, blank_share: float, seed: int) -> tuple[list[int], list[int]]:

@@ -145,10 +145,6 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
         """The current files, by path."""
         return layers.merged(self.base, self.layer)
 
-    def digest(self) -> str:
-        """A hash of all files, with their paths, permissions and contents."""
-        return layers.digest(self.files())
-
     def _run(self, command: str) -> int:
         files = self.files()
         listed = [

@@ -1,4 +1,4 @@
-"""Files as values: an immutable base, a layer of changes on top of it, and a digest of both.
+"""Files as values: an immutable base, and a layer of changes on top of it.
 
 An episode keeps no files on the worker's disk. Contents in a layer are replaced but never modified, so a snapshot is
 the layer itself, and taking or restoring one copies no contents.
@@ -6,7 +6,6 @@ the layer itself, and taking or restoring one copies no contents.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -61,17 +60,6 @@ def changed(base: Files, layer: Layer, changes: Layer) -> dict[str, Entry | None
     """The layer after these changes; paths that equal the base again are dropped."""
     new = {**layer, **changes}
     return {path: entry for path, entry in sorted(new.items()) if base.get(path) != entry}
-
-
-def digest(files: Files) -> str:
-    """A hash of every path, kind, permission and content."""
-    found = hashlib.sha256()
-    for path, entry in sorted(files.items()):
-        name = os.fsencode(path)
-        found.update(
-            b"%d %s %o %d " % (len(name), entry.kind.encode(), entry.mode, len(entry.data)) + name + entry.data
-        )
-    return found.hexdigest()
 
 
 def read_tree(folder: Path) -> dict[str, Entry]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_LISTED = re.compile(r"^Admissible actions: \[(.*)\]$", re.M)
 _PROMPT = re.compile(r"\n>[^\n]*\Z")
 _QUESTION = re.compile(r"\n+Would you like to RESTART.*", re.S)
 
@@ -13,12 +12,6 @@ _QUESTION = re.compile(r"\n+Would you like to RESTART.*", re.S)
 def with_admissible(text: str, commands: Iterable[str]) -> str:
     """An observation followed by the admissible commands."""
     return f"{text}\n\nAdmissible actions: [{', '.join(commands)}]"
-
-
-def admissible_in(text: str) -> list[str]:
-    """The admissible commands that an observation lists."""
-    found = _LISTED.findall(text)
-    return found[-1].split(", ") if found and found[-1] else []
 
 
 def without_trimmings(feedback: str) -> str:

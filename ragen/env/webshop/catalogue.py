@@ -70,12 +70,8 @@ class Catalogue:
         """The price of a product in dollars."""
         return float(_product(self._database, "price", number))
 
-    def search(self, query: str) -> tuple[int, ...]:
-        """The numbers of the products that match a query best, at most 50, best first."""
-        return tuple(number for number, _ in self._index.search(query))
-
-    def scores(self, query: str) -> list[tuple[int, float]]:
-        """The results of :meth:`search` with their scores."""
+    def search(self, query: str) -> list[tuple[int, float]]:
+        """The numbers of the products that match a query best, at most 50, best first, and their scores."""
         return self._index.search(query)
 
     def goal_index(self, seed: int, mode: str | None) -> int:

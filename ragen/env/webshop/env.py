@@ -6,10 +6,8 @@ goal and the actions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
@@ -41,20 +39,6 @@ _HINT_TEXT = {
     "up25": "\n".join((*_HINTS[:5], _HINTS[5] + _HINTS[6], *_HINTS[7:])),  # RAGEN 2025 has these two on one line
     "up26": "\n".join(_HINTS),
 }
-
-
-class Outcome(NamedTuple):
-    """The result of an action.
-
-    Attributes:
-        score: The score of a purchase, 0 to 1; 0 for any other action.
-        bought: Whether the action was a purchase.
-        parts: The parts of a purchase's score.
-    """
-
-    score: float
-    bought: bool = False
-    parts: Mapping[str, Any] = MappingProxyType({})
 
 
 class WebShopEnv(BaseLanguageBasedEnv):
@@ -124,20 +108,21 @@ class WebShopEnv(BaseLanguageBasedEnv):
         before = self._page.text
         verb, argument = parse_action(action)
         valid = self._is_valid(action, verb, argument)
-        outcome = self._act(verb, argument)
+        score, parts = self._act(verb, argument)
         self.observation = self._page.text
-        perfect = outcome.bought and outcome.score == 1
+        bought = parts is not None
+        perfect = bought and score == 1
         info = {
-            **outcome.parts,
-            **self._rewards(outcome.score),
+            **(parts or {}),
+            **self._rewards(score),
             "action_is_effective": self._page.text != before,
             "action_is_valid": valid,
             "success": int(perfect),
-            "success_purchase": int(outcome.bought),
+            "success_purchase": int(bought),
             "success_find": int(perfect),
             "end_of_page": int(self._page.is_end),
         }
-        return self.observation, info["reward"], outcome.bought, info
+        return self.observation, info["reward"], bought, info
 
     def render(self, mode: str | None = None) -> str:
         """The page, RAGEN's hints, and the available actions.
@@ -185,21 +170,22 @@ class WebShopEnv(BaseLanguageBasedEnv):
             return action.startswith("search[") and action.endswith("]")
         return action.startswith("click[") and action.endswith("]") and action[6:-1] in self._page.targets
 
-    def _act(self, verb: str, argument: str) -> Outcome:
+    def _act(self, verb: str, argument: str) -> tuple[float, dict[str, Any] | None]:
+        """Act; returns the score of a purchase, else 0, and its parts, else None."""
         if verb == "search" and argument:
-            self._results = self.catalogue.search(argument)
+            self._results = tuple(number for number, _ in self.catalogue.search(argument))
             self._show_results(1)
-            return Outcome(0.0)
+            return 0.0, None
         target = self._page.targets.get(argument) if verb == "click" else None
         if target is None:
-            return Outcome(0)  # an int, as in the reference
+            return 0, None  # an int, as in the reference
         if target.does == "buy":
             return self._buy()
         if target.does == "choose":
             self._options[str(target.what)] = argument
         else:
             self._open(target.does, target.what)
-        return Outcome(0.0)
+        return 0.0, None
 
     def _open(self, does: str, what: int | str) -> None:
         instruction = self._goal().instruction
@@ -222,11 +208,11 @@ class WebShopEnv(BaseLanguageBasedEnv):
         cards = [self.catalogue.card(product) for product in shown]
         self._page = pages.results_page(self._goal().instruction, cards, shown, number, len(self._results))
 
-    def _buy(self) -> Outcome:
+    def _buy(self) -> tuple[float, dict[str, Any]]:
         product, price = self._shown(), self.catalogue.price(self._product)
         score, parts = score_purchase(product, price, self._options, self._goal())
         self._page = pages.done_page(product.asin, self._options, score)
-        return Outcome(score, True, parts)
+        return score, parts
 
     def _shown(self) -> Record:
         return self.catalogue.product(self._product)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ragen.errors import BackendError, CollectError, ConfigError, InputError
+from ragen.llm_agent.backends.batch import exchange_of, replies_of
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.batches.dataproto import (
     Exchange,
@@ -36,7 +37,7 @@ from ragen.llm_agent.batches.dataproto import (
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.prompts.chat_template import ChatTemplate
-from ragen.llm_agent.prompts.replies import ControlTokens, reply_texts
+from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.settings import count, key, read
 from ragen.turns.prompts import step_message
 from ragen.validity import ENV_ERROR, MASK, POLICIES, POLICY_KEY, check_share, env_error, with_signal
@@ -412,21 +413,20 @@ class TrajectoryCollector:
         self, active: Sequence[Trajectory], encoded: Sequence[EncodedChat], output: DataProto
     ) -> dict[int, tuple[str, Exchange]]:
         """Each reply and its tokens, those of its text if the actor knows none; episodes without a reply are over."""
-        texts, given = reply_texts(output, self.tokenizer), output.non_tensor_batch
-        if len(texts) != len(active):
-            raise BackendError(f"the actor answered {len(texts)} of {len(active)} prompts.")
-        nothing, end = [None] * len(texts), [self.tokenizer.eos_token_id]
-        columns = (given.get(name, nothing) for name in ("errors", "out_of_context", "exchanges"))
-        replies = {}
-        for each, chat, text, error, full, exchange in zip(active, encoded, texts, *columns, strict=True):
-            if error is None and full is None:
-                if exchange is None or not exchange.has_tokens:
-                    ids = self.tokenizer([text], add_special_tokens=False)["input_ids"][0]
-                    exchange = Exchange((), chat.ids, ids + end)
-                replies[each.env_id] = text, exchange
+        replies = replies_of(output, self.tokenizer)
+        if len(replies) != len(active):
+            raise BackendError(f"the actor answered {len(replies)} of {len(active)} prompts.")
+        found = {}
+        for each, chat, reply in zip(active, encoded, replies, strict=True):
+            if reply.is_answer:
+                exchange = exchange_of((), chat.ids, reply)
+                if not exchange.has_tokens:
+                    ids = self.tokenizer([reply.text], add_special_tokens=False)["input_ids"][0]
+                    exchange = Exchange((), chat.ids, [*ids, self.tokenizer.eos_token_id])
+                found[each.env_id] = reply.text, exchange
             else:
-                each.done, each.error = True, error if full is None else None
-        return replies
+                each.done, each.error = True, reply.error if reply.out_of_context is None else None
+        return found
 
     def _judge(self, found: Sequence[Trajectory], envs: Any) -> None:
         """Set each trajectory's success, and whether it has a signal."""

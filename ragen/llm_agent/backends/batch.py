@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Reply, Request, Sampling
 from ragen.llm_agent.batches.dataproto import Exchange, PromptBatch, object_array, right_padded
+from ragen.llm_agent.prompts.replies import reply_texts
 from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:
@@ -86,6 +87,26 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
     from verl import DataProto
 
     return DataProto.from_dict(tensors=_token_rows(replies, pad_id), non_tensors=columns, meta_info=meta_info)
+
+
+def replies_of(outputs: AnyBatch, tokenizer: Any) -> list[Reply]:
+    """The replies in the output of an actor; see the module for columns.
+
+    Args:
+        outputs: ``response_texts``, or tokens in ``responses``, and further columns as far as the actor has them.
+        tokenizer: Decodes tokens.
+    """
+    texts, given = reply_texts(outputs, tokenizer), outputs.non_tensor_batch
+    columns = (given.get(name, [None] * len(texts)) for name in ("exchanges", "errors", "out_of_context"))
+    return [
+        Reply(
+            text,
+            *(() if said is None else (said.reply_ids, said.log_probs, said.prompt_ids, said.cut_off)),
+            error=error,
+            out_of_context=full,
+        )
+        for text, said, error, full in zip(texts, *columns, strict=True)
+    ]
 
 
 def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:

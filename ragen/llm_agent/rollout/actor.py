@@ -20,7 +20,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from envlanes.returned import wrong
-from ragen.errors import BackendError, ConfigError, counted
+from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends.base import (
     Activity,
     Backend,
@@ -261,16 +261,10 @@ def check_replies(backend: Backend, replies: Any, count: int) -> None:
     Raises:
         BackendError: It is no sequence of one :class:`Reply` for each.
     """
-    expected = f"a list of {count} Reply, one for each request"
-    if isinstance(replies, str) or not isinstance(replies, Sequence):
+    is_list = isinstance(replies, Sequence) and not isinstance(replies, str) and len(replies) == count
+    if not is_list or not all(isinstance(reply, Reply) for reply in replies):
+        expected = f"a list of {count} ragen.llm_agent.backends.Reply, one for each request"
         raise BackendError(f"{wrong(backend, 'generate', replies, expected)}.")
-    if len(replies) != count:
-        given = f"{counted(len(replies), 'reply', 'replies')} to {counted(count, 'request')}"
-        raise BackendError(f"{type(backend).__name__}.generate() returned {given}; expected {expected}.")
-    for place, reply in enumerate(replies, 1):
-        if not isinstance(reply, Reply):
-            part, kind = f"reply {place} of {count}", "a Reply of ragen.llm_agent.backends"
-            raise BackendError(f"{wrong(backend, 'generate', reply, kind, part)}.")
 
 
 def in_vocabulary(reply: Reply, size: int) -> Reply:

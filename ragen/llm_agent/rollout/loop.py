@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ContextFullError, InputError, LimitReachedError, in_short
 from ragen.llm_agent.backends.base import Reply, Request, StreamingBackend
-from ragen.llm_agent.backends.batch import exchange_of, requests_of
+from ragen.llm_agent.backends.batch import exchange_of, replies_of, requests_of
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.rollout.actor import Actor, BackendActor
 from ragen.llm_agent.rollout.timeline import Timeline
@@ -107,30 +107,26 @@ class Rollout:
             requests, full = self.requests(asking)
             with self.timed("generation"):
                 replies = self.actor.answer(requests, self.meta_info) if requests else []
-            answers = self.parsed(requests, replies)
-            answers.full |= full
-            return answers
-        prompts, full = self._fitting(asking, self.ctx_manager.get_lm_inputs)
-        if prompts is None:
-            return Answers(full=full)
-        prompts.meta_info = {**prompts.meta_info, **self.meta_info, **({"mode": mode} if mode else {})}
-        with self.timed("generation"):
-            outputs = self.actor.generate_sequences(prompts)
-        columns = outputs.non_tensor_batch
-        with self.timed("tokenizing"):
-            inputs = {each["env_id"]: each for each in self.ctx_manager.get_env_inputs(outputs)}
-        asked = {cache["env_id"] for cache in asking} - {*full}
-        if {*inputs} != asked:
-            raise InputError(
-                f"the actor returned replies for the environments {in_short(sorted(inputs))}; expected one for each of "
-                f"{in_short(sorted(asked))}."
-            )
-        for reasons, found in ((columns.get("out_of_context"), full), (columns.get("errors"), lost := {})):
-            for env_id, reason in zip(inputs, reasons if reasons is not None else (), strict=False):
-                if reason is not None and env_id not in full:
-                    found[env_id] = reason
-        answered = {env_id: each for env_id, each in inputs.items() if env_id not in lost and env_id not in full}
-        return Answers(answered, lost, full)
+        else:
+            prompts, full = self._fitting(asking, self.ctx_manager.get_lm_inputs)
+            if prompts is None:
+                return Answers(full=full)
+            requests = requests_of(prompts)
+            prompts.meta_info = {**prompts.meta_info, **self.meta_info, **({"mode": mode} if mode else {})}
+            with self.timed("generation"):
+                outputs = self.actor.generate_sequences(prompts)
+            found = replies_of(outputs, self.ctx_manager.tokenizer)
+            env_ids = map(int, outputs.non_tensor_batch.get("env_ids", ()))
+            by_id, asked = dict(zip(env_ids, found, strict=False)), [request.env_id for request in requests]
+            if {*by_id} != {*asked} or len(found) != len(asked):
+                raise InputError(
+                    f"the actor returned {len(found)} replies for the environments {in_short(sorted(by_id))}; expected "
+                    f"one for each of {in_short(sorted(asked))}."
+                )
+            replies = [by_id[env_id] for env_id in asked]
+        answers = self.parsed(requests, replies)
+        answers.full |= full
+        return answers
 
     def requests(self, asking: Sequence[Cache]) -> tuple[list[Request], dict[int, str]]:
         """The prompts that fit the model's context as requests, and why others do not, by environment id."""

@@ -174,7 +174,7 @@ class Engine(Closing):
                 parent = self.records[env_id]
                 journal = _journal_until(parent, turn)
                 for place, new_id in enumerate(added):
-                    if not isinstance(new_id, int) or isinstance(new_id, bool):
+                    if type(new_id) is not int:
                         raise InputError(f"a fork got the id {new_id!r}; expected an integer.")
                     if new_id in self.records or new_id in added[:place]:
                         raise StateError(f"env {new_id} already exists; give each fork another id.")
@@ -424,15 +424,14 @@ def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
         ForkError: It has failed, and has no current state.
     """
     spec, played, failed = parent.spec, parent.journal.turns, parent.failed
+    refusal = f"{spec.describe()} cannot be forked after turn = {turn!r}"
     if not parent.journal.has_begun:
-        why = f"its reset has failed: {failed.text}" if failed is not None else "it has not been reset"
-        raise StateError(f"{spec.describe()} cannot be forked: {why}.")
+        raise StateError(f"{refusal}: {f'its reset has failed: {failed.text}' if failed else 'it has not been reset'}.")
     if turn is None and failed is not None:
-        text = f"it has failed ({failed.text}); give the turn to go back to, from 0 to {played}"
-        raise ForkError(f"{spec.describe()} cannot be forked as it is now: {text}.")
-    if turn is not None and (not isinstance(turn, int) or isinstance(turn, bool) or not 0 <= turn <= played):
+        raise ForkError(f"{refusal}: it has failed ({failed.text}); give the turn to go back to, from 0 to {played}.")
+    if turn is not None and (type(turn) is not int or not 0 <= turn <= played):
         text = f"expected 0 (its reset) to {played}, the turns of its current episode, or None for its current state"
-        raise InputError(f"{spec.describe()} cannot be forked after turn = {turn!r}: {text}.")
+        raise InputError(f"{refusal}: {text}.")
     journal = parent.journal.until(turn)
     journal.entries = [
         entry if isinstance(entry, Change) else JournalTurn(spec.game.without_place(entry.action), entry.recorded)

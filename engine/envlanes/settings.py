@@ -75,12 +75,8 @@ class RayOptions:
             )
 
     @classmethod
-    def of(cls, values: Any, key: str = "ray") -> RayOptions:
-        """Options from a mapping.
-
-        Args:
-            values: The mapping; None for the defaults.
-            key: The mapping's key in the configuration, for messages.
+    def of(cls, values: Any) -> RayOptions:
+        """Options from a mapping; None for the defaults.
 
         Raises:
             ConfigError: There is no such option, or a value is invalid.
@@ -88,12 +84,9 @@ class RayOptions:
         if values is None or isinstance(values, cls):
             return values or cls()
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{key} = {values!r}: expected a mapping such as {{num_cpus: 1, nodes: all}}.")
-        _refuse_unknown(cls, values, f"{key}.")
-        try:
-            return cls(**{name: value for name, value in values.items() if value is not None})
-        except ConfigError as error:
-            raise ConfigError(str(error).replace("ray.", f"{key}.", 1)) from None
+            raise ConfigError(f"ray = {values!r}: expected a mapping such as {{num_cpus: 1, nodes: all}}.")
+        _refuse_unknown(cls, values, "ray.")
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
     def local_paths(self) -> list[str]:
         """What ``runtime_env`` ships from this machine, which Ray does for a whole job alone."""

@@ -188,16 +188,16 @@ class Stats:
         # Quarantine workers have one name and one row: a hundred environments that crash would be a hundred rows.
         for record in self._environments.records.values():
             homes[home_name(record.worker)].append(record)
-        others = {*homes, *self._busy_s, *self.restarts} - {"main"}
-        return [self._of(name, homes[name]) for name in ("main", *sorted(others, key=lambda name: (len(name), name)))]
-
-    def _of(self, name: str, records: list[EnvRecord]) -> LaneStats:
-        types = tuple(sorted({record.spec.env_type for record in records}))
-        worker = records[0].worker if records else None
-        # Of several quarantine workers it is the first one's, and "" where they have ended with their suspects.
-        pid, node = (worker.pid, worker.node) if worker is not None else (os.getpid() if name == "main" else None, "")
-        done = self._turns[name], self._busy_s.get(name, 0.0), self.restarts[name]
-        return LaneStats(name, pid, types, len(records), *done, node)
+        rows = []
+        names = {*homes, *self._busy_s, *self.restarts} - {"main"}
+        for name in ("main", *sorted(names, key=lambda name: (len(name), name))):  # worker 10 after worker 9
+            records = homes[name]
+            worker = records[0].worker if records else None
+            pid, node = (os.getpid() if name == "main" else None, "") if worker is None else (worker.pid, worker.node)
+            types = tuple(sorted({record.spec.env_type for record in records}))
+            done = self._turns[name], self._busy_s.get(name, 0.0), self.restarts[name]
+            rows.append(LaneStats(name, pid, types, len(records), *done, node))
+        return rows
 
 
 _NOTHING = Costs()

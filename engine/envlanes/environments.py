@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 from envlanes.episode.game import EpisodeStart
 from envlanes.episode.host import ResetOrder
@@ -60,8 +60,8 @@ class EnvRecord:
         before: Worker and generation of the replica at the end of its journal that it moves from, which stays open
             until the new one has given a value; None if there is none.
         bound_to_main: Why it turned out not to work in a worker; empty if it did not.
-        is_suspect: Whether it is played in a quarantine worker, or waits for room in one.
-        is_victim: Whether it is a suspect only since its worker was killed, perhaps from outside.
+        suspicion: Why it is played in a quarantine worker, or waits for room in one: ``"killed"``, if its worker was
+            killed, perhaps from outside; ``"failed"`` for anything else; ``""`` if it is no suspect.
         failures: How often it has failed at the current request.
         kills: How often its worker was killed during the current request, perhaps from outside.
         may_end_main: Whether what it did at the current request would have ended or stopped the main process.
@@ -81,8 +81,7 @@ class EnvRecord:
     in_sync: bool = False
     before: tuple[Worker | None, int] | None = None
     bound_to_main: str = ""
-    is_suspect: bool = False
-    is_victim: bool = False
+    suspicion: Literal["", "killed", "failed"] = ""
     failures: int = 0
     kills: int = 0
     may_end_main: bool = False

@@ -124,8 +124,8 @@ class Failures:
         for record in self.environments.of(env_ids):
             if record.in_sync:
                 self._losses[record.home] = [is_kill for is_kill in self._losses[record.home] if not is_kill]
-                self.placement.readmit([record] if record.is_victim else ())
-        victims = (record.is_victim for record in self.environments.records.values())
+                self.placement.readmit([record] if record.suspicion == "killed" else ())
+        victims = (record.suspicion == "killed" for record in self.environments.records.values())
         self.has_kills = any(map(any, self._losses.values())) or any(victims)
 
     # Environments
@@ -250,16 +250,17 @@ class Failures:
             record.failed = EnvFailed(text, error, phase)
             if in_main:
                 record.bound_to_main = ""  # it fails here too: its next episode is tried in a worker again
-            if record.is_suspect:
+            if record.suspicion:
                 # Its own worker ends now: an environment that hangs would keep it, and its processor, until the reset.
                 self.placement.evict([record])
-                record.is_suspect = record.is_victim = False
+                record.suspicion = ""
         elif action is Action.QUARANTINE:
-            if trouble is Trouble.RAISED and not record.is_suspect:
+            if trouble is Trouble.RAISED and not record.suspicion:
                 self.placement.evict([record])  # it may hold a port, which the next one opens
-            is_kill = trouble is Trouble.KILLED  # which may be blamed on it, or not: it stays a victim until it is
-            record.is_victim = is_kill and (record.is_victim or not record.is_suspect)
-            record.is_suspect, self.has_kills = True, self.has_kills or is_kill
+            if trouble is not Trouble.KILLED:
+                record.suspicion = "failed"
+            elif not record.suspicion:  # a kill adds nothing to what is held against it
+                record.suspicion, self.has_kills = "killed", True
         elif action is not Action.AGAIN:
             if stays:
                 record.bound_to_main = record.bound_to_main or text
@@ -327,8 +328,8 @@ class Failures:
         if action is Action.QUARANTINE:
             warn(f"{failure.describe()}; its {len(records)} environments now take turns in separate processes.")
             for record in records:
-                if not record.is_suspect:
-                    record.is_suspect, record.is_victim = True, all(losses)
+                if not record.suspicion:
+                    record.suspicion = "killed" if all(losses) else "failed"
                     record.in_sync, record.generation = False, NOT_LOADED
         elif action is Action.MAIN:
             text = f"{failure.describe()}; its {len(records)} environments stay in the main process."

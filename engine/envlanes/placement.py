@@ -215,14 +215,14 @@ class Placement:
         moving = [
             record
             for record in self._environments.of(homes)
-            if (record.worker is not homes[record.env_id] or record.is_suspect)
+            if (record.worker is not homes[record.env_id] or record.suspicion)
             and (record.env_id in reseeded or record.can_move)
         ]
         leaving = []
         for record in moving:
             if record.before is not None and record.before[0] is homes[record.env_id]:
                 self.take_back(record)
-            elif record.stands and record.before is None and not record.is_suspect:
+            elif record.stands and record.before is None and not record.suspicion:
                 # A healthy replica stays open until the next one stands: else a worker that fails to start, or to build
                 # it, would cost an episode that nothing was wrong with.
                 record.before = record.worker, record.generation
@@ -232,11 +232,11 @@ class Placement:
         self._unload(leaving)
         for record in moving:  # last: until here, an interrupt leaves them where they are, to be rebuilt
             record.home = record.worker = homes[record.env_id]
-            record.is_suspect = record.is_victim = False
+            record.suspicion = ""
 
     def readmit(self, records: Iterable[EnvRecord], reseeded: Collection[int] = ()) -> None:
         """Return those of these environments that are in quarantine to their homes."""
-        self.place({record.env_id: record.home for record in records if record.is_suspect}, reseeded)
+        self.place({record.env_id: record.home for record in records if record.suspicion}, reseeded)
 
     def move_to_main(self, records: Iterable[EnvRecord]) -> None:
         """Make main the home of these environments."""
@@ -250,7 +250,7 @@ class Placement:
         (worker, generation), record.before = record.before, None
         record.home = record.worker = worker
         record.generation, record.in_sync = generation, True
-        record.is_suspect = record.is_victim = False
+        record.suspicion = ""
 
     def evict(self, records: Collection[EnvRecord]) -> None:
         """Close the replicas of environments that are leaving, or are to be built again."""

@@ -130,7 +130,7 @@ class Round:
 
     def _move_rest(self, todo: list[int]) -> None:
         """Move what main has yet to play, if it belongs in workers."""
-        left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
+        left = [record.env_id for record in self._environments.of(todo) if not record.suspicion]
         spent = {tag: Costs(each) for tag, each in self._spent.items()}
         if self._kind is Reset:
             reseeded = [env_id for env_id in left if self._items[env_id].seed is not None]
@@ -156,7 +156,7 @@ class Round:
                 self.values[env_id] = record.failed
                 self._leave(record)
                 continue
-            if record.is_suspect and not self._placement.admit(record, todo, self._items):
+            if record.suspicion and not self._placement.admit(record, todo, self._items):
                 continue
             if (worker := record.worker) not in self._sent:
                 is_loaded = record.generation == seen.setdefault(worker, IN_MAIN if worker is None else worker.current)

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from envlanes.ragen.seeds import counted_on, first_seed, group_seeds
-from ragen.commands import CommandParser, positive, refusing
+from ragen.commands import CommandParser, command, positive
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import load_config
 from ragen.settings import one_line
 
+PROG = "python -m ragen.agent_loop.dataset"
 STEPS = 200  # default
 
 
@@ -84,26 +85,26 @@ def _row(index: int, tag: str, seed: int, mode: str) -> dict[str, Any]:
     }
 
 
-@refusing
-def main(argv: Sequence[str] | None = None) -> int:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = CommandParser(
+        prog=prog,
+        description="Write the (tag, seed) rows that verl's trainer reads, a row for each group of trajectories.",
+    )
+    top.add_argument("--mode", choices=("train", "val"), default="train", help="default: %(default)s")
+    top.add_argument("--steps", type=positive, default=STEPS, help="training steps (default: %(default)s)")
+    top.add_argument("out", type=Path, metavar="OUT.parquet", help="the file to write")
+    add_config_arguments(top)
+    return top
+
+
+@command(parser, PROG)
+def main(arguments: argparse.Namespace, prog: str) -> int:
     """Run the command; its exit code: 0, or 2 for a configuration that cannot work."""
-    arguments = _parser().parse_intermixed_args(argv)
     config = load_config(arguments.config_name, arguments.overrides, arguments.config_path)
     count = write(config, arguments.out, arguments.mode, arguments.steps)
     print(f"{count} rows in {arguments.out}")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m ragen.agent_loop.dataset",
-        description="Write the (tag, seed) rows that verl's trainer reads, a row for each group of trajectories.",
-    )
-    parser.add_argument("--mode", choices=("train", "val"), default="train", help="default: %(default)s")
-    parser.add_argument("--steps", type=positive, default=STEPS, help="training steps (default: %(default)s)")
-    parser.add_argument("out", type=Path, metavar="OUT.parquet", help="the file to write")
-    add_config_arguments(parser)
-    return parser
 
 
 if __name__ == "__main__":

@@ -6,10 +6,9 @@ same as without the interruption.
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 
-from ragen.commands import FAILED, STOPPED, CommandParser, refusing
+from ragen.commands import FAILED, STOPPED, CommandParser, command
 from ragen.errors import EnvError
 
 PROG = "python -m ragen.cage2"
@@ -27,10 +26,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-@refusing
-def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command; returns 0, 1 if an environment failed, 2 for an invalid configuration, 130 if stopped."""
-    options = parser(prog).parse_args(arguments)
     from ragen.cage2.settings import load_settings
 
     settings = load_settings(options.overrides)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
-from ragen.commands import STOPPED, CommandParser, refusing
+from ragen.commands import STOPPED, CommandParser, command
 from ragen.meta.settings import load_settings
 
 PROG = "python -m ragen.meta"
@@ -23,10 +22,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-@refusing
-def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command; returns its exit status: 0, 2 for an invalid configuration, 130 if it was stopped."""
-    options = parser(prog).parse_args(arguments)
     settings = load_settings(options.config_name, options.overrides)
     from ragen.meta.training import train
 

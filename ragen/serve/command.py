@@ -7,13 +7,12 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import STOPPED, CommandParser, positive, refusing
+from ragen.commands import STOPPED, CommandParser, command, positive
 from ragen.errors import ConfigError
 from ragen.extras import needs
 
@@ -81,10 +80,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-@refusing
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+@command(parser, PROG)
+def main(arguments: argparse.Namespace, prog: str) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code."""
-    arguments = parser(prog).parse_intermixed_args(argv)
     token = read_token(arguments.auth_token_file, arguments.host)
     with needs("serve", prog):
         import uvicorn

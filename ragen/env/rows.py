@@ -192,18 +192,14 @@ def _hub_rows(source: RowSource) -> Sequence[Row]:
             "there is no such file or directory, and loading it from the Hugging Face hub needs the package datasets: "
             "pip install datasets."
         ) from error
-    dataset = _download(source, datasets.load_dataset)
-    missing = [name for name in source.columns if name not in dataset.column_names]
-    if missing:
-        raise source.error(_missing_columns(missing, dataset.column_names, f"split {source.split!r}"))
-    return _Rows(len(dataset), lambda index: tuple(map(dataset[index].__getitem__, source.columns)))
-
-
-def _download(source: RowSource, load: Callable[..., Any]) -> Any:
     try:
-        return load(source.location, split=source.split, cache_dir=source.cache_dir)
+        dataset = datasets.load_dataset(source.location, split=source.split, cache_dir=source.cache_dir)
     except Exception as error:
         raise source.error(
             f"there is no such file or directory, and loading it from the Hugging Face hub failed: "
             f"{type(error).__name__}: {error}"
         ) from error
+    missing = [name for name in source.columns if name not in dataset.column_names]
+    if missing:
+        raise source.error(_missing_columns(missing, dataset.column_names, f"split {source.split!r}"))
+    return _Rows(len(dataset), lambda index: tuple(map(dataset[index].__getitem__, source.columns)))

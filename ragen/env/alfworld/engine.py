@@ -110,13 +110,6 @@ def read_logic(domain: str, grammar: str) -> Any:
     return logic
 
 
-def _library(path: str) -> Any:
-    """A copy of the planner's library."""
-    library = private_library(path)
-    library.check_goal.restype = ctypes.c_bool
-    return library
-
-
 _idle: list[Any] = []  # loaded planner libraries for reuse; unloading one makes the process crash at exit
 
 
@@ -202,7 +195,8 @@ def _story_class() -> Any:
             try:
                 self.downward_lib = _idle.pop()
             except IndexError:
-                self.downward_lib = _library(fast_downward.interface.DOWNWARD_LIB_PATH)
+                self.downward_lib = private_library(fast_downward.interface.DOWNWARD_LIB_PATH)
+                self.downward_lib.check_goal.restype = ctypes.c_bool
 
         def begin(self, game: Game) -> str:
             """Load a game and start it; returns its introduction."""

@@ -75,13 +75,12 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         names = self.config.action_lookup or {}
         check_action("bandit", action, names)
         risky = action == self._risky
-        reward = self._risky_payout() if risky else self.config.lo_arm_score
+        reward = self.config.lo_arm_score
+        if risky:
+            lucky = self._rng.random() < self.config.hi_arm_hiscore_prob
+            reward = self.config.hi_arm_hiscore if lucky else self.config.hi_arm_loscore
         self.observation = f"{names[action]}: {reward} points"
         return self.observation, reward, True, {"action_is_effective": True, "action_is_valid": True, "success": risky}
-
-    def _risky_payout(self) -> float:
-        lucky = self._rng.random() < self.config.hi_arm_hiscore_prob
-        return self.config.hi_arm_hiscore if lucky else self.config.hi_arm_loscore
 
     def save(self) -> dict[str, Any]:
         """The whole state; see :class:`BaseEnv`."""

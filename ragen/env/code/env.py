@@ -62,8 +62,9 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         self.tries = 0
         self.passed: tuple[bool, ...] = ()
         self._drawn: tuple[int, str] = (0, "train")
-        if self._rows_path():
-            problems.rows_of(self._rows_path())
+        self._path = "" if self.config.dataset in (GENERATED, HUMANEVAL) else self.config.dataset
+        if self._path:
+            problems.rows_of(self._path)
         elif self.config.dataset == HUMANEVAL:
             problems.humaneval()
 
@@ -91,9 +92,6 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         assert self.problem is not None
         return self.problem.text + (f"\n{self.problem.prelude}" if self.problem.prelude else "")
 
-    def _rows_path(self) -> str:
-        return "" if self.config.dataset in (GENERATED, HUMANEVAL) else self.config.dataset
-
     def _draw(self) -> Problem:
         seed, split = self._drawn
         config = self.config
@@ -102,9 +100,9 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
             return problems.generate(seed, split, tuple(config.levels), families, config.tests)
         if config.dataset == HUMANEVAL:
             return problems.humaneval_problem(Random(seed).randrange(len(problems.humaneval())))
-        rows = problems.rows_of(self._rows_path())
+        rows = problems.rows_of(self._path)
         index = Random(seed).randrange(len(rows))
-        return problems.problem_of_row(rows[index], f"row {index + 1} of {self._rows_path()}")
+        return problems.problem_of_row(rows[index], f"row {index + 1} of {self._path}")
 
     def step(self, action: str) -> StepResult:
         """Try a program.
@@ -124,7 +122,9 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         assert self.problem is not None
         program = strip_fences(action)
         valid = bool(program.strip()) and len(program) <= READ_LIMIT
-        verdict = self._run(program) if valid else problems.Verdict(self._none(), _refused(program), False)
+        verdict = (
+            self._run(program) if valid else problems.Verdict((False,) * len(self.passed), _refused(program), False)
+        )
         before = self.passed
         self.passed = tuple(map(max, before, verdict.passed))
         self.tries += 1
@@ -141,9 +141,6 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
             "runnable": verdict.runnable,
         }
         return self.observation, reward, done, info
-
-    def _none(self) -> tuple[bool, ...]:
-        return (False,) * len(self.passed)
 
     def _reward(self, before: tuple[bool, ...], success: bool) -> float:
         if self.config.reward == "all":

@@ -42,13 +42,9 @@ class DeepCoderEnvConfig:
             ConfigError: A value is invalid.
         """
         check(_TYPE, self, max_steps=integer(1), invalid_action_score=number(), split=TEXT)
-        self._code = CodeEnvConfig(
+        self.code = CodeEnvConfig(
             dataset=GENERATED if self.dataset_path is None else self.dataset_path,
             max_tries=self.max_steps,
             cpu_seconds=self.cpu_seconds,
             memory_mb=self.memory_mb,
         )
-
-    def code(self) -> CodeEnvConfig:
-        """The equivalent configuration of the code environment."""
-        return self._code

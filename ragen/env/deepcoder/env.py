@@ -23,7 +23,7 @@ class DeepCoderEnv(CodeEnv):
     def __init__(self, config: DeepCoderEnvConfig | None = None) -> None:
         """See :class:`CodeEnv`."""
         self.deepcoder = config or DeepCoderEnvConfig()
-        super().__init__(self.deepcoder.code())
+        super().__init__(self.deepcoder.code)
 
     def __getstate__(self) -> dict[str, Any]:
         """See :class:`CodeEnv`; the configuration is RAGEN's."""

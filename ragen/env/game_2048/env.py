@@ -69,16 +69,15 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         check_was_reset("game_2048", self._rng is not None)
         check_action("game_2048", action, self.config.action_lookup)
         moved = self._open[action]
-        raw = self._play(action) if moved else _STUCK_PENALTY
+        raw = _STUCK_PENALTY
+        if moved:
+            self._board, gained = move(self._board, action)
+            raw = float(gained)
+            self.score += gained
+            self._add_tile()
+            self._look()
         done = not any(self._open)
         return self.observation, self._reward(raw), done, self._info(moved, done, raw)
-
-    def _play(self, action: int) -> float:
-        self._board, gained = move(self._board, action)
-        self.score += gained
-        self._add_tile()
-        self._look()
-        return float(gained)
 
     def _add_tile(self) -> None:
         cells = [(r, c) for r, row in enumerate(self._board) for c, tile in enumerate(row) if not tile]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.metamathqa.config import MetaMathQAEnvConfig
-from ragen.env.rows import Row, is_held_out, load_rows
+from ragen.env.rows import is_held_out, load_rows
 from ragen.env.text import TextObservation
 
 READ_LIMIT = 10_000
@@ -60,11 +59,8 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         self.correct_answer: str | None = None
         self.index: int | None = None
         self.attempts = 0
-        if not self._problems():
+        if not load_rows(self._source):
             raise self._source.error("there are no rows.")
-
-    def _problems(self) -> Sequence[Row]:
-        return load_rows(self._source)  # not kept here: a copy must be small when pickled
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Draw a problem; see :meth:`BaseEnv.reset`.
@@ -72,7 +68,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         Of the package's problems, training and validation have their own.
         """
         rng = random.Random(checked_seed("metamathqa", seed))
-        problems = self._problems()
+        problems = load_rows(self._source)  # not kept: a copy must be small when pickled
         self.index = rng.randint(0, len(problems) - 1)
         is_validation = mode not in (None, "train")
         while self.config.dataset_path is None and is_held_out(problems[self.index][0]) != is_validation:

@@ -21,7 +21,7 @@ from ragen.env.rows import RowSource, is_held_out, load_rows
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge
 from ragen.env.search.index import Index, Placeholders, Server, hold_index
-from ragen.env.search.world import Question, World, ask, generate, solve
+from ragen.env.search.world import Question, ask, generate, solve
 from ragen.env.text import PickledBySnapshot, TextObservation
 from ragen.errors import ConfigError
 
@@ -58,9 +58,6 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
             questions_of(self.config.source("train"), self.config.max_instances, "")
         self._index()
 
-    def _world(self) -> World:
-        return generate(self.config.world_seed, self.config.entities)
-
     def _index(self) -> Index:
         config = self.config
         if config.backend == "mock":
@@ -89,7 +86,7 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
     def _draw(self) -> Question:
         (seed, split), config = self._drawn, self.config
         if config.questions is None:
-            return ask(self._world(), seed, split, config.hops)
+            return ask(generate(config.world_seed, config.entities), seed, split, config.hops)
         if not self._style.by_splits:
             rows = questions_of(config.source("train"), config.max_instances, "")
             return rows[seed % len(rows)]

@@ -55,18 +55,14 @@ class TextWorldEnv(Adventure):
         split = mode if mode in ("val", "test") else "train"
         games = config.games if split == "train" else config.val_games
         families = tuple(sorted(config.families or FAMILIES))
-        self._begin(choose(number, split, families, tuple(sorted(config.levels)), games, config.hints, config.theme))
+        game = choose(number, split, families, tuple(sorted(config.levels)), games, config.hints, config.theme)
+        if self._story is None or game != self.game:
+            self.close()
+            from ragen.env.textworld.engine import Story
+
+            self._story, self.game = Story(str(story(game))), game
         self.steps, self._done = 0, False
         return self._show(self._story.reset())
-
-    def _begin(self, game: Chosen) -> None:
-        """Load a game into the interpreter."""
-        if self._story is not None and game == self.game:
-            return
-        self.close()
-        from ragen.env.textworld.engine import Story
-
-        self._story, self.game = Story(str(story(game))), game
 
     def _show(self, state: Any) -> str:
         self._score = state["score"] or 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragen.env.webshop.records import Record, title_words
@@ -60,8 +60,7 @@ class GoalTable:
         self._random.getrandbits(32)  # the reference draws one number before the first price, as its goldens show
         self._human = human
         self._prices: list[float] = []
-        self._wishes: list[tuple[int, int]] = []  # product, number of its wishes
-        self._human_wishes: list[list[int]] = []
+        self._wishes: list[tuple[int, Sequence[int]]] = []  # products with theirs
 
     def add(self, record: Record) -> float:
         """Add the next product of the catalogue; returns its price."""
@@ -70,24 +69,19 @@ class GoalTable:
         product = len(self._prices)
         self._prices.append(price)
         if self._human:
-            self._human_wishes.append([i for i, goal in enumerate(record.human) if goal["attributes"]])
+            self._wishes.append((product, [i for i, goal in enumerate(record.human) if goal["attributes"]]))
         elif record.instruction is not None:
-            self._wishes.append((product, math.prod(map(len, record.options.values()))))
+            self._wishes.append((product, range(math.prod(map(len, record.options.values())))))
         return price
 
     def rows(self) -> list[tuple[int, int, float]]:
         """Draw the limits; returns the product, the wish and the limit of each goal, in the shop's order."""
-        rows = list(self._human_rows() if self._human else self._made_up_rows())
+        rows: list[tuple[int, int, float]] = []
+        for product, wishes in self._wishes:
+            limit = 0.0 if self._human else self._draw_limit(self._prices[product])
+            for wish in wishes:
+                rows.append((product, wish, self._draw_limit(self._prices[product]) if self._human else limit))
         return [rows[number] for number in shuffled(len(rows), _SHUFFLE_SEED)]
-
-    def _made_up_rows(self) -> Iterable[tuple[int, int, float]]:
-        for product, count in self._wishes:
-            limit = self._draw_limit(self._prices[product])
-            yield from ((product, wish, limit) for wish in range(count))
-
-    def _human_rows(self) -> Iterable[tuple[int, int, float]]:
-        for product, wishes in enumerate(self._human_wishes):
-            yield from ((product, wish, self._draw_limit(self._prices[product])) for wish in wishes)
 
     def _draw_limit(self, price: float) -> float:
         reach = [limit for limit in _LIMITS if limit > price][:_LIMITS_IN_REACH]

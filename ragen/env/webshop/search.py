@@ -55,28 +55,22 @@ class IndexBuilder:
         """Write what :class:`Index` reads: for each term, its weight and the ranks and denominators of its products."""
         order = np.array(sorted(range(len(self._names)), key=self._names.__getitem__), dtype="<i4")
         documents, terms = np.array(self._documents, dtype="<i4"), np.array(self._terms, dtype="<i4")
-        ranks, denominators = np.argsort(order).astype("<i4")[documents], self._denominators(documents)
+        ranks = np.argsort(order).astype("<i4")[documents]
+        count = max(1, sum(length > 0 for length in self._lengths))
+        mean = np.float32(sum(self._lengths) / count)
+        stored = np.array([stored_length(length) for length in self._lengths], dtype="<f4")
+        inverse = np.float32(1) / (K1 * ((np.float32(1) - B) + B * stored / mean))
+        denominators = np.float32(1) + np.array(self._counts, dtype="<f4") * inverse[documents]
         by_term, ends = np.lexsort((ranks, terms)), np.cumsum(np.bincount(terms, minlength=len(self._term_ids)))
         database.execute("create table terms(term text primary key, weight, ranks, denominators) without rowid")
         database.execute("create table ranking(products)")
         database.execute("insert into ranking values(?)", [order.tobytes()])
-        first, count = 0, self._filled()
+        first = 0
         for term, end in zip(self._term_ids, ends.tolist(), strict=True):
             here, first = by_term[first:end], end
             weight = math.log(1 + (count - len(here) + 0.5) / (len(here) + 0.5))
             row = term, weight, ranks[here].tobytes(), denominators[here].tobytes()
             database.execute("insert into terms values(?, ?, ?, ?)", row)
-
-    def _filled(self) -> int:
-        """Number of documents with at least one term."""
-        return max(1, sum(length > 0 for length in self._lengths))
-
-    def _denominators(self, documents: np.ndarray) -> np.ndarray:
-        """``1 + count * inverse norm`` of each posting."""
-        mean = np.float32(sum(self._lengths) / self._filled())
-        stored = np.array([stored_length(length) for length in self._lengths], dtype="<f4")
-        inverse = np.float32(1) / (K1 * ((np.float32(1) - B) + B * stored / mean))
-        return np.float32(1) + np.array(self._counts, dtype="<f4") * inverse[documents]
 
 
 class Index:

@@ -9,7 +9,7 @@ nested deeper is not found, and causes a divergence when the environment is rebu
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 SEED, OWN = "_np_random_seed", "_np_random"  # attributes of gymnasium's environments and spaces
 _MOST_LAYERS = 100  # wrappers that are followed: an environment's `env` may lead back to itself
 
-State = list[tuple[tuple[Any, ...], Any]]  # the path from the outermost wrapper, and the state
+State = Sequence[tuple[tuple[Any, ...], Any]]  # the path from the outermost wrapper, and the state
 
 
 def states(env: Any, of_spaces: bool = False) -> State:
@@ -28,7 +28,7 @@ def states(env: Any, of_spaces: bool = False) -> State:
     """
     if not of_spaces:
         getattr(getattr(env, "unwrapped", env), "np_random", None)
-    found: State = []
+    found: list[tuple[tuple[Any, ...], Any]] = []
     path: tuple[Any, ...] = ()
     # From the outermost wrapper inwards, along the attribute by which gymnasium's wrappers hold the next one.
     while env is not None and len(path) < _MOST_LAYERS:
@@ -36,7 +36,8 @@ def states(env: Any, of_spaces: bool = False) -> State:
         if SEED in attributes and not of_spaces:
             found.append(((*path, SEED), attributes[SEED]))
         for name, value in attributes.items():
-            if (sort := _sort_of(type(value))) and (sort == "space" or not of_spaces):
+            sort = _sort_of(type(value))  # type: ignore[arg-type]
+            if sort and (sort == "space" or not of_spaces):
                 found += [((*path, name, *inner), state) for inner, state in _states_in(value, sort)]
         env, path = attributes.get("env"), (*path, "env")
     return found
@@ -59,7 +60,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1000)  # every attribute is looked at in every reset without a seed
-def _sort_of(kind: type) -> str:
+def _sort_of(kind: Any) -> str:
     """``"generator"``, ``"space"``, or "" for a class of other values."""
     if issubclass(kind, np.random.Generator | np.random.RandomState) or kind is random.Random:
         return "generator"
@@ -78,7 +79,7 @@ def _states_in(value: Any, sort: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
         elif name == "spaces" and part:
             for key, space in part.items() if isinstance(part, dict) else enumerate(part):
                 yield from (((name, key, *path), state) for path, state in _states_in(space, "space"))
-        elif _sort_of(type(part)) == "space":
+        elif _sort_of(type(part)) == "space":  # type: ignore[arg-type]
             yield from (((name, *path), state) for path, state in _states_in(part, "space"))
 
 

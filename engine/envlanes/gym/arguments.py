@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from envlanes.errors import ConfigError
-from envlanes.settings import Settings, default_workers
+from envlanes.settings import Mode, Settings, default_workers
 
 Options = dict[str, Any] | None
 OptionsSource = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | Callable[[int, int], Options] | None
@@ -33,23 +33,19 @@ def settings_from(
         )
     if context not in CONTEXTS:
         raise ConfigError(f"context = {context!r}: expected one of {', '.join(map(repr, CONTEXTS))}.")
-    if max_concurrency is not None and not _is_count(max_concurrency, 1):  # in gymnasium's words, as its tests read
-        kind, got = "a positive", max_concurrency
-        if not _is_count(max_concurrency, max_concurrency):
-            kind, got = "an integer", type(max_concurrency)
-        raise ConfigError(f"`max_concurrency` must be {kind} or None, got {got}.")
-    if workers not in (None, "auto") and not _is_count(workers, 0):
+    if max_concurrency is not None:  # in gymnasium's words, which its tests read
+        if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int | np.integer):
+            raise ConfigError(f"`max_concurrency` must be an integer or None, got {type(max_concurrency)}.")
+        if max_concurrency < 1:
+            raise ConfigError(f"`max_concurrency` must be a positive or None, got {max_concurrency}.")
+    is_count = isinstance(workers, int | np.integer) and not isinstance(workers, bool) and workers >= 0
+    if workers not in (None, "auto") and not is_count:
         raise ConfigError(f"workers = {workers!r}: expected a number of at least 0, 'auto' or None.")
-    is_auto = workers == "auto"
     # One environment of each worker is at work at a time. "auto" has as many workers as pay.
-    most = [count for count in (default_workers() if workers is None else workers, max_concurrency) if count]
-    limit = min([int(count) for count in most if count != "auto"], default=None)
-    mode = "auto" if is_auto else workers != 0
+    most = [default_workers() if workers is None else workers, max_concurrency]
+    limit = min([int(count) for count in most if count and count != "auto"], default=None)
+    mode: Mode = "auto" if workers == "auto" else workers != 0
     return Settings.of(use_lanes=mode, max_workers=limit, start_method=CONTEXTS[context], **others)
-
-
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
 
 
 def seeds_from(seed: Any, count: int) -> list[int | None]:

@@ -108,11 +108,11 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         """Call a method of some sub-environments."""
-        return list(self.envs.call_some(self._get_indices(indices), method_name, *args, **kwargs))
+        return list(self.envs.call_some(list(self._get_indices(indices)), method_name, *args, **kwargs))
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Whether some sub-environments are wrapped in a class, such as ``Monitor``."""
-        return list(self.envs.ask(self._get_indices(indices), "is_wrapped", wrapper_class))
+        return list(self.envs.ask(list(self._get_indices(indices)), "is_wrapped", wrapper_class))
 
     def get_images(self) -> Sequence[Any]:
         """The rendering of each sub-environment."""

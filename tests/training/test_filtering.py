@@ -19,6 +19,10 @@ def group(uid, *scores, rewards=None, tokens=1, entropies=(None, None)):
 @pytest.mark.parametrize(
     ("settings", "chosen"),
     [
+        ({"measures": [0.0, 0.0], "value": 0.5, "include_zero": False}, []),
+        ({"measures": [0.0, 0.0], "value": 0.5}, []),  # of groups that all measure 0, a share is 0 as well
+        ({"measures": [1.0] * 4, "value": 0.5, "strategy": "top_k"}, [0, 1]),  # of equals the earlier ones
+        ({"measures": [*range(100)], "value": 0.29, "strategy": "top_k"}, [*range(71, 100)]),  # binary fractions
         ({}, [0, 1, 2, 3]),
         ({"include_zero": False}, [1, 2, 3]),
         ({"value": 0.9}, [1, 3]),  # 0.9 * 1.0 - 0.01 = 0.89 is in 0.5 + 0.4
@@ -37,20 +41,9 @@ def group(uid, *scores, rewards=None, tokens=1, entropies=(None, None)):
     ],
 )
 def test_which_groups_are_chosen(settings, chosen):
-    assert GroupFilter(**settings).chosen(MEASURES) == chosen
-
-
-@pytest.mark.parametrize(
-    ("settings", "measures", "chosen"),
-    [
-        ({"value": 0.5, "include_zero": False}, [0.0, 0.0], []),
-        ({"value": 0.5}, [0.0, 0.0], []),  # of groups that all measure 0, a share is 0 as well
-        ({"value": 0.5, "strategy": "top_k"}, [1.0] * 4, [0, 1]),  # of equals the earlier ones
-        ({"value": 0.29, "strategy": "top_k"}, [*range(100)], [*range(71, 100)]),  # binary fractions miss .29
-    ],
-)
-def test_special_measures(settings, measures, chosen):
-    assert GroupFilter(**settings).chosen(measures) == chosen
+    measures = settings.get("measures", MEASURES)
+    named = {name: value for name, value in settings.items() if name != "measures"}
+    assert GroupFilter(**named).chosen(measures) == chosen
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ locale.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import locale
 import logging
 import os
@@ -19,12 +19,13 @@ import sys
 import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from envlanes.this_process import OWN, node_name
 
 in_worker = False  # whether this process takes over the settings of another one
-_OF_THE_MACHINE = {"environ", "folder", "umask", "locale", "script"}
+_OF_THE_MACHINE = {"environ", "folder", "umask", "locale", "script", "modules"}
 
 
 def settings_now() -> dict[str, Any]:
@@ -114,6 +115,34 @@ def _set_script(script: tuple[str | None, str | None]) -> None:
     main.__spec__ = ModuleSpec(name, None) if name is not None else None
 
 
+def _loaded_by_path() -> dict[str, str]:
+    """Files of modules that no import statement would find: they were loaded by path, or by a finder of the program."""
+    found = {}
+    for name, module in list(sys.modules.items()):  # another thread may import meanwhile
+        spec = getattr(module, "__spec__", None)
+        if "." not in name and getattr(spec, "has_location", False):
+            folder, file = os.path.split(spec.origin)
+            if spec.submodule_search_locations:
+                folder, file = os.path.split(folder)
+            if folder not in sys.path or file.partition(".")[0] != name:
+                found[name] = spec.origin
+    return found
+
+
+def _find(name: str, *_: Any) -> ModuleSpec | None:
+    file = _given["modules"].get(name)
+    return None if file is None else importlib.util.spec_from_file_location(name, file)
+
+
+_finder: Any = SimpleNamespace(find_spec=_find)
+
+
+def _set_loaded(_: dict[str, str]) -> None:
+    """Have modules found where the program has loaded them from, if nothing else finds them."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.append(_finder)
+
+
 _SETTINGS: dict[str, tuple[Any, Any]] = {
     "path": (lambda: list(sys.path), _set_path),
     "environ": (lambda: dict(os.environ), _set_environ),
@@ -125,5 +154,6 @@ _SETTINGS: dict[str, tuple[Any, Any]] = {
     "levels": (_levels, _set_levels),
     "argv": (lambda: list(sys.argv), lambda value: setattr(sys, "argv", value)),
     "script": (_script, _set_script),
+    "modules": (_loaded_by_path, _set_loaded),
 }
 _given = settings_now()  # what the program had when this process, or the one that it is a fork of, began

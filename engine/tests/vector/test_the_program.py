@@ -54,6 +54,22 @@ def shadowed() -> float:
     return found_twice.VALUE
 
 
+def by_path() -> float:
+    import loaded_by_path
+
+    return loaded_by_path.VALUE
+
+
+def load_by_path(folder: Path) -> None:
+    import importlib.util
+
+    (folder / "by.path.py").write_text("VALUE = 8.0")
+    spec = importlib.util.spec_from_file_location("loaded_by_path", folder / "by.path.py")
+    assert spec is not None and spec.loader is not None
+    sys.modules["loaded_by_path"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["loaded_by_path"])
+
+
 def put_first(folder: Path) -> None:
     for name, value in (("last", 1.0), ("first", 2.0)):
         (folder / name).mkdir()
@@ -72,6 +88,7 @@ SETTINGS: dict[str, tuple[Callable[[Path], Any], Callable[[], float]]] = {
     "variable removed": (lambda folder: os.environ.pop("HERE_FIRST"), lambda: float(os.environ.get("HERE_FIRST", -1))),
     "folder": (lambda folder: os.chdir(folder / "there"), lambda: float(Path.cwd().name == "there")),
     "import path": (put_first, shadowed),
+    "module by path": (load_by_path, by_path),
     "time zone": (set_zone, lambda: time.localtime(0).tm_hour),
     "umask": (lambda folder: os.umask(0o077), mode_of_a_file),
     "sockets": (lambda folder: socket.setdefaulttimeout(7.0), lambda: socket.getdefaulttimeout() or -1.0),
@@ -91,7 +108,7 @@ def restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     yield
     monkeypatch.undo()
     sys.setrecursionlimit(limit), os.umask(mask), socket.setdefaulttimeout(None), time.tzset()
-    for name in {"found_twice"} & (set(sys.modules) - modules):
+    for name in {"found_twice", "loaded_by_path"} & (set(sys.modules) - modules):
         del sys.modules[name]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envlanes.kinds.process.channel import Channel
+from envlanes.workers.channel import Channel
 from envlanes.workers.handle import Message
 
 Pair = tuple[Channel, Channel]

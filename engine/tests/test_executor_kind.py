@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
 from envlanes.workers.orders import Call, Play, Rebuild, Reset
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 from support import scripts
-from support.leftovers import titled, until
+from support.leftovers import is_over, titled, until
 from support.worker_handles import PATIENCE, asked, wait
 
 METHODS = ["forkserver", "spawn"]
@@ -63,7 +64,7 @@ def puppet() -> type:
             main = threading.get_ident()
 
             def stop() -> None:
-                while sys._current_frames()[main].f_code.co_name != "_send":
+                while sys._current_frames()[main].f_code.co_name != "flush":
                     pass
                 os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -285,12 +286,6 @@ def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: ExecutorKi
 
 
 @by_fork
-def test_a_busy_worker_is_not_asked_to_exit(handle: WorkerHandle) -> None:
-    handle.send(call("sleep"))
-    assert not handle.ask_to_exit()
-
-
-@by_fork
 def test_a_worker_that_is_ended_while_it_starts(kind: ExecutorKind) -> None:
     for _ in range(3):
         asked(kind, load()).end()
@@ -356,7 +351,6 @@ def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: Exe
         try:
             handle.forget_in_child()
             kind.forget_in_child()
-            executor._leave_all()  # what a child does that ends as programs do
             code = 0
         finally:
             os._exit(code)
@@ -370,33 +364,35 @@ from envlanes.kinds.executor import ExecutorKind
 from test_executor_kind import *
 from support.leftovers import is_over, until
 
-kind = ExecutorKind({method!r})
-handle = asked(kind, load({closed!r}))
-answer(handle)
-ask(handle, "echo", 1)
-print(handle.pid, flush=True)
+def main():
+    kind = ExecutorKind({method!r})
+    handle = asked(kind, load({closed!r}))
+    answer(handle)
+    ask(handle, "echo", 1)
+    print(handle.pid, flush=True)
 """
 
 
 @pytest.fixture
-def program(kind: ExecutorKind, tmp_path: Path) -> Callable[[str], Path]:
-    """A script, without a guard around its main part, that has a worker."""
+def program(kind: ExecutorKind, tmp_path: Path) -> Callable[..., Path]:
+    """A script that has a worker, with a guard around its main part or without one."""
     head = HEAD.format(method=kind.start_method, closed=str(tmp_path / "closed"))
-    return lambda body: scripts.write(tmp_path, body, head)
+
+    def write(body: str, guard: str = 'if __name__ == "__main__":') -> Path:
+        return scripts.write(tmp_path, textwrap.indent(textwrap.dedent(body), "    ") + f"\n{guard}\n    main()", head)
+
+    return write
 
 
-def test_the_main_script_is_not_imported_into_workers(program: Callable[[str], Path]) -> None:
-    out = scripts.run(program('print(ask(handle, "imported", "test_executor_kind"))\nhandle.end()'))
-    assert out.split()[1:] == ["False"]
+def test_a_main_script_without_a_guard_is_told_to_have_one(program: Callable[..., Path]) -> None:
+    process = scripts.start(program("", "if True:"))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "ConfigError" in err and "__name__" in err
 
 
 @by_fork
-def test_the_program_may_still_choose_its_start_method(program: Callable[[str], Path]) -> None:
-    scripts.run(program("import multiprocessing\nmultiprocessing.set_start_method('spawn')\nhandle.end()"))
-
-
-@by_fork
-def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
+def test_the_fork_server_dies(program: Callable[..., Path]) -> None:
     body = """
     server = parent_of(handle.pid)
     os.kill(server, signal.SIGKILL)
@@ -410,6 +406,14 @@ def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
     print(answer(handle))
     """
     assert scripts.run(program(body)).split()[1:] == ["None", "True", "None"]
+
+
+@pytest.mark.parametrize("last", ["pass", "handle.send(call('sleep'))\nos.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_worker_ends_with_its_program_however_that_does(program: Callable[..., Path], last: str) -> None:
+    process = scripts.start(program(f"ask(handle, 'leave_a_thread')\n{last}"))
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == (0 if last == "pass" else -signal.SIGKILL)
+    assert until(lambda: is_over(int(out)))
 
 
 def is_stopped(pid: int | None) -> bool:

@@ -35,17 +35,16 @@ import math
 import os
 import platform
 import secrets
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from envlanes.errors import LaneStartError
 from envlanes.kinds.executor import ExecutorKind
-from envlanes.kinds.futures import FutureHandle
 from envlanes.kinds.process.kind import ProcessKind, unavailable
 from envlanes.this_process import NODE
 from envlanes.workers import codec
@@ -63,6 +62,7 @@ _LONGEST_WAY = 30.0  # seconds that a request, or a reply, may be on its way bet
 _LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end sooner than that
 _PATIENCE = 0.5  # seconds between looks whether an answer is still wanted
 _PINGS = 3
+_AT_ONCE = 4096  # bytes: wake-ups that are read together
 
 Said = int | Message | None  # of a worker: its process id, once it is up; a reply; that it has ended
 
@@ -451,8 +451,8 @@ def close_all(agents: Iterable[AgentClient]) -> None:
         agent.close(call, deadline)
 
 
-class NodeHandle(FutureHandle):
-    """One worker on a node. Its futures are fulfilled by its node's reader, in the order of requests."""
+class NodeHandle(WorkerHandle):
+    """One worker on a node. Its node's reader hands it what it says; all else belongs to the thread that has it."""
 
     def __init__(self, agent: AgentClient, name: str) -> None:
         """Begin to start a worker.
@@ -460,11 +460,13 @@ class NodeHandle(FutureHandle):
         Raises:
             OSError: There can be no more descriptors.
         """
-        hello: Future[int] = Future()
-        super().__init__(hello)
+        self._readable, self._wakeup = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._readable.setblocking(False)
         self.agent, self.token = agent, secrets.token_hex(8)
-        self._due: deque[Future[Any]] = deque([hello])
-        self._turnover = threading.Lock()  # held for the moments in which the reader and other threads agree
+        self._heard: deque[Said] = deque()
+        # Reentrant: the garbage collector may end another use of the same handle within it.
+        self._lock = threading.RLock()
         self._lost = ""  # why nothing more will be heard
         self._number, self._asked, self._on_its_way = 0, 0.0, 0.0
         self._ending: Ending | None = None
@@ -483,33 +485,49 @@ class NodeHandle(FutureHandle):
         """See :attr:`WorkerHandle.where`."""
         return f"pid {self.pid} on {self.node}" if self.pid is not None else f"on {self.node}"
 
-    def _submit(self, message: Message) -> Future[Message | None]:
-        future: Future[Message | None] = Future()
-        with self._turnover:
-            if self._lost:
-                raise WorkerGone(self._lost)
-            self._due.append(future)
+    def send(self, message: Message) -> None:
+        """See :meth:`WorkerHandle.send`; the agent sends it to a worker that is not up yet too."""
+        if self._lost and not self._heard:
+            raise WorkerGone(self._lost)
+        self.moved += sum(memoryview(part).nbytes for part in message)
         self._number, self._asked, self._on_its_way = codec.number_of(message), time.monotonic(), 0.0
         self.agent.post(self.token, None, codec.portable(message))
-        return future
+
+    def fileno(self) -> int:
+        """See :meth:`WorkerHandle.fileno`."""
+        return self._readable.fileno()
+
+    def receive(self) -> Message | None:
+        """See :meth:`WorkerHandle.receive`."""
+        while True:
+            with self._lock:
+                if not self._heard:
+                    if self._lost:
+                        raise WorkerGone(self._lost)
+                    with contextlib.suppress(BlockingIOError):
+                        self._readable.recv(_AT_ONCE)
+                    return None
+                said = self._heard.popleft()
+            if isinstance(said, int):
+                self.pid, self.is_up = said, True
+            elif said is not None:
+                self.moved += sum(memoryview(part).nbytes for part in said)
+                return said
 
     def hear(self, said: Said) -> None:
         """Take what the worker says; in the reader's thread."""
         if said is None:
             self.fail("its worker has ended")
             return
-        with self._turnover:
-            future = self._due.popleft() if self._due else None
-        if future is not None:
-            future.set_result(said)
+        with self._lock, contextlib.suppress(OSError):  # closed, or full and thus readable
+            self._heard.append(said)
+            self._wakeup.send(b"\0")
 
     def fail(self, why: str) -> None:
-        """Nothing more will be heard of the worker; in any thread."""
-        with self._turnover:
+        """Nothing more will be heard of the worker; in any thread. From now on the descriptor is readable for good."""
+        with self._lock:
             self._lost = self._lost or why
-            due, self._due = list(self._due), deque()
-        for future in due:
-            future.set_exception(WorkerGone(why))
+            self._wakeup.close()
 
     def kill(self) -> None:
         """See :meth:`WorkerHandle.kill`: who waits for it finds it dead, and ends it."""
@@ -540,14 +558,15 @@ class NodeHandle(FutureHandle):
         if self._ending is None:
             self._ending = self.agent.end(self)
             self.fail("it was ended")
-            self._close()
+            self._readable.close()
         return self._ending
 
     def forget_in_child(self) -> None:
         """See :meth:`WorkerHandle.forget_in_child`."""
-        self._turnover = threading.Lock()
+        self._lock = threading.RLock()
         self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
-        super().forget_in_child()
+        self.fail("it was forgotten")
+        self._readable.close()
 
 
 class RayKind(WorkerKind):

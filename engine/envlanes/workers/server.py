@@ -8,7 +8,10 @@ socket, :mod:`envlanes.kinds.executor` is called with them.
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import socket
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +21,13 @@ from envlanes.episode.outcome import Raised
 from envlanes.resources import close_resources, use_temporary_folder
 from envlanes.this_process import set_title
 from envlanes.workers import codec, logs
+from envlanes.workers.channel import Channel
 from envlanes.workers.handle import Message
 from envlanes.workers.orders import CloseAll, Rebuild
 from envlanes.workers.progress import Progress
 
 _server: Server | None = None  # of this process, where a kind calls functions instead of keeping the object
+_channel: Channel | None = None  # likewise
 
 
 class Server:
@@ -61,9 +66,23 @@ class Server:
         self._progress.mark(len(order))
         return codec.pack_reply(number, *batch)
 
+    def answer(self, channel: Channel) -> bool:
+        """Carry out the next request of a channel; whether there may be another one.
+
+        Raises:
+            EOFError, OSError: The main process is gone.
+        """
+        message = channel.receive()
+        reply = self.handle(message) if message is not None else None
+        return reply is not None and channel.send(reply)
+
 
 def _worker_init(
-    configuration: Sequence[Message], name: str = "worker 0", memory: Any = None, folder: str = ""
+    configuration: Sequence[Message],
+    name: str = "worker 0",
+    memory: Any = None,
+    folder: str = "",
+    connection: socket.socket | None = None,
 ) -> None:
     """Initialize a worker's process, and build the environments that it is given.
 
@@ -75,11 +94,12 @@ def _worker_init(
         name: Name of the worker.
         memory: Memory for :class:`Progress` that the main process shares, if it looks at it.
         folder: For temporary files; the main process removes it. "" leaves them where the system has them.
+        connection: From where :func:`_worker_step_single_env` takes requests that it is not called with.
 
     Raises:
         BaseException: An environment could not be built, or reset.
     """
-    global _server
+    global _server, _channel
     if folder:
         use_temporary_folder(folder)
     enter_worker_process(name)
@@ -90,19 +110,50 @@ def _worker_init(
         for outcome in batch.outcomes if batch is not None else ():
             if isinstance(outcome.value, Raised):
                 raise outcome.value.exception()
+    if connection is not None:
+        _channel = open_channel(connection)
 
 
-def _worker_step_single_env(request: Message) -> Message | None:
+def _worker_step_single_env(request: Message | None = None) -> Message | None:
     """Step single environments one after the other: all of the request's, which are a worker's environments in a turn.
 
     Other requests (resets, calls, rebuilding) are handled as well.
 
+    Args:
+        request: The request; None for the next one of the connection, which the reply goes to then.
+
     Returns:
-        The reply with each environment's result, observation and time; None if the request asked this worker to end.
+        The reply with each environment's result, observation and time; None if the request asked this worker to end,
+        or came through the connection.
     """
     assert _server is not None
-    reply = _server.handle(request)
-    return None if reply is None else codec.portable(reply)
+    if request is not None:
+        reply = _server.handle(request)
+        return None if reply is None else codec.portable(reply)
+    assert _channel is not None
+    try:
+        _server.answer(_channel)
+    except BaseException as error:
+        if not isinstance(error, EOFError | OSError):
+            traceback.print_exc()
+        _channel.close()
+    if _channel.fileno() < 0:
+        # The main process is gone; or this is a fork that an environment has let return. It must not go on to the
+        # executor's queues, where it would take the worker's calls.
+        os._exit(1)
+    return None
+
+
+def open_channel(connection: socket.socket) -> Channel:
+    """In a worker: its end of the connection, over which it says hello."""
+    connection.settimeout(None)  # whatever socket.setdefaulttimeout says
+    connection.set_inheritable(False)
+    channel = Channel(connection)
+    if hasattr(os, "register_at_fork"):
+        # A child that kept it could take this worker's messages, and hide its end.
+        os.register_at_fork(after_in_child=channel.close)
+    channel.send([b"%d" % os.getpid()])
+    return channel
 
 
 def enter_worker_process(name: str) -> None:

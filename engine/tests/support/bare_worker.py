@@ -13,11 +13,12 @@ from envlanes.kinds.process import worker_main
 from envlanes.workers import codec
 from envlanes.workers.handle import Message
 from envlanes.workers.progress import Progress
+from envlanes.workers.server import Server
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
 
-class BareWorker:
+class BareWorker(Server):
     """Does what the first part of a message says; the second is where it says to be, the rest arguments."""
 
     def __init__(self, name: str, progress: Progress) -> None:
@@ -62,4 +63,4 @@ class BareWorker:
         signal.signal(int(number), signal.SIG_IGN)
 
 
-worker_main.Server = BareWorker  # type: ignore[assignment,misc]
+worker_main.Server = BareWorker  # type: ignore[misc]

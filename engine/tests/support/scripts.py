@@ -16,9 +16,11 @@ from support.toy_envs import BaseEnv
 
 
 def write(folder: Path, body: str, head: str = HEAD) -> Path:
-    """A script with the usual imports and this body."""
-    path = folder / "script.py"
-    path.write_text(head + textwrap.dedent(body))
+    """A script with the usual imports and this body, under the guard that executors need."""
+    path, body = folder / "script.py", textwrap.dedent(body)
+    if os.environ.get("RAGEN_TESTS_BACKEND") == "executor":
+        body = 'if __name__ == "__main__":\n' + textwrap.indent(body, "    ")
+    path.write_text(head + body)
     return path
 
 

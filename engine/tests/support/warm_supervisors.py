@@ -20,7 +20,7 @@ from functools import cache
 
 import pytest
 
-from envlanes.kinds.executor import start_fork_server, without_main_script
+from envlanes.kinds import executor
 from envlanes.kinds.process.kind import Launcher
 from envlanes.workers.handle import Ending
 from support import leftovers
@@ -111,14 +111,13 @@ def launcher(method: str, preload: Sequence[str], environ: Mapping[str, str]) ->
 @cache
 def fork_server() -> None:
     """Start the standard library's, which stays until this process ends, as executors start it."""
-    wanted = ["__main__"]
-    multiprocessing.set_forkserver_preload([*wanted, *PRELOADED])
-    try:
-        with without_main_script(), pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # it takes no import path from here
-            start_fork_server()
-    finally:
-        multiprocessing.set_forkserver_preload(wanted)
+    multiprocessing.set_forkserver_preload([*executor._PRELOADED, *PRELOADED])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # it takes no import path from here
+        first = multiprocessing.get_context("forkserver").Process(target=os.getpid)
+        first.start()
+        first.join()
+    multiprocessing.set_forkserver_preload(["__main__"])
 
 
 def _surroundings() -> tuple[object, ...]:

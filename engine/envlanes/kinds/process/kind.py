@@ -35,11 +35,10 @@ from typing import Any
 from envlanes import bare, linux
 from envlanes.errors import LaneStartError
 from envlanes.kinds.process import supervisor
-from envlanes.kinds.process.channel import Channel, PipeHandle
 from envlanes.resources import TemporaryFolder
 from envlanes.this_process import OWN, usable_cpus
-from envlanes.workers import codec
-from envlanes.workers.handle import Ending, Position, WorkerGone, WorkerKind
+from envlanes.workers.channel import PipeHandle
+from envlanes.workers.handle import Ending, Position, WorkerKind
 from envlanes.workers.progress import Progress
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
@@ -126,13 +125,11 @@ class ProcessHandle(PipeHandle):
         """
         self._launcher = launcher
         self._token = secrets.token_hex(8)
-        self._ending: Ending | None = None
         self._opened = contextlib.ExitStack()  # what is to be closed
         known.add(self)
         try:
             ours, theirs = map(self._opened.enter_context, socket.socketpair())
-            ours.setblocking(False)
-            self._channel = Channel(ours)
+            super().__init__(ours)
             self._vitals = Vitals()
             self._opened.callback(self._vitals.close)
             launcher.start(self._token, name, [theirs.fileno(), self._vitals.fileno()])
@@ -143,40 +140,30 @@ class ProcessHandle(PipeHandle):
 
     def position(self) -> Position | None:
         """Where the worker is; once it was ended, where it was in the end."""
-        return self._vitals.position() if self._ending is None else self._ending.position
+        return self._vitals.position() if self.ending is None else self.ending.position
 
     def stacks(self) -> str:
         """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
-        if self.pid is None or self._ending is not None:
+        if self.pid is None or self.ending is not None:
             return ""
         return self._vitals.stacks(self.pid)
 
-    def ask_to_exit(self) -> bool:
-        """Ask the worker to close its environments and end, which shows as an end of the connection."""
-        try:
-            if self.is_up and not self.unsent:
-                self.send(codec.EXIT)
-                return not self.unsent
-        except WorkerGone:
-            pass
-        return False
-
     def end(self) -> Ending:
         """Kill the worker, if it lives, and what it started as far as that is known; bounded in time."""
-        if self._ending is None:
+        if self.ending is None:
             ending = self._launcher.end(self._token, self.is_up)
             if ending.status is not None:
                 ending = replace(ending, position=self._vitals.position())  # only now that it cannot move any more
             elif self.pid is not None and sys.platform != "linux":  # where nothing else kills it
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
-            self._ending = replace(ending, where=ending.where or self.where)
+            self.ending = replace(ending, where=ending.where or self.where)
             self._opened.close()
-        return self._ending
+        return self.ending
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: let go of both ends of the connection; the worker is the parent's."""
-        self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
+        super().forget_in_child()
         self._opened.close()
 
 

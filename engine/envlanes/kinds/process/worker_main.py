@@ -16,12 +16,10 @@ import sys
 import traceback
 from typing import Any
 
-from envlanes.kinds.process.channel import Channel
 from envlanes.kinds.process.supervisor import WORKER_MARK
 from envlanes.resources import use_temporary_folder
-from envlanes.workers.handle import Message
 from envlanes.workers.progress import Progress
-from envlanes.workers.server import Server, enter_worker_process
+from envlanes.workers.server import Server, enter_worker_process, open_channel
 
 
 def main(arguments: dict[str, Any]) -> None:
@@ -50,24 +48,11 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def _run(name: str, connection: int, vitals: int) -> None:
-    for descriptor in (connection, vitals):
-        os.set_inheritable(descriptor, False)
+    os.set_inheritable(vitals, False)
     faulthandler.register(signal.SIGUSR2, file=vitals, all_threads=True)
-    ours = socket.socket(fileno=connection)
-    ours.settimeout(None)  # whatever socket.setdefaulttimeout says
-    channel = Channel(ours)
-    os.register_at_fork(after_in_child=channel.close)  # a child that kept it could take this worker's messages
     enter_worker_process(name)
-    _serve(channel, Server(name, Progress(mmap.mmap(vitals, Progress.SIZE))))
-
-
-def _serve(channel: Channel, server: Server) -> None:
-    """Say hello, then answer until the worker was asked to exit or the main process is gone."""
-    reply: Message | None = [b"%d" % os.getpid()]
-    while reply is not None:
-        try:
-            channel.send(reply)
-            message = channel.receive()
-        except (EOFError, OSError):
-            return
-        reply = server.handle(message) if message is not None else None
+    server = Server(name, Progress(mmap.mmap(vitals, Progress.SIZE)))
+    with contextlib.suppress(EOFError, OSError):  # the main process is gone
+        channel = open_channel(socket.socket(fileno=connection))
+        while server.answer(channel):
+            pass

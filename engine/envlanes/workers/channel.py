@@ -1,0 +1,184 @@
+"""Messages between two processes over a socket pair, without ever waiting where a deadline could not be kept.
+
+A frame is a head (bytes that follow, number of the message's parts), the parts' lengths, then the parts: a payload and
+the buffers that it refers to. Parts are sent from where they lie, and received into memory that was made for the whole
+message, so that arrays are copied by the kernel alone. On a non-blocking socket :meth:`Channel.flush` and
+:meth:`Channel.receive` do what can be done at once; on a blocking one they finish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+from itertools import accumulate, pairwise
+
+from envlanes.workers.codec import EXIT
+from envlanes.workers.handle import Ending, Message, WorkerGone, WorkerHandle
+
+_HEAD = struct.Struct("<QQ")
+_LENGTH = struct.Struct("<Q")
+_MAX_PARTS = 512  # below every system's limit on the parts of one sendmsg (1024 on Linux, macOS)
+_sendmsg = getattr(socket.socket, "sendmsg", lambda sock, parts: sock.send(parts[0]))  # not on Windows
+
+
+class Channel:
+    """One end of a socket pair.
+
+    Attributes:
+        moved: Bytes sent and received so far.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Use this connected stream socket; whether it blocks is the caller's choice."""
+        self.moved = 0
+        self._socket = sock
+        self._outgoing: list[memoryview] = []
+        self._frame = self._missing = memoryview(bytearray(_HEAD.size))  # of the incoming frame, and what is to come
+        self._count: int | None = None  # of its parts, once its head is here
+        self._poll = None
+        if sock.gettimeout() is None and hasattr(select, "poll"):
+            # A `recv` that waits on a Unix socket is woken up once for nothing: as soon as the other end has taken what
+            # was sent last, since there is room to write then. `poll` knows what it waits for.
+            self._poll = select.poll()
+            self._poll.register(sock, select.POLLIN)
+
+    def fileno(self) -> int:
+        """The socket's file descriptor, for ``poll``; -1 once it is closed."""
+        return self._socket.fileno()
+
+    def send(self, message: Message) -> bool:
+        """Start to send a message, whose memory must not change until it is sent.
+
+        Returns:
+            Whether all of it is on its way; if not, call :meth:`flush` once the socket can be written to.
+
+        Raises:
+            OSError: The other end is gone.
+        """
+        parts = [memoryview(part) for part in message]
+        lengths = b"".join(_LENGTH.pack(part.nbytes) for part in parts)
+        size = len(lengths) + sum(part.nbytes for part in parts)
+        self._outgoing.append(memoryview(_HEAD.pack(size, len(parts)) + lengths))
+        self._outgoing += [part.cast("B") for part in parts if part.nbytes]
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what is left of the outgoing messages; see :meth:`send`."""
+        while self._outgoing:
+            try:
+                sent = _sendmsg(self._socket, self._outgoing[:_MAX_PARTS])
+            except BlockingIOError:
+                return False
+            self.moved += sent
+            whole = 0
+            while whole < len(self._outgoing) and sent >= self._outgoing[whole].nbytes:
+                sent -= self._outgoing[whole].nbytes
+                whole += 1
+            del self._outgoing[:whole]
+            if sent:
+                self._outgoing[0] = self._outgoing[0][sent:]
+        return True
+
+    def receive(self) -> Message | None:
+        """Receive a message.
+
+        Returns:
+            The message, whose parts can be written to, or None if it is not complete yet (only on a non-blocking
+            socket).
+
+        Raises:
+            EOFError: The other end is gone.
+        """
+        while self._missing or self._count is None:
+            if not self._missing:
+                size, self._count = _HEAD.unpack(self._frame)
+                self._frame = self._missing = memoryview(bytearray(size))
+                continue
+            if self._poll is not None:
+                self._poll.poll()
+            try:
+                received = self._socket.recv_into(self._missing)
+            except BlockingIOError:
+                return None
+            except ConnectionError as error:
+                raise EOFError(str(error)) from error
+            if not received:
+                raise EOFError("the other end closed the connection")
+            self.moved += received
+            self._missing = self._missing[received:]
+        frame, count = self._frame, self._count
+        self._frame = self._missing = memoryview(bytearray(_HEAD.size))
+        self._count = None
+        first = _LENGTH.size * count
+        lengths = (length for (length,) in _LENGTH.iter_unpack(frame[:first]))
+        return [frame[begin:end] for begin, end in pairwise(accumulate(lengths, initial=first))]
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class PipeHandle(WorkerHandle):
+    """A worker at the other end of a channel, which says hello with its process id.
+
+    Attributes:
+        ending: How the worker ended, once it was ended.
+    """
+
+    def __init__(self, ours: socket.socket) -> None:
+        """Use our end of a socket pair."""
+        ours.setblocking(False)
+        self._channel = Channel(ours)
+        self.ending: Ending | None = None
+
+    def send(self, message: Message) -> None:
+        """See :meth:`WorkerHandle.send`."""
+        try:
+            self.unsent = not self._channel.send(message)
+        except OSError as error:
+            with contextlib.suppress(WorkerGone):
+                self.receive()  # its hello, if that was not read yet: whether it was up decides what its end means
+            raise WorkerGone(str(error)) from None
+        finally:
+            self.moved = self._channel.moved
+
+    def receive(self) -> Message | None:
+        """See :meth:`WorkerHandle.receive`."""
+        cut: OSError | None = None
+        try:
+            if self.unsent:
+                try:
+                    self.unsent = not self._channel.flush()
+                except OSError as error:
+                    cut = error  # what the worker sent before it ended is still to be read
+            message = self._channel.receive()
+            if message is not None and not self.is_up:
+                self.pid, self.is_up = int(bytes(message[0])), True
+                message = self._channel.receive()
+        except (EOFError, OSError) as error:
+            raise WorkerGone(str(error)) from None
+        finally:
+            self.moved = self._channel.moved
+        if message is None and cut is not None:
+            raise WorkerGone(str(cut))
+        return message
+
+    def fileno(self) -> int:
+        """The connection's descriptor; -1 once the worker was ended."""
+        return self._channel.fileno()
+
+    def ask_to_exit(self) -> bool:
+        """See :meth:`WorkerHandle.ask_to_exit`: its end shows as an end of the connection."""
+        if not self.is_up or self.unsent:
+            return False
+        with contextlib.suppress(WorkerGone):
+            self.send(EXIT)
+            return not self.unsent
+        return False
+
+    def forget_in_child(self) -> None:
+        """See :meth:`WorkerHandle.forget_in_child`."""
+        self.ending = self.ending or Ending(error="belongs to the process that this one was forked from")
+        self._channel.close()

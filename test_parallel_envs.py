@@ -128,7 +128,7 @@ def check_collector() -> str:
 
 def check_factory() -> str:
     """The configuration that comes with the package makes managers of several tags."""
-    from ragen.llm_agent.config.loading import load_config
+    from ragen.config.loading import load_config
 
     config = load_config("parallel_envs")
     validate_environment_config(config)

@@ -21,13 +21,12 @@ from typing import Any
 
 import psutil
 
+from ragen.config.command_line import add_config_arguments
+from ragen.config.loading import load_config
 from ragen.errors import RagenError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, Request, Sampling, create_backend, create_tokenizer
-from ragen.llm_agent.config.command_line import add_config_arguments
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.testing.equivalence import Difference, Recording
-from ragen.settings import setting
 
 SHOWN = ("success", "num_actions")  # metrics of each tag that the table shows
 
@@ -87,10 +86,9 @@ DISTURBANCES = {"a killed worker": kill_a_worker, "an error of the actor": raise
 
 def play(config: Any, parallel: bool, rollouts: int, disturb: Callable[[], None] | None = None) -> Played:
     """Play the training environments of a configuration, and one rollout more before the clock runs."""
-    from omegaconf import OmegaConf
     from verl import DataProto
 
-    config = OmegaConf.merge(config, {"agent_proxy": {"use_parallel_rollout": parallel}})
+    config = config.changed({"agent_proxy.use_parallel_rollout": parallel})
     tokenizer = create_tokenizer(config)
     backend, played = create_backend(config, tokenizer), Played()
     try:
@@ -165,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = load_config(arguments.config_name, arguments.overrides, arguments.config_path)
         result = compare(config, max(1, arguments.rollouts))
-        print(f"{arguments.config_name}: {setting(config, 'actor.backend', str)}, {arguments.rollouts} rollouts each\n")
+        print(f"{arguments.config_name}: {config.actor.backend}, {arguments.rollouts} rollouts each\n")
         report(*result)
         differences = check_errors(config)
     except RagenError as error:

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
+from ragen.config.loading import load_config
 from ragen.llm_agent.backends import Reply, create_tokenizer
-from ragen.llm_agent.config.loading import load_config
 from ragen.training.player import Player, rollout_metrics
 from ragen.training.settings import TrainerSettings
 from ragen.training.tiny_model import build_model

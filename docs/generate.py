@@ -9,19 +9,21 @@ import argparse
 import ast
 import gc
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path[:0] = [str(HERE), str(ROOT)]
 
-import configuration_keys  # noqa: E402
-
 from ragen import errors  # noqa: E402
 from ragen.cli.commands import COMMANDS  # noqa: E402
+from ragen.config.loading import described  # noqa: E402
+from ragen.config.schema import Config  # noqa: E402
 
 GENERATED = "<!-- Written by docs/generate.py from the code; changes made here are lost. -->\n\n"
 
@@ -105,7 +107,7 @@ API = {
         "ragen.llm_agent",
         "ragen.llm_agent.rollout",
         "ragen.llm_agent.backends",
-        "ragen.llm_agent.config",
+        "ragen.config",
         "ragen.llm_agent.filtering",
         "ragen.results",
     ),
@@ -136,34 +138,35 @@ def error_classes() -> dict[str, type]:
 
 
 def configuration_page() -> str:
-    """Every key that the code reads, by section."""
-    found, told = configuration_keys.keys(), configuration_keys.meanings()
-    sections: dict[str, list[str]] = {}
-    for name, places in found.items():
-        section = name.rpartition(".")[0]
-        kind = next((place.kind for place in places if place.kind), "")
-        defaults = [place.default for place in places]
-        default = next((each for each in defaults if each not in (None, "", "''", "None")), "")
-        if not default and "None" in defaults and None not in defaults:  # nowhere does it have to be there
-            default = "None"
-        modules = ", ".join(f"`{module}`" for module in sorted({place.module for place in places}))
-        cells = (f"`{name}`", kind, _code(_yaml(default)), _cell(told.get(name, "")), modules)
-        sections.setdefault(section, []).append(f"| {' | '.join(cells)} |")
+    """Every key of the schema, by section."""
     lines = [
         "# Configuration\n",
-        "Every key that the code reads, extracted from the code. `<mode>` is `train` or `val`, `<tag>` a tag of "
-        "`custom_envs`. The default applies if the key is absent; `config/base.yaml` sets most, and "
-        "`ragen rollout --cfg` prints the final configuration. Without a default, the value is computed or the key "
-        "is required. Other sections of verl's trainer are passed to verl unchanged.\n",
+        "Every key, as `ragen/config/schema.py` lists it. The default applies if the key is absent or null; "
+        "`config/base.yaml` sets most of them; `ragen rollout --cfg` prints the composed configuration. In sections "
+        "that verl's trainers share, other keys are passed on to these; any other unknown key is refused. `<tag>` is a "
+        "tag of `custom_envs`.\n",
     ]
-    for section, rows in sections.items():
-        lines += [f"## {f'`{section}`' if section else 'Top level'}\n", "| key | kind | default | meaning | read by |"]
-        lines += ["|---|---|---|---|---|", *rows, ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_section_lines(Config)])
 
 
-def _yaml(default: str) -> str:
-    return {"None": "null", "True": "true", "False": "false"}.get(default, default.strip("'"))
+def _section_lines(model: Any, key: str = "") -> Iterator[str]:
+    rows, inner = [], []
+    for name, field in model.model_fields.items():
+        within = next((each for each in (field.annotation, *get_args(field.annotation)) if _is_section(each)), None)
+        path = f"{key}.{name}".strip(".")
+        if within is not None:
+            inner += _section_lines(within, f"{path}.<tag>" if get_origin(field.annotation) is dict else path)
+            continue
+        default = "" if field.is_required() else json.dumps(field.default)
+        kind = described(field.annotation, field.metadata)
+        rows.append(f"| `{path}` | {_cell(kind)} | {_code(default)} | {_cell(' '.join(field.description.split()))} |")
+    title, about = (f"`{key}`", inspect.getdoc(model)) if key else ("Top level", "")
+    table = ["| key | value | default | meaning |", "|---|---|---|---|", *rows, ""] if rows else []
+    yield from [f"## {title}\n", *([f"{about}\n"] if about else []), *table, *inner] if rows or about else inner
+
+
+def _is_section(hint: Any) -> bool:
+    return hasattr(hint, "model_fields")
 
 
 def _code(text: str) -> str:

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ragen.errors import CheckpointError
+from ragen.errors import CheckpointError, one_line
 from ragen.extras import needs
 from ragen.files import replacing
-from ragen.settings import one_line
 
 with needs("train", "training"):
     import torch

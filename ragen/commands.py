@@ -7,21 +7,20 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from shutil import get_terminal_size
 from textwrap import fill
 from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TextIO
 
-from ragen.errors import ConfigError, EnvError, RagenError, did_you_mean, suggestion
+from ragen.errors import EnvError, RagenError, did_you_mean
 
 P = ParamSpec("P")
 
 FAILED, REFUSED, STOPPED = 1, 2, 130
 """Exit codes: failure, invalid arguments, Ctrl-C."""
 _NARROWEST = 20  # characters of a column of text
-_CALLED = {"es_manager.max_workers": ("workers", "num_workers")}  # names of options that other programs have
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -30,10 +29,10 @@ class CommandParser(ArgumentParser):
 
     Attributes:
         examples: Command lines, shown at the end of the help, each in a line of its own to be copied whole.
-        settings: Returns the keys that are given as ``key=value`` with their defaults, which are suggested too.
+        settings: Returns the keys that are given as ``key=value``, which are suggested too.
     """
 
-    settings: Callable[[], Mapping[str, Any]] = staticmethod(dict)
+    settings: Callable[[], Iterable[str]] = staticmethod(list)
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
         """Create the parser.
@@ -63,30 +62,9 @@ class CommandParser(ArgumentParser):
         """A suggestion: an option, or the ``key=value`` with its name."""
         name, _, value = word.partition("=")
         options = {option: option for action in self._actions for option in action.option_strings}
-        for key, default in reversed([*self.settings().items()]):
-            example = value or ("true" if isinstance(default, bool) else "VALUE")
-            for called in (key.rpartition(".")[2], *_CALLED.get(key, ())):
-                options.setdefault(f"--{called.replace('_', '-')}", f"{key}={example}")
+        for key in self.settings():
+            options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={value or 'VALUE'}")
         return did_you_mean(name.replace("_", "-"), options, options.__getitem__)
-
-
-def check_no_option(parser: ArgumentParser, words: Sequence[str], is_key: Callable[[str, str], bool]) -> None:
-    """Refuse a command's option that is given as ``key=value``.
-
-    Args:
-        parser: The command's parser.
-        words: The words of the form ``key=value``; others are ignored.
-        is_key: Whether a name and its value are a key of the configuration.
-
-    Raises:
-        ConfigError: A word's name is an option, and no key.
-    """
-    options = {option.removeprefix("--"): option for action in parser._actions for option in action.option_strings}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if equals and (option := options.get(name.replace("_", "-"))) and not is_key(name, value):
-            meant = suggestion([f"{option} {value}"])
-            raise ConfigError(f"{word!r} is given, and {name!r} is an option, not a configuration key.{meant}")
 
 
 class LogLines:
@@ -173,7 +151,7 @@ def command(
     """Make a command's ``main`` from a function that does the work, and that imports its dependencies.
 
     Help, completions and misspelled options therefore import nothing, and errors look alike. For commands with a
-    configuration, use :func:`ragen.llm_agent.config.command_line.main_of`.
+    configuration, use :func:`ragen.config.command_line.main_of`.
 
     Args:
         parser: Creates the parser for a program name.

@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import numpy as np
+
+from ragen.errors import ConfigError, described_with_place, did_you_mean, where_sought
 
 
 @contextmanager
@@ -41,3 +45,43 @@ def register_resolvers() -> None:
     for name, resolver in resolvers.items():
         if not OmegaConf.has_resolver(name):
             OmegaConf.register_new_resolver(name, resolver)  # type: ignore[arg-type]
+
+
+def object_at(path: str, where: str, what: str) -> Any:
+    """A user's function or class by its import path.
+
+    Args:
+        path: ``package.module:name``.
+        where: The option or key that names it, such as ``"--reward"``; messages begin with it.
+        what: ``"FUNCTION"`` or ``"CLASS"``, for messages.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
+    module, colon, name = path.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"{where} is {path!r}; expected PACKAGE.MODULE:{what}.")
+    try:
+        found = import_module(module)
+        if not hasattr(found, name) and (meant := did_you_mean(name, dir(found), lambda near: f"{module}:{near}")):
+            raise ConfigError(f"{where} is {path!r}, but {module} has no {name!r}.{meant}")
+        return getattr(found, name)
+    except ConfigError:
+        raise
+    except Exception as error:  # the module may raise anything on import
+        raise ConfigError(
+            f"{where} is {path!r}, which cannot be imported: {described_with_place(error)}."
+            f"{where_sought(module, error)}"
+        ) from error
+
+
+def function_at(name: str, where: str) -> Any:
+    """A user's function by its import path, ``package.module:function``; see :func:`object_at`.
+
+    Raises:
+        ConfigError: It cannot be imported, or is not a function.
+    """
+    found = object_at(name, where, "FUNCTION")
+    if not callable(found):
+        raise ConfigError(f"{where} is {name!r}, which is not a function.")
+    return found

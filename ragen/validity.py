@@ -15,7 +15,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import EnvsFailedError, without_values
-from ragen.settings import choice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,15 +43,6 @@ def env_error(trajectory: Mapping[str, Any]) -> str | None:
 def is_valid(trajectory: Mapping[str, Any]) -> bool:
     """Whether a trajectory may be learned from and counted in rates."""
     return env_error(trajectory) is None
-
-
-def read_policy(config: Any) -> str:
-    """Reads ``es_manager.failed_trajectories``: ``mask`` (the failed trajectory) or ``drop_group`` (its whole group).
-
-    Raises:
-        ConfigError: It is neither.
-    """
-    return choice(config, POLICY_KEY, MASK, POLICIES)
 
 
 def with_signal(groups: Sequence[Hashable], errors: Sequence[str | None], policy: str = MASK) -> np.ndarray:

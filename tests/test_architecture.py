@@ -30,7 +30,6 @@ FLOORS = [
         "ragen.torch_threads",
         "ragen.utils",
     },
-    {"ragen.settings"},
     {"ragen.checkpoints", "ragen.config", "ragen.ppo", "ragen.validity"},
     {"ragen.env", "ragen.vector"},
     {"ragen.tools"},
@@ -207,14 +206,14 @@ def test_recipes_import_public_names_of_the_floors_below(recipe):
 @pytest.mark.parametrize(
     ("name", "public"),
     [
-        ("ragen.llm_agent.config.load_config", True),
-        ("ragen.llm_agent.config.loading.load_config", False),
-        ("ragen.llm_agent.config.check_local", False),
-        ("ragen.llm_agent.config", False),
+        ("ragen.config.load_config", True),
+        ("ragen.config.loading.load_config", False),
+        ("ragen.config.described", False),
+        ("ragen.config", False),
         ("ragen.llm_agent.es_manager.EnvStateManager", False),
-        ("ragen.settings.key", True),
-        ("ragen.settings", True),
-        ("ragen.settings._read", False),
+        ("ragen.files.new_folder", True),
+        ("ragen.files", True),
+        ("ragen.files._plain", False),
     ],
 )
 def test_a_public_name_is_in_all_of_its_package(name, public):

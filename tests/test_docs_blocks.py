@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragen.cli.commands import COMMANDS
-from ragen.llm_agent.config.loading import load_config
+from ragen.config.loading import load_config
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), ROOT / "examples/README.md"])

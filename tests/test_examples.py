@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import load_config, plain_sections
+from ragen.config.loading import load_config, plain_sections
+from ragen.llm_agent.context_settings import ContextSettings
+from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.prompts.templates import PromptTemplate
 from support.chat_server import chat_server, say
 from support.small_training import SMALL

@@ -25,7 +25,7 @@ MANAGER = """
 import sys
 from ragen.llm_agent.es_manager import EnvStateManager
 assert not {"torch", "hydra", "omegaconf", "verl", "ray"} & set(sys.modules)
-from ragen.llm_agent.config.loading import load_config
+from ragen.config.loading import load_config
 
 if __name__ == "__main__":
     config = load_config("mixed", ["es_manager.use_multiprocessing=true", "es_manager.max_workers=2"])
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     envs.close()
 """
 TENSORS = """
-from ragen.llm_agent.config.loading import load_config
+from ragen.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.tokenizer import LightTokenizer

@@ -65,9 +65,9 @@ def the_configuration_as_pasted():
 def the_configuration_as_pasted_trains_without_containers_too(tmp_path):
     from verl import DataProto
 
+    from ragen.config.loading import load_config
     from ragen.llm_agent.agent_proxy import LLMAgentProxy
     from ragen.llm_agent.backends import create_backend
-    from ragen.llm_agent.config.loading import load_config
 
     for switch in ("", "use_parallel_envs: false\n", "use_parallel_envs: true\n"):
         path = tmp_path / "pasted.yaml"
@@ -242,7 +242,7 @@ def keys_of_joblib_are_checked():
 
 def a_trainer_that_does_not_read_a_switch_refuses_it():
     from ragen.agent_loop import train
-    from ragen.llm_agent.config.loading import load_config
+    from ragen.config.loading import load_config
 
     for switch in ("use_parallel_envs=true", "agent_proxy.use_parallel_rollout=true"):
         with pytest.raises(ConfigError, match=switch.partition("=")[0].rpartition(".")[2]):
@@ -259,7 +259,7 @@ def stepped(manager):
 
 
 def two_types(*overrides):
-    from ragen.llm_agent.config.loading import load_config
+    from ragen.config.loading import load_config
 
     sizes = [
         f"es_manager.{mode}.{key}"

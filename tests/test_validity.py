@@ -2,8 +2,8 @@
 
 import pytest
 
-from ragen.errors import ConfigError, EnvsFailedError
-from ragen.validity import check_share, env_error, failure_counts, is_valid, read_policy, with_signal
+from ragen.errors import EnvsFailedError
+from ragen.validity import check_share, env_error, failure_counts, is_valid, with_signal
 
 GONE = "ConnectionError: sandbox lost (envs.py, line 38)"
 
@@ -65,10 +65,3 @@ def test_a_run_ends_when_more_than_half_of_its_trajectories_failed():
     check_share([GONE, None])
     with pytest.raises(EnvsFailedError):
         check_share([GONE, None, GONE])
-
-
-def test_the_policy_is_one_of_two():
-    assert read_policy({}) == "mask"
-    assert read_policy({"es_manager": {"failed_trajectories": "drop_group"}}) == "drop_group"
-    with pytest.raises(ConfigError):
-        read_policy({"es_manager": {"failed_trajectories": "keep"}})

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from ragen.agent_loop.service import ServiceSettings
-from ragen.agent_loop.session import service_kind
 from ragen.agent_loop.verl_keys import IN_RAGEN, ROLLOUT, SWITCHES
+from ragen.config.loading import as_config
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.context import CollapseSettings, ContextSettings
-from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import read_max_turn
+from ragen.llm_agent.context_settings import CollapseSettings, ContextSettings
+from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.filtering.group_filter import PREFIX, GroupFilter
-from ragen.settings import read, setting
 
 
 def check_environments(config: Mapping[str, Any]) -> None:
@@ -23,7 +19,7 @@ def check_environments(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: They cannot.
     """
-    for check in (read_max_turn, service_kind, partial(read, ServiceSettings), _check_ragens_trainer, _check_modes):
+    for check in (_check_ragens_trainer, _check_modes):
         check(config)
 
 
@@ -35,7 +31,7 @@ def _check_ragens_trainer(config: Mapping[str, Any]) -> None:
         "agent_proxy.use_turn_scores": settings.use_turn_scores,
         "enable_response_mask=false": not settings.enable_response_mask,
         "agent_proxy.reward_normalization.method": settings.method != "identity",
-        **{key: setting(config, key, object, None) not in (None, False, "none") for key in SWITCHES},
+        **{key: as_config(config).select(key) not in (None, False, "none") for key in SWITCHES},
     }
     if named := [name for name, is_asked in asked.items() if is_asked]:
         raise ConfigError(f"{', '.join(named)}: set, {IN_RAGEN}; train in RAGEN, or do not set it.")

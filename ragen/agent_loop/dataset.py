@@ -18,11 +18,10 @@ from typing import Any
 
 from envlanes.ragen.seeds import counted_on, first_seed, group_seeds
 from ragen.commands import CommandParser, command, positive
-from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.config.command_line import add_config_arguments
-from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import load_config
-from ragen.settings import one_line
+from ragen.config.command_line import add_config_arguments
+from ragen.config.loading import load_config
+from ragen.errors import ConfigError, InputError, one_line
+from ragen.llm_agent.environments import read_config
 
 PROG = "python -m ragen.agent_loop.dataset"
 STEPS = 200  # default

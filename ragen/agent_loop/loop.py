@@ -28,6 +28,7 @@ from ragen.agent_loop.replies import StepReplies
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.session import Service, Session, connect
 from ragen.agent_loop.tokens import TrajectoryTokens
+from ragen.config.loading import as_config
 from ragen.errors import (
     BackendError,
     ConfigError,
@@ -38,7 +39,6 @@ from ragen.errors import (
     SessionLostError,
 )
 from ragen.extras import needs
-from ragen.settings import setting
 from ragen.validity import ENV_ERROR
 
 with needs("verl", "verl's agent loop"):
@@ -92,8 +92,8 @@ def shared_parts(trainer_config: Any, tokenizer: Any) -> SharedParts:
         config: Any = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
         script = Script(config, tokenizer)
         length = script.settings.response_length or trainer_config.actor_rollout_ref.rollout.response_length
-        seed = setting(config, "agent_loop.seed", int, None)
-        folder = Path(setting(config, "output_dir", str, "outputs")).absolute() / "replies"
+        seed = as_config(config).agent_loop.seed
+        folder = Path(as_config(config).output_dir).absolute() / "replies"
         replies = StepReplies(folder, {"configuration": hashlib.sha256(str(trainer_config).encode()).hexdigest()})
         parts = SharedParts(script, connect(config), length, seed, replies, trainer_config)
         _shared[id(trainer_config)] = parts

@@ -14,8 +14,7 @@ from typing import Any
 
 from envlanes.episode.turn import TurnResult
 from ragen.agent_loop.service import EnvService, Opened, ServiceSettings
-from ragen.errors import RagenError, SessionLostError
-from ragen.settings import one_line, read
+from ragen.errors import RagenError, SessionLostError, one_line
 
 
 class RemoteService:
@@ -30,7 +29,7 @@ class RemoteService:
         Raises:
             ConfigError: A key of ``agent_loop`` has an invalid value.
         """
-        self.limits = read(ServiceSettings, config)
+        self.limits = ServiceSettings.read(config)
         self._config = config
         self._actor: Any = None  # kept, since an actor ends when its creator holds no handle of it
 

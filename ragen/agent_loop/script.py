@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ragen.config.loading import as_config
 from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
-from ragen.llm_agent.config.context import FULL, ContextSettings
-from ragen.llm_agent.config.groups import custom_env
+from ragen.llm_agent.context_settings import FULL, ContextSettings
+from ragen.llm_agent.environments import custom_env
 from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.conversation import (
     ConversationBuilder,
@@ -22,7 +23,6 @@ from ragen.llm_agent.prompts.conversation import (
     tag_prompt,
 )
 from ragen.llm_agent.prompts.replies import ControlTokens, ParsedReply, ReplyParser
-from ragen.settings import setting
 
 _REPLY = "zqreplyqz"  # placeholder for a reply when only the text after it matters
 
@@ -47,8 +47,8 @@ class Script:
             ConfigError: A key has an invalid value, or the tokenizer has no usable chat template.
         """
         self.settings = ContextSettings.read(config)
-        self.max_turn = setting(config, "agent_proxy.max_turn", int)
-        self.format_penalty = setting(config, "es_manager.format_penalty", float, -0.1)
+        self.max_turn = as_config(config).agent_proxy.max_turn
+        self.format_penalty = as_config(config).es_manager.format_penalty
         self._config = config
         self._tokenizer = tokenizer
         self._control = ControlTokens.of(tokenizer)

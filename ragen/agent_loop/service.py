@@ -29,14 +29,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from envlanes import EnvFailed, EnvSet, EnvSpec, Settings
 from envlanes.episode.turn import Observation, Turn, TurnResult, failed_turn
 from envlanes.failures import OnFailure
+from ragen.config.loading import as_config
 from ragen.errors import SessionLostError
-from ragen.llm_agent.config.environments import EnvEntry, read_config
-from ragen.settings import key, read
+from ragen.llm_agent.environments import EnvEntry, read_config
 
 GATHER = 0.001  # seconds to wait for requests that arrive together
 Group = tuple[str, int, str]  # tag, seed and mode
@@ -51,11 +51,21 @@ class ServiceSettings:
         step_timeout, reset_timeout, max_restarts: See :class:`~envlanes.settings.Settings`.
     """
 
-    SECTION: ClassVar[str] = "agent_loop"
-    queue_timeout: float = key(600.0, is_seconds=True)
-    step_timeout: float = key(60.0, "es_manager.step_timeout")
-    reset_timeout: float = key(120.0, "es_manager.reset_timeout")
-    max_restarts: int = key(3, "es_manager.max_restarts")
+    queue_timeout: float = 600.0
+    step_timeout: float = 60.0
+    reset_timeout: float = 120.0
+    max_restarts: int = 3
+
+    @classmethod
+    def read(cls, config: Any) -> ServiceSettings:
+        """Read the keys.
+
+        Raises:
+            ConfigError: A key has an invalid value.
+        """
+        whole = as_config(config)
+        keys = whole.es_manager
+        return cls(whole.agent_loop.queue_timeout, keys.step_timeout, keys.reset_timeout, keys.max_restarts)
 
     @property
     def open_limit(self) -> float:
@@ -95,7 +105,7 @@ class EnvService:
         Raises:
             ConfigError: A key of ``es_manager`` or ``agent_loop`` has an invalid value.
         """
-        self.limits = read(ServiceSettings, config)
+        self.limits = ServiceSettings.read(config)
         self._config = config
         self._entries: dict[str, EnvEntry] = {}
         self._group_numbers: dict[tuple[str, str], int] = {}  # apart for groups of another tag or mode

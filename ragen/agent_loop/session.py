@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from envlanes.episode.turn import TEXT, Turn, TurnResult, digest_observation, state_hash
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened
+from ragen.config.loading import as_config
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.files import json_text
-from ragen.llm_agent.config.environments import read_config
-from ragen.settings import choice
+from ragen.llm_agent.environments import read_config
 
 log = logging.getLogger(__name__)
 
@@ -186,4 +186,4 @@ def connect(config: Mapping[str, Any]) -> Service:
 
 def service_kind(config: Any) -> str:
     """``agent_loop.service``, checked."""
-    return choice(config, "agent_loop.service", "ray", KINDS)
+    return as_config(config).agent_loop.service

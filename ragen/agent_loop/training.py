@@ -28,17 +28,12 @@ from typing import TYPE_CHECKING, Any
 from ragen.agent_loop import dataset
 from ragen.agent_loop.checks import check_environments
 from ragen.agent_loop.verl_keys import sort_keys
-from ragen.errors import ConfigError, RagenError, install_command
+from ragen.config.loading import as_config, compose, plain_sections
+from ragen.config.schema import Config
+from ragen.errors import ConfigError, RagenError, install_command, one_line
 from ragen.extras import missing
-from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
-from ragen.llm_agent.config.loading import (
-    known_sections,
-    load_config,
-    plain_sections,
-    referenced_sections,
-    unread_keys,
-)
-from ragen.settings import config_directory, one_line, setting
+from ragen.files import config_directory
+from ragen.llm_agent.context_settings import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -101,6 +96,7 @@ def trainer_config(config: Any) -> DictConfig:
     """
     from omegaconf import OmegaConf
 
+    config = as_config(config)
     ragen = _resolved(config)
     check_environments(ragen)
     fitting = lengths(config)
@@ -109,10 +105,10 @@ def trainer_config(config: Any) -> DictConfig:
     sections = {name: section for name, section in said_of_verl.items() if section is not None}  # null says nothing
     free = _free_mappings(verl)
     ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), fitting)
-    written = dict(_leaves(_written(config, sections)))
-    said = setting(config, SAID, Sequence, ())
+    written = dict(_leaves(_written(as_config(config).source, sections)))
+    said = as_config(config).agent_loop.said
     values, ignored = sort_keys(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
-    path = setting(config, "model_path", str, None) or values.get("actor_rollout_ref.model.path")
+    path = as_config(config).model_path or values.get("actor_rollout_ref.model.path")
     critic = (
         {} if path is None else {"critic": {"model": {"path": path, "tokenizer_path": path}}}
     )  # begins as the model
@@ -128,13 +124,10 @@ def trainer_config(config: Any) -> DictConfig:
             "trainer.use_v1 is false, or trainer.v1.sampler.custom_sampler is another one; this package's sampler of "
             "verl's V1 trainer leaves out failed trajectories, so neither can be set."
         )
-    read = ragen.keys() | sections.keys() | referenced_sections(config)
-    ignored += [str(name) for name in config if name not in read]
-    ignored += [key for key, _ in unread_keys(config) if key.partition(".")[0] not in said_of_verl]
     if ignored:
         log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(ignored)))
     if "trainer.log_val_generations" not in values:
-        verl.trainer.log_val_generations = setting(config, "trainer.generations_to_log_to_wandb.val", int, 0)
+        verl.trainer.log_val_generations = as_config(config).trainer.generations_to_log_to_wandb.val
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
         validation.temperature = 0  # what verl looks at
@@ -154,7 +147,7 @@ def lengths(config: Any) -> dict[str, Any]:
         raise ConfigError(f"configuration key {missing!r} is missing; verl's trainer needs a number of tokens.")
     prompt, response = whole - reply, reply
     if settings.window_mode == FULL and settings.window is None:
-        prompt = setting(config, "agent_loop.prompt_length", int, PROMPT_LENGTH)
+        prompt = as_config(config).agent_loop.prompt_length
         response = whole - prompt
     if prompt < 1 or response < reply:
         raise ConfigError(
@@ -242,9 +235,9 @@ def verl_sections() -> list[str]:
 
 def _resolved(config: Any) -> dict[str, Any]:
     """The configuration as plain dicts, with absolute paths for other processes and nodes."""
-    plain = plain_sections(config, {*known_sections(), *verl_sections()})
-    plain["output_dir"] = str(Path(setting(config, "output_dir", str, "outputs")).absolute())
-    reports = setting(config, "es_manager.crash_report_dir", str, None)
+    plain = plain_sections(config, {*Config.model_fields, *verl_sections()})
+    plain["output_dir"] = str(Path(as_config(config).output_dir).absolute())
+    reports = as_config(config).es_manager.crash_report_dir
     if reports is not None:
         plain["es_manager"]["crash_report_dir"] = str(Path(reports).absolute())
     return plain
@@ -312,7 +305,7 @@ def _stock_leaves() -> dict[str, Any]:
 @cache
 def _stock() -> DictConfig:
     """The installed verl's ``ppo_trainer``, composed once."""
-    return load_config("ppo_trainer", directory=_verl_directory())
+    return compose("ppo_trainer", directory=_verl_directory())
 
 
 def _verl_directory() -> Path:

@@ -6,7 +6,6 @@ same as without the interruption.
 
 import argparse
 import sys
-from dataclasses import asdict
 
 from ragen.commands import FAILED, STOPPED, CommandParser, command
 from ragen.errors import EnvError
@@ -39,7 +38,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
         order, cap = " > ".join(training.agent.workflow_order), settings.train_episodes_per_env
         print(f"#{training.iteration} {order}: {training.played} of {cap} episodes", file=sys.stderr, flush=True)
 
-    trainer = ParallelWorkflowRLTrainer(**asdict(settings))
+    trainer = ParallelWorkflowRLTrainer(**dict(settings))
     try:
         trainer.run_workflow_search(report)
     except KeyboardInterrupt:

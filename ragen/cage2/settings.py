@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from ragen import settings
+from pydantic import Field, model_validator
+
 from ragen.cage2.workflow import DEFINITIONS
-from ragen.errors import ConfigError
-from ragen.settings import key
+from ragen.config import Amount, Count, Natural, Section, Share, as_model, load_file
+from ragen.files import config_directory
 
 FREE = ("checkpoint_dir", "n_workflows", "workers", "use_multiprocessing", "cage2_path")
 """Settings that a resumed search may change: its folder, its length, and those that only affect speed."""
 
 
-@dataclass(frozen=True)
-class SearchSettings:
+class SearchSettings(Section):
     """A search over workflows.
 
     Attributes:
@@ -42,46 +40,42 @@ class SearchSettings:
         workers, use_multiprocessing: Placement of environments; see ``ParallelEnvWrapper``.
     """
 
-    n_envs: int = key(25, low=2)
-    n_workflows: int = key(20, low=1)
-    train_episodes_per_env: int = key(50, low=1)
-    max_steps: int = key(100, low=1)
+    n_envs: Annotated[int, Field(ge=2)] = 25
+    n_workflows: Count = 20
+    train_episodes_per_env: Count = 50
+    max_steps: Count = 100
     scenario_path: str | None = None
     red_agent_type: str = "RedMeanderAgent"
-    alignment_alpha: float = key(50.0, low=0)
-    alignment_beta: float = key(50.0, low=0)
-    gp_beta: float = key(2.0, low=0)
+    alignment_alpha: Amount = 50.0
+    alignment_beta: Amount = 50.0
+    gp_beta: Amount = 2.0
     checkpoint_dir: str | None = None
-    compliance_threshold: float = key(0.95, low=0, high=1)
-    min_episodes: int = key(10, low=1)
-    update_every_steps: int = key(25, low=1)
-    compliance_definition: str = key("first_compromised", allowed=DEFINITIONS)
+    compliance_threshold: Share = 0.95
+    min_episodes: Count = 10
+    update_every_steps: Count = 25
+    compliance_definition: Literal[DEFINITIONS] = "first_compromised"  # type: ignore[valid-type]
     lr: float = 0.002
     gamma: float = 0.99
-    k_epochs: int = key(8, low=1)
+    k_epochs: Count = 8
     eps_clip: float = 0.2
-    seed: int = key(0, low=0)
+    seed: Natural = 0
     simulator: str = "auto"
     cage2_path: str | None = None
     workers: int | None = None
-    use_multiprocessing: bool | str = key("auto", allowed=(True, False, "auto"))
+    use_multiprocessing: bool | Literal["auto"] = "auto"
 
-    def __post_init__(self) -> None:
-        """Refuse a training without an update.
-
-        Raises:
-            ConfigError: There is none.
-        """
-        steps = self.train_episodes_per_env * self.max_steps
-        if self.update_every_steps > steps:
-            raise ConfigError(
+    @model_validator(mode="after")
+    def _some_update(self) -> SearchSettings:
+        if self.update_every_steps > (steps := self.train_episodes_per_env * self.max_steps):
+            raise ValueError(
                 f"update_every_steps = {self.update_every_steps}: expected at most train_episodes_per_env * max_steps "
                 f"= {steps}, else nothing is ever learnt."
             )
+        return self
 
     def followed(self) -> dict[str, Any]:
         """The settings that determine the results, which a resumed search must share with the first one."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in FREE}
+        return {name: value for name, value in self if name not in FREE}
 
 
 def load_settings(overrides: Sequence[str] = ()) -> SearchSettings:
@@ -93,4 +87,4 @@ def load_settings(overrides: Sequence[str] = ()) -> SearchSettings:
     Raises:
         ConfigError: There is no such key, or a value is invalid.
     """
-    return settings.load_settings(SearchSettings, settings.config_directory() / "cage2" / "search.yaml", overrides)
+    return as_model(SearchSettings, load_file(config_directory() / "cage2" / "search.yaml", overrides))

@@ -20,9 +20,9 @@ from ragen.cage2.ppo import ParallelOrderConditionedPPO
 from ragen.cage2.results import Episode, WorkflowResult, over_last
 from ragen.cage2.settings import SearchSettings
 from ragen.cage2.wrapper import ParallelEnvWrapper
+from ragen.config import as_model
 from ragen.errors import CheckpointError, EnvError
 from ragen.files import new_folder
-from ragen.settings import settings_of
 from ragen.torch_threads import torch_threads
 from ragen.validity import check_share, env_error, failure_counts, failures_in_words
 
@@ -181,7 +181,7 @@ class ParallelWorkflowRLTrainer:
         given = {name: value for name, value in locals().items() if name not in ("self", "more")}
         given["checkpoint_dir"] = str(checkpoint_dir or new_folder("outputs/cage2"))
         given["red_agent_type"] = getattr(red_agent_type, "__name__", red_agent_type)
-        self.settings = settings_of(SearchSettings, {**given, **more})
+        self.settings = as_model(SearchSettings, {**given, **more})
         self.folder = Path(given["checkpoint_dir"])
         self.search = OrderSearch(gp_beta, self.settings.seed)
         self.results: list[WorkflowResult] = []

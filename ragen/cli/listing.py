@@ -109,8 +109,8 @@ def _turn_seconds(env: Any) -> float:
 
 def configurations() -> Iterator[tuple[str, ...]]:
     """Each configuration of the package: its name, and its first line."""
-    from ragen.llm_agent.config.loading import config_names
-    from ragen.settings import config_directory
+    from ragen.config.loading import config_names
+    from ragen.files import config_directory
 
     folder = Path(config_directory())
     for name in config_names(folder):

@@ -69,7 +69,7 @@ def as_config(config: Any, sections: Collection[str] = ()) -> Config:
             f"the configuration is {in_short(config)}; expected Hydra's, or nested mappings: load_config reads a file, "
             "and a manager takes the configuration first, then the mode."
         )
-    checked = as_model(Config, _plain(config, sections))
+    checked = as_model(Config, plain_sections(config, sections))
     checked._source = config
     return checked
 
@@ -86,7 +86,7 @@ def as_model(model: type[M], given: Mapping[str, Any]) -> M:
         raise _explained(model, error) from None
 
 
-def load_file(model: type[M], path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def load_file(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """A YAML file that is a section of its own, with ``key=value`` overrides, as plain Python.
 
     Raises:
@@ -99,11 +99,12 @@ def load_file(model: type[M], path: Path, overrides: Sequence[str] = ()) -> dict
     return OmegaConf.to_container(merged, resolve=True)  # type: ignore[return-value]
 
 
-def _plain(config: Any, sections: Collection[str]) -> dict[str, Any]:
-    """The top-level sections as plain Python; references are resolved in those that have a meaning here."""
+def plain_sections(config: Any, sections: Collection[str] = ()) -> dict[str, Any]:
+    """Some top-level sections, or all, as plain Python; references are resolved in those that have a meaning here."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    config = config.source if isinstance(config, Config) else config
     if not isinstance(config, Mapping):
         config = vars(config)
     if not OmegaConf.is_config(config) and "${" in repr(config):
@@ -115,7 +116,7 @@ def _plain(config: Any, sections: Collection[str]) -> dict[str, Any]:
         try:
             value = config._get_node(name) if OmegaConf.is_config(config) else config[name]
             if OmegaConf.is_config(value):
-                value = OmegaConf.to_container(value, resolve=name in Config.model_fields)
+                value = OmegaConf.to_container(value, resolve=bool(sections) or name in Config.model_fields)
             elif OmegaConf.is_config(config):
                 value = REQUIRED if OmegaConf.is_missing(config, name) else config[name]
         except OmegaConfBaseException as error:
@@ -208,10 +209,9 @@ def _meant(model: type[BaseModel], section: Any, path: Sequence[str]) -> str:
     """What an unknown key of a section may have meant: a sibling, or a key of that name elsewhere."""
     *above, name = path
     siblings, prefix = _fields(section), "".join(f"{each}." for each in above)
-    if near := [each for each in siblings if OSA.distance(name, each) == 1]:
-        return suggestion(f"{prefix}{each}" for each in near)
     elsewhere = [key for key in known_keys(model) if key.rpartition(".")[2] == name and "<" not in key]
-    if meant := suggestion(elsewhere[:3]) or did_you_mean(name, siblings, lambda each: f"{prefix}{each}"):
+    near = [f"{prefix}{each}" for each in siblings if OSA.distance(name, each) == 1]
+    if meant := suggestion(elsewhere[:3] or near) or did_you_mean(name, siblings, lambda each: f"{prefix}{each}"):
         return meant
     return f" There are {', '.join(siblings)}." if siblings else ""
 
@@ -270,7 +270,7 @@ def compose(
     """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
-    from omegaconf import open_dict
+    from omegaconf import OmegaConf, open_dict
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
@@ -289,6 +289,7 @@ def compose(
             path = key.split(".")
             if f"Could not override '{key}'" in str(error) and (section := _section_at(path[:-1])) is not None:
                 raise ConfigError(f"there is no key {key!r}.{_meant(Config, section, path)}") from error
+        _check_sections(OmegaConf.load(folder / f"{stem}.yaml") if isinstance(error, HydraException) else {})
         override = shown_override(str(getattr(error, "override", None) or "").removeprefix("++"))
         cure = (
             f" with {override!r}: values with special characters need two pairs of quotes, KEY=\"'...'\""
@@ -296,10 +297,20 @@ def compose(
             else ""
         )
         raise ConfigError(f"configuration {stem!r} cannot be composed{cure}: {one_line(error)}.") from error
-    if "output_dir" not in config:  # of RAGEN's files
+    if "es_manager" in config and "output_dir" not in config:  # of RAGEN's files
         with open_dict(config):
             config.output_dir = DATED
     return config
+
+
+def _check_sections(file: Any, model: Any = Config, above: str = "") -> None:
+    """Refuse a list in the place of a section, which OmegaConf refuses without naming it."""
+    for name, value in file.items() if isinstance(file, Mapping) else ():
+        if fields := _fields(model).get(name):
+            if isinstance(value, Mapping):
+                _check_sections(value, fields.annotation, f"{above}{name}.")
+            elif _fields(fields.annotation) and not isinstance(value, str | None):
+                raise refused(f"{above}{name}", value, described(fields.annotation))
 
 
 def check_overrides(overrides: Sequence[str]) -> None:

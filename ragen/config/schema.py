@@ -43,13 +43,15 @@ class Section(BaseModel):
             return given
         kept = {}
         for name, value in given.items():
-            if isinstance(value, str) and value == "???":
-                raise PydanticCustomError("required", "", {"name": name})
             field = cls.model_fields.get(name)
-            if field is None and cls.model_config["extra"] == "allow":
-                for known in cls.model_fields:
-                    if OSA.distance(str(name), known) == 1:
-                        raise PydanticCustomError("extra_forbidden", "", {"name": name})
+            if field and isinstance(value, str) and value == "???":
+                raise PydanticCustomError("required", "", {"name": name})
+            if (
+                not field
+                and issubclass(cls, Open)
+                and any(OSA.distance(str(name), each) == 1 for each in cls.model_fields)
+            ):
+                raise PydanticCustomError("extra_forbidden", "", {"name": name})
             if value is not None or field is None or NoneType in get_args(field.annotation):
                 kept[name] = value
         return kept

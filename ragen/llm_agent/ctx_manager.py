@@ -28,17 +28,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ragen.config.loading import as_config
 from ragen.errors import InputError
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
-from ragen.llm_agent.config.context import FULL, CollapseSettings, ContextSettings
-from ragen.llm_agent.config.groups import custom_env, environment_tags
+from ragen.llm_agent.context_settings import FULL, CollapseSettings, ContextSettings
+from ragen.llm_agent.environments import custom_env, environment_tags
 from ragen.llm_agent.prompts.chat_template import ChatTemplate, Message
 from ragen.llm_agent.prompts.conversation import ConversationBuilder, tag_prompt, trajectory_rows
 from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
-from ragen.settings import setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +64,7 @@ class ContextManager:
         """Check everything that can be checked before the first state.
 
         Args:
-            config: The whole configuration; :mod:`ragen.llm_agent.config.context` lists the keys that are read.
+            config: The whole configuration; :mod:`ragen.llm_agent.context_settings` lists the keys that are read.
             tokenizer: A fast Hugging Face tokenizer with a chat template.
             processor: A Hugging Face processor; with it, image observations become images in messages, without it they
                 stay ``<images>`` marks in the text.
@@ -85,7 +85,7 @@ class ContextManager:
         most = self.settings.max_actions_per_turn
         self._parser = ReplyParser(control, self.settings.enable_think, self.action_sep, most)
         self._tags, self.env_nums = environment_tags(config, mode)
-        self.es_cfg = setting(config, f"es_manager.{mode}", object)
+        self.es_cfg = as_config(config).select(f"es_manager.{mode}")
         entries = {tag: custom_env(config, tag) for tag in self.env_nums}
         prompts = {tag: tag_prompt(tag, entry, self.settings, control) for tag, entry in entries.items()}
         self.prefix_lookup = {env_id: prompts[tag].instruction for env_id, tag in self._tags.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from envlanes.ragen.inputs import EnvStatus
 from envlanes.ragen.manager import RolloutManager
-from ragen.llm_agent.config.environments import ManagerConfig, read_config
+from ragen.llm_agent.environments import ManagerConfig, read_config
 from ragen.tools.examples import gives_examples
 
 __all__ = ["EnvStateManager", "EnvStatus"]

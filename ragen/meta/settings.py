@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ragen import settings
+from pydantic import Field
+
+from ragen.config import Count, Section, as_model, load_file
 from ragen.errors import ConfigError
-from ragen.files import new_folder
-from ragen.settings import key
+from ragen.files import config_directory, new_folder
 
 
-@dataclass(frozen=True)
-class EnvSettings:
+class EnvSettings(Section):
     """The environment.
 
     Attributes:
@@ -29,11 +28,10 @@ class EnvSettings:
     episodes_per_task: int = 1
     start: str = "observe"
     n_tasks: int | None = None
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class EngineSettings:
+class EngineSettings(Section):
     """Where environments live: their number, and some settings of :class:`~envlanes.Settings`."""
 
     num_envs: int = 64
@@ -42,16 +40,14 @@ class EngineSettings:
     backend: str = "process"
 
 
-@dataclass(frozen=True)
-class AgentSettings:
+class AgentSettings(Section):
     """The agent; see :class:`~ragen.meta.agents.MemoryAgent`."""
 
     hidden: int = 128
     products: bool = False
 
 
-@dataclass(frozen=True)
-class PPOSettings:
+class PPOSettings(Section):
     """The settings of PPO.
 
     Attributes:
@@ -67,12 +63,11 @@ class PPOSettings:
     gamma: float = 0.99
     lam: float = 0.95
     center_steps: bool = False
-    minibatches: int = key(4, low=1)
+    minibatches: Count = 4
     entropy_coef: float = 0.01
 
 
-@dataclass(frozen=True)
-class RunSettings:
+class RunSettings(Section):
     """A training run.
 
     Attributes:
@@ -86,16 +81,16 @@ class RunSettings:
         output_dir: The output folder; a new one by default.
     """
 
-    env: EnvSettings = field(default_factory=EnvSettings)
-    engine: EngineSettings = field(default_factory=EngineSettings)
-    agent: AgentSettings = field(default_factory=AgentSettings)
-    ppo: PPOSettings = field(default_factory=PPOSettings)
+    env: EnvSettings = EnvSettings()
+    engine: EngineSettings = EngineSettings()
+    agent: AgentSettings = AgentSettings()
+    ppo: PPOSettings = PPOSettings()
     seed: int = 0
-    iterations: int = key(100, low=1)
-    rollouts: int = key(64, low=1)
-    forward_batch: int = key(64, low=1)
-    eval_every: int = key(20, low=1)
-    eval_tasks: int = key(256, low=1)
+    iterations: Count = 100
+    rollouts: Count = 64
+    forward_batch: Count = 64
+    eval_every: Count = 20
+    eval_tasks: Count = 256
     output_dir: str = ""
 
 
@@ -121,13 +116,14 @@ def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
     Raises:
         ConfigError: There is no such file or key, or a value is invalid.
     """
-    folder = settings.config_directory() / "meta"
+    folder = config_directory() / "meta"
     path = Path(name) if name.endswith(".yaml") else folder / f"{name}.yaml"
     if not path.is_file():
         names = ", ".join(sorted(each.stem for each in folder.glob("*.yaml")))
         raise ConfigError(f"no configuration {name!r}: expected the path of a .yaml file, or one of {names}.")
-    loaded = settings.load_settings(RunSettings, path, overrides, _translated)
-    return loaded if loaded.output_dir else replace(loaded, output_dir=str(new_folder(f"outputs/meta/{path.stem}")))
+    loaded = as_model(RunSettings, _translated(load_file(path, overrides)))
+    loaded.output_dir = loaded.output_dir or str(new_folder(f"outputs/meta/{path.stem}"))
+    return loaded
 
 
 def _translated(config: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -58,10 +57,10 @@ def train(
     seed = settings.seed + EVALUATION_SEED
     eval_tasks: Any = make_env(env.id, 1, seed, **{**made, "n_tasks": settings.eval_tasks}).tasks.tasks
     torch.manual_seed(settings.seed)
-    agent = MemoryAgent.of(own, **asdict(settings.agent))
+    agent = MemoryAgent.of(own, **dict(settings.agent))
     learner = Learner(agent, own, seed=settings.seed, forward_batch=settings.forward_batch)
     optimizer = torch.optim.Adam(agent.parameters(), eps=1e-5)
-    engine, history = asdict(settings.engine), list[dict[str, float]]()
+    engine, history = dict(settings.engine), list[dict[str, float]]()
     copies = engine.pop("num_envs")
     folder.mkdir(parents=True, exist_ok=True)
     with (

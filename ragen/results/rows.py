@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ragen.errors import ConfigError, counted, did_you_mean, suggestion
-from ragen.settings import one_line
+from ragen.errors import ConfigError, counted, did_you_mean, one_line, suggestion
 from ragen.validity import is_valid
 
 Row: TypeAlias = Mapping[str, Any]

@@ -168,9 +168,9 @@ def _listening(host: str, port: int) -> socket.socket:
 
 def settings_of(arguments: argparse.Namespace) -> Any:
     """The server's settings from the command line."""
-    from ragen.llm_agent.config.context import ContextSettings
-    from ragen.llm_agent.config.groups import tag_groups
-    from ragen.llm_agent.config.loading import load_config, plain_sections
+    from ragen.config.loading import load_config, plain_sections
+    from ragen.llm_agent.context_settings import ContextSettings
+    from ragen.llm_agent.environments import groups_of
     from ragen.serve.sessions import ServeSettings
 
     if (arguments.env is None) == (arguments.config_name is None):
@@ -189,7 +189,7 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         sections["es_manager"] = {**sections["es_manager"], "sequential_env_types": [], "train": part, "val": part}
     else:
         most = replies.max_actions_per_turn
-        tags = list(dict.fromkeys(tag for mode in ("train", "val") for tag, _ in tag_groups(config, mode)))
+        tags = list(dict.fromkeys(tag for mode in ("train", "val") for tag, *_ in groups_of(config, mode)))
     return ServeSettings(
         config=sections,
         tags=tags,

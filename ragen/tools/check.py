@@ -42,8 +42,8 @@ from envlanes.episode.turn import TEXT, TextGame, Turn, TurnResult, action_looku
 from envlanes.journal import NotPlain, packed
 from envlanes.returned import SUCCESS_KEYS
 from envlanes.stats import duration
-from ragen.commands import CommandParser, check_no_option, positive, refusing
-from ragen.env.fields import check_kinds, field_types, read_settings
+from ragen.commands import CommandParser, positive, refusing
+from ragen.env.fields import check_kinds, read_settings
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, DivergenceError, InputError, in_contrast, steady_repr
 from ragen.extras import check_installed, extra_of
@@ -421,8 +421,6 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     options = vars(top.parse_intermixed_args(arguments))
     env, settings = options.pop("type"), options.pop("settings")
     config_class = _resolved(env)[1]
-    known = field_types(config_class)
-    check_no_option(top, settings, lambda name, _: name in known)
     report = check_parallel(env, read_settings(env, config_class, settings), **options)
     print(report)
     return NOTHING_TO_FIX if report.ok else FIX_FIRST

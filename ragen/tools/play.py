@@ -18,9 +18,9 @@ from envlanes.episode.global_rng import EnvRng
 from envlanes.episode.turn import TEXT, Turn, action_lookup
 from envlanes.ragen.seeds import SEED_LIMIT
 from envlanes.returned import success_of
-from ragen.commands import STOPPED, CommandParser, check_no_option, refusing
-from ragen.env.fields import build_env, field_types
-from ragen.env.registry import known_names, resolve_env
+from ragen.commands import STOPPED, CommandParser, refusing
+from ragen.env.fields import build_env
+from ragen.env.registry import known_names
 from ragen.errors import EnvError, RagenError, counted, described_with_place, in_short
 
 PROG = "python -m ragen.tools.play"
@@ -75,8 +75,6 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
         return replay(options.replay, options.path, options.script, options.pdb)
     if options.type is None:
         top.error("name a type of environment, or --replay FILE")
-    known = field_types(resolve_env(options.type)[1])
-    check_no_option(top, options.settings, lambda name, _: name in known)
     try:
         with _failing(options.type, "while it was built"), EnvRng(0).in_place():
             env = build_env(options.type, options.settings)

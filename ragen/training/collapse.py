@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ragen.llm_agent.config import CollapseSettings
+from ragen.llm_agent import CollapseSettings
 from ragen.results import STD_EPS, collapse_metrics
 
 FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"

@@ -12,12 +12,22 @@ import importlib
 import signal
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.commands import STOPPED, CommandParser
-from ragen.errors import ConfigError, MissingExtraError
-from ragen.llm_agent.config import add_config_arguments, add_sweep_argument, find_config, load_config, main_of
-from ragen.settings import one_line, override_key, setting
+from ragen.config import (
+    add_config_arguments,
+    add_sweep_argument,
+    as_config,
+    compose,
+    find_config,
+    main_of,
+    override_key,
+)
+from ragen.errors import ConfigError, MissingExtraError, one_line
+
+if TYPE_CHECKING:
+    from ragen.config import Config
 
 PROG = "python train.py"
 DEFAULT_CONFIG = "base"  # of train.py, as in RAGEN
@@ -48,7 +58,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-def _run(config: Any) -> int:
+def _run(config: Config) -> int:
     outcome = trainer(config)(config)
     return 0 if getattr(outcome, "finished", True) else STOPPED
 
@@ -65,29 +75,28 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
     Raises:
         ConfigError: It cannot be composed.
     """
-    overrides = [f"++{override}" if override.startswith(f"{BACKEND}=") else override for override in overrides]
     try:
-        config = load_config(name, overrides, folder, further)
+        config = compose(name, overrides, folder, further)
     except ConfigError as error:
         find_config(name, folder, further)  # its error suggests configurations with similar names
         from ragen.agent_loop import allow_verl_keys
 
-        try:
-            allowed = allow_verl_keys(overrides)
-        except ConfigError:  # verl is not installed
-            chosen = [each for each in overrides if override_key(each) == BACKEND]
-            if setting(load_config(name, chosen, folder, further), BACKEND, str, "verl") != "verl":
-                raise error from None
-            raise
-        config = load_config(name, allowed, folder, further)
-        if setting(config, BACKEND, str, "verl") != "verl":
-            raise
-    if setting(config, BACKEND, str, "verl") == "verl":
+        chosen = [each for each in overrides if override_key(each) == BACKEND]
+        if _backend(compose(name, chosen, folder, further)) != "verl":
+            raise error from None
+        config = compose(name, allow_verl_keys(overrides), folder, further)
+    if _backend(config) == "verl":
         from omegaconf import OmegaConf
 
         said = [*map(override_key, overrides)]
         OmegaConf.update(config, "agent_loop.said", said, force_add=True)
     return config
+
+
+def _backend(config: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.select(config, BACKEND, default="verl")
 
 
 def trainer(config: Any) -> Callable[[Any], Any]:
@@ -96,18 +105,14 @@ def trainer(config: Any) -> Callable[[Any], Any]:
     Raises:
         ConfigError: There is no such trainer, or its packages are not installed.
     """
-    name = setting(config, BACKEND, str, "verl")
-    if name not in BACKENDS:
-        raise ConfigError(f"configuration key {BACKEND!r} is {name!r}; expected one of {', '.join(BACKENDS)}.")
+    name = as_config(config).trainer.backend
     module, _, function = BACKENDS[name].partition(":")
     try:
         return getattr(importlib.import_module(module), function)
     except MissingExtraError:
         raise
     except ImportError as error:
-        raise ConfigError(
-            f"configuration key {BACKEND!r} is {name!r}, which cannot be imported: {one_line(error)}."
-        ) from error
+        raise ConfigError(f"{BACKEND} = {name!r}, which cannot be imported: {one_line(error)}.") from error
 
 
 main = main_of(parser, PROG, _run, composed, on_cut=partial(signal.raise_signal, signal.SIGINT))

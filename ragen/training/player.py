@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from envlanes import Work
 from envlanes.closing import Closing
+from ragen.config import as_config, refused
 from ragen.extras import needs
-from ragen.llm_agent import LLMAgentProxy
+from ragen.llm_agent import ContextSettings, LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend, ReplyJournal
-from ragen.llm_agent.config import ContextSettings
 from ragen.llm_agent.rollout import BackendActor
-from ragen.settings import refused, setting
 from ragen.statistics import mean
 from ragen.training.collapse import PlayedThoughts
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
@@ -65,9 +64,7 @@ def check_settings(config: Any) -> None:
             raise refused(
                 name, value, f"{expected!r}, since trainer.backend: tiny trains on whole trajectories as sampled"
             )
-    sign = setting(config, "trainer.reward_sign", int, 1)
-    if sign not in (1, -1):
-        raise refused("trainer.reward_sign", sign, "1 or -1")
+    sign = as_config(config).trainer.reward_sign
     if sign == -1 and settings.method != "identity":
         name = "agent_proxy.reward_normalization.method"
         raise refused(
@@ -99,7 +96,7 @@ class Player(Closing):
         self.backend = HfBackend(model, tokenizer, batch_size=_BATCH_SIZE, seed=seed, share_prompts=True)
         self.proxy = LLMAgentProxy(config, self.backend, tokenizer)
         self._tokenizer = tokenizer
-        self.sign = setting(config, "trainer.reward_sign", int, 1)
+        self.sign = as_config(config).trainer.reward_sign
         self._turn_scores = ContextSettings.read(config).use_turn_scores
         self._rollouts = 0
 

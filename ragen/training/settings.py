@@ -6,82 +6,16 @@ They concern the run (``trainer``), the model (``tiny_model``), its warm-up (``w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.config import CollapseSettings, decisive_settings
+from ragen.config import as_config, decisive_settings, one_of, refused
+from ragen.llm_agent import CollapseSettings
 from ragen.llm_agent.filtering import AdvantageWeights, GroupFilter
-from ragen.settings import choice, key, number, read, refused, setting
 
-# The model and its warm-up
-
-
-@dataclass(frozen=True)
-class TinyModelSettings:
-    """The size of the model; the keys are those under ``tiny_model``, named as in ``Qwen2Config``.
-
-    Attributes:
-        hidden_size: Width.
-        num_hidden_layers: Layers.
-        num_attention_heads: Heads of each layer.
-        intermediate_size: Width of the layers' inner part.
-        max_position_embeddings: Maximum context length in tokens.
-        initializer_range: Standard deviation of the initial weights. At this size the usual 0.02 hardly learns.
-        rope_theta: Base of the rotary position embedding. A small one distinguishes neighbors in a short context; with
-            the usual 10000 this model does not learn to read a grid.
-    """
-
-    SECTION: ClassVar[str] = "tiny_model"
-    hidden_size: int = key(64, low=1)
-    num_hidden_layers: int = key(2, low=1)
-    num_attention_heads: int = key(4, low=1)
-    intermediate_size: int = key(256, low=1)
-    max_position_embeddings: int = key(2048, low=1)
-    initializer_range: float = key(0.08, low=0)
-    rope_theta: float = key(20.0, low=1)
-
-    @classmethod
-    def read(cls, config: Any) -> TinyModelSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: A key has an invalid value.
-        """
-        settings = read(cls, config)
-        if settings.hidden_size % (2 * settings.num_attention_heads):
-            raise refused(
-                "tiny_model.hidden_size",
-                settings.hidden_size,
-                f"a multiple of twice tiny_model.num_attention_heads={settings.num_attention_heads}",
-            )
-        return settings
-
-
-@dataclass(frozen=True)
-class WarmUpSettings:
-    """The settings of the warm-up; the keys are those under ``warm_up``.
-
-    Attributes:
-        steps: Optimizer steps; 0 skips the warm-up.
-        groups: Number of distinct initial states in the demonstrations, split among the tags like the training groups.
-        batch_size: Demonstrations per step.
-        lr: Learning rate; it rises over the first tenth of the steps and falls along a cosine to a twentieth.
-        random: Fraction of thoughtless replies.
-        malformed: Fraction of malformed replies.
-        seed: Seed of the first demonstrated start.
-    """
-
-    SECTION: ClassVar[str] = "warm_up"
-    steps: int = key(300, low=0)
-    groups: int = key(512, low=1)
-    batch_size: int = key(32, low=1)
-    lr: float = key(3e-3, low=0)
-    random: float = key(0.5, low=0, high=1)
-    malformed: float = key(0.02, low=0, high=1)
-    seed: int = key(1_000_000, low=0)
-
+if TYPE_CHECKING:
+    from ragen.config import Config, TinyModel, WarmUp
 
 # Updates
 
@@ -89,7 +23,7 @@ class WarmUpSettings:
 GAE = "gae"
 ESTIMATORS = ("grpo", "rloo", GAE)
 AGGREGATIONS = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
-_ACTOR = "actor_rollout_ref.actor"
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
 @dataclass(frozen=True)
@@ -119,24 +53,24 @@ class UpdateSettings:
         weights: Weights of advantages; see :class:`ragen.llm_agent.filtering.AdvantageWeights`.
     """
 
-    estimator: str = key("grpo", "algorithm.adv_estimator", allowed=ESTIMATORS)
-    normalise_by_std: bool = key(True, "algorithm.norm_adv_by_std_in_grpo")
-    gamma: float = key(1.0, "algorithm.gamma", low=0, high=1)
-    lam: float = key(1.0, "algorithm.lam", low=0, high=1)
-    lr: float = key(3e-4, f"{_ACTOR}.optim.lr", low=0)
-    critic_lr: float = key(1e-3, "critic.optim.lr", low=0)
-    grad_clip: float = key(1.0, f"{_ACTOR}.grad_clip", low=0)
-    epochs: int = key(1, f"{_ACTOR}.ppo_epochs", low=1)
-    mini_batch_size: int = key(128, f"{_ACTOR}.ppo_mini_batch_size", low=1)
-    max_tokens: int = key(16_384, f"{_ACTOR}.ppo_max_token_len_per_gpu", low=1)
-    clip_ratio_low: float = key(0.2, f"{_ACTOR}.clip_ratio_low", low=0)
-    clip_ratio_high: float = key(0.2, f"{_ACTOR}.clip_ratio_high", low=0)
-    aggregation: str = key("token-mean", f"{_ACTOR}.loss_agg_mode", allowed=AGGREGATIONS)
-    entropy_coeff: float = key(0.0, f"{_ACTOR}.entropy_coeff")
-    use_kl_loss: bool = key(False, f"{_ACTOR}.use_kl_loss")
-    kl_loss_coef: float = key(0.001, f"{_ACTOR}.kl_loss_coef", low=0)
-    kl_loss_type: str = key("low_var_kl", f"{_ACTOR}.kl_loss_type", allowed=("kl", "abs", "mse", "low_var_kl"))
-    cliprange_value: float = key(0.5, "critic.cliprange_value", low=0)
+    estimator: str
+    normalise_by_std: bool
+    gamma: float
+    lam: float
+    lr: float
+    critic_lr: float
+    grad_clip: float
+    epochs: int
+    mini_batch_size: int
+    max_tokens: int
+    clip_ratio_low: float
+    clip_ratio_high: float
+    aggregation: str
+    entropy_coeff: float
+    use_kl_loss: bool
+    kl_loss_coef: float
+    kl_loss_type: str
+    cliprange_value: float
     temperature: float = 1.0
     weights: AdvantageWeights = field(default_factory=AdvantageWeights)
 
@@ -147,15 +81,36 @@ class UpdateSettings:
         Raises:
             ConfigError: A key has an invalid value, or asks for what RAGEN's own trainer alone does.
         """
+        whole = as_config(config)
         for name in _NOT_DONE:
-            if value := setting(config, name, object, False):
+            if value := whole.select(name):
                 raise refused(name, value, "its default, since trainer.backend: tiny does not have it")
-        clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
-        clips = {"default_clip_ratio_low": clip, "default_clip_ratio_high": clip}
-        weights = AdvantageWeights.read(config)
-        choice(config, f"{_ACTOR}.filter_loss_scaling", "none", ("none",))
-        choice(config, "algorithm.filter_groups.metric", "reward", ("reward",))
-        return read(cls, config, temperature=_temperature(config), weights=weights, **clips)
+        keys, algorithm, critic = whole.actor_rollout_ref.actor, whole.algorithm, whole.critic
+        one_of(f"{_ACTOR}.filter_loss_scaling", keys.filter_loss_scaling, ("none",))
+        one_of("algorithm.filter_groups.metric", algorithm.filter_groups.metric or "reward", ("reward",))
+        low, high = keys.clip_ratio_low, keys.clip_ratio_high
+        return cls(
+            estimator=one_of("algorithm.adv_estimator", algorithm.adv_estimator, ESTIMATORS),
+            normalise_by_std=algorithm.norm_adv_by_std_in_grpo,
+            gamma=algorithm.gamma,
+            lam=algorithm.lam,
+            lr=3e-4 if keys.optim.lr is None else keys.optim.lr,
+            critic_lr=1e-3 if critic.optim.lr is None else critic.optim.lr,
+            grad_clip=keys.grad_clip,
+            epochs=keys.ppo_epochs,
+            mini_batch_size=keys.ppo_mini_batch_size,
+            max_tokens=keys.ppo_max_token_len_per_gpu,
+            clip_ratio_low=keys.clip_ratio if low is None else low,
+            clip_ratio_high=keys.clip_ratio if high is None else high,
+            aggregation=one_of(f"{_ACTOR}.loss_agg_mode", keys.loss_agg_mode, AGGREGATIONS),
+            entropy_coeff=keys.entropy_coeff,
+            use_kl_loss=keys.use_kl_loss,
+            kl_loss_coef=keys.kl_loss_coef,
+            kl_loss_type=one_of(f"{_ACTOR}.kl_loss_type", keys.kl_loss_type, ("kl", "abs", "mse", "low_var_kl")),
+            cliprange_value=critic.cliprange_value,
+            temperature=_temperature(whole),
+            weights=AdvantageWeights.read(whole),
+        )
 
 
 _NOT_DONE = (
@@ -173,35 +128,21 @@ _NOT_DONE = (
 """Keys of other trainers that change what is learned or written, and that the tiny trainer does not have."""
 
 
-def _temperature(config: Any) -> float:
+def _temperature(config: Config) -> float:
     """The rollouts' temperature, if training can compute the probabilities with which replies are sampled."""
-    rollout = "actor_rollout_ref.rollout"
-    for name, kind, neutral in (("do_sample", bool, True), ("top_p", float, 1.0), ("top_k", float, -1.0)):
-        value = setting(config, f"{rollout}.{name}", kind, neutral)
-        if value != neutral:
-            raise refused(
-                f"{rollout}.{name}", value, f"{neutral}, since replies must be drawn from whole distributions"
-            )
-    temperature = number(config, f"{rollout}.temperature", 1.0, 0.0)
-    if temperature == 0:
-        raise refused(f"{rollout}.temperature", temperature, "a number above 0, since training needs sampled replies")
-    return temperature
+    keys = config.actor_rollout_ref.rollout
+    for name, neutral in (("do_sample", True), ("top_p", 1.0), ("top_k", -1)):
+        if (value := getattr(keys, name)) not in (None, neutral):
+            raise refused(f"{_ROLLOUT}.{name}", value, f"{neutral}: replies must be drawn from whole distributions")
+    if keys.temperature == 0:
+        raise refused(f"{_ROLLOUT}.temperature", 0, "a number above 0, since training needs sampled replies")
+    return 1.0 if keys.temperature is None else keys.temperature
 
 
 # The run
 
 
-OF_RAGENS_TRAINER = (
-    "algorithm.high_level_gamma",
-    *(f"trainer.{name}" for name in ("experiment_name", "local_log_dir", "val_before_train", "validation_steps")),
-    *(f"trainer.max_{role}_ckpt_to_keep" for role in ("actor", "critic")),
-    *(f"trainer.{name}" for name in ("project_name", "log_group_rv_table", "generations_to_log_to_wandb")),
-    *(f"trainer.gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
-    *(f"actor_rollout_ref.rollout.gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
-)
-"""Keys of RAGEN's trainer without an effect in this one."""
 AUTO, DISABLE = "auto", "disable"
-MODES = ("train", "val")
 DECISIVE = (
     "trainer.seed",
     "trainer.reward_sign",
@@ -245,23 +186,22 @@ class TrainerSettings:
         collapse: ``collapse_detection``: whether thoughts depend on prompts, measured every few steps.
     """
 
-    SECTION: ClassVar[str] = "trainer"
-    model: TinyModelSettings
-    warm_up: WarmUpSettings
+    model: TinyModel
+    warm_up: WarmUp
     filters: GroupFilter
     updates: UpdateSettings
     collapse: CollapseSettings
-    folder: Path = key("outputs", "output_dir")
-    seed: int = key(0, low=0)
-    steps: int = key(100, "trainer.total_training_steps", low=0)
-    test_freq: int = key(10, low=0)
-    save_freq: int = key(25, low=0)
-    keep: int = key(3, "trainer.max_ckpt_to_keep", low=0)
-    resume: str = key(AUTO, "trainer.resume_mode", allowed=(AUTO, DISABLE))
-    loggers: tuple[str, ...] = key(("console",), "trainer.logger", allowed=("console",))
-    threads: int = key(1, low=1)
-    is_dynamic: bool = key(False, "algorithm.filter_groups.enable")
-    max_batches: int = key(0, "algorithm.filter_groups.max_num_gen_batches", low=-1)
+    folder: Path
+    seed: int
+    steps: int
+    test_freq: int
+    save_freq: int
+    keep: int
+    resume: str
+    loggers: tuple[str, ...]
+    threads: int
+    is_dynamic: bool
+    max_batches: int
 
     @classmethod
     def read(cls, config: Any) -> TrainerSettings:
@@ -270,16 +210,29 @@ class TrainerSettings:
         Raises:
             ConfigError: A key has an invalid value.
         """
-        settings = read(
-            cls,
-            config,
-            model=TinyModelSettings.read(config),
-            warm_up=read(WarmUpSettings, config),
-            filters=GroupFilter.read(config),
-            updates=UpdateSettings.read(config),
-            collapse=CollapseSettings.read(config),
+        whole = as_config(config)
+        keys, filters = whole.trainer, whole.algorithm.filter_groups
+        loggers = [keys.logger] if isinstance(keys.logger, str) else keys.logger
+        for logger in loggers:
+            one_of("trainer.logger", logger, ("console",))
+        return cls(
+            model=whole.tiny_model,
+            warm_up=whole.warm_up,
+            filters=GroupFilter.read(whole),
+            updates=UpdateSettings.read(whole),
+            collapse=CollapseSettings.read(whole),
+            folder=Path(whole.output_dir).absolute(),  # environments may change the working directory
+            seed=keys.seed,
+            steps=keys.total_training_steps,
+            test_freq=max(keys.test_freq, 0),
+            save_freq=max(keys.save_freq, 0),
+            keep=keys.max_ckpt_to_keep,
+            resume=one_of("trainer.resume_mode", keys.resume_mode, (AUTO, DISABLE)),
+            loggers=tuple(loggers),
+            threads=keys.threads,
+            is_dynamic=filters.enable,
+            max_batches=filters.max_num_gen_batches or 0,
         )
-        return replace(settings, folder=settings.folder.absolute())  # environments may change the working directory
 
 
 def about_training(config: Any) -> dict[str, Any]:
@@ -290,5 +243,6 @@ def about_training(config: Any) -> dict[str, Any]:
     Raises:
         ConfigError: A key cannot be read.
     """
-    tags = {tag for mode in MODES for tag in setting(config, f"es_manager.{mode}.env_configs.tags", Sequence)}
-    return decisive_settings(config, (*DECISIVE, *(f"custom_envs.{tag}" for tag in sorted(tags))))
+    modes = (whole := as_config(config)).es_manager.train, whole.es_manager.val
+    tags = {tag for mode in modes if mode for tag in mode.env_configs.tags}
+    return decisive_settings(whole, (*DECISIVE, *(f"custom_envs.{tag}" for tag in sorted(tags))))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.extras import needs
-from ragen.training.settings import TinyModelSettings
+
+if TYPE_CHECKING:
+    from ragen.config import TinyModel
 
 with needs("train", "`ragen train`"):
     import torch
@@ -14,7 +16,7 @@ with needs("train", "`ragen train`"):
     from transformers import GenerationConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 
-def build_model(settings: TinyModelSettings, tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
+def build_model(settings: TinyModel, tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
     """A model with random weights.
 
     Args:

@@ -19,14 +19,13 @@ from typing import Any
 from envlanes.closing import Closing
 from ragen.checkpoints import CheckpointFolder, restore_random_states, seed_everything
 from ragen.commands import StopRequest
-from ragen.errors import CheckpointError, ConfigError, shown_path
+from ragen.config import as_config, changed_settings
+from ragen.errors import CheckpointError, ConfigError, one_line, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
 from ragen.llm_agent.backends import ReplyJournal, create_tokenizer
-from ragen.llm_agent.config import changed_settings, tell_ignored, unread
 from ragen.llm_agent.filtering import EarlyStop
 from ragen.results import REPLIES
-from ragen.settings import one_line
 from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads
 from ragen.training.collapse import CollapseDetector
@@ -34,7 +33,7 @@ from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsF
 from ragen.training.filtering import sample_groups
 from ragen.training.log_probs import scores_of_thoughts
 from ragen.training.player import Played, Player, rollout_metrics
-from ragen.training.settings import AUTO, OF_RAGENS_TRAINER, TrainerSettings, about_training
+from ragen.training.settings import AUTO, TrainerSettings, about_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import Group, all_members
@@ -78,10 +77,8 @@ def train(config: Any, quiet: bool = False) -> Outcome:
         EnvsFailedError: More than half of the trajectories failed with their environments.
         RagenError: Training failed; the newest checkpoint is unaffected.
     """
-    ignored = unread(config, OF_RAGENS_TRAINER)
+    config = as_config(config)
     settings = TrainerSettings.read(config)
-    if not quiet:
-        tell_ignored(ignored)
     with StopRequest() as stop, torch_threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
         return trainer.run()
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ragen.config import as_config
 from ragen.extras import needs
-from ragen.llm_agent import LLMAgentProxy
+from ragen.llm_agent import LLMAgentProxy, groups_of
 from ragen.llm_agent.backends import ScriptedBackend
-from ragen.llm_agent.config import plain_sections, tag_groups
 from ragen.training.log_probs import log_probs_and_entropies
-from ragen.training.settings import WarmUpSettings
 from ragen.training.training_batch import batch_of_rows
 from ragen.training.trajectories import TokenRow
 from ragen.validity import check_share, env_error
+
+if TYPE_CHECKING:
+    from ragen.config import Config
+    from ragen.config import WarmUp as WarmUpKeys
 
 with needs("train", "`ragen train`"):
     import torch
@@ -28,7 +31,7 @@ with needs("train", "`ragen train`"):
     from ragen.ppo import optimiser_step
 
 
-def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> list[TokenRow]:
+def demonstrations(config: Any, tokenizer: Any, settings: WarmUpKeys) -> list[TokenRow]:
     """Play the demonstrations; deterministic for a configuration.
 
     Args:
@@ -49,27 +52,24 @@ def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> lis
     return [row for row in rows if any(row.mask)]
 
 
-def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
+def demonstration_config(config: Any, settings: WarmUpKeys) -> Config:
     """The configuration of demonstrations: many groups of one, with the tags of replies included in the loss."""
-    from omegaconf import OmegaConf
-
-    config = OmegaConf.create(plain_sections(config))
-    section = "es_manager.train"
-    shares = [groups for _, groups in tag_groups(config, "train")]
+    whole = as_config(config)
+    shares = [each.count for each in groups_of(whole, "train")]
     groups = [max(1, settings.groups * share // sum(shares)) for share in shares]
-    changes = {
-        f"{section}.env_configs.n_groups": groups,
-        f"{section}.env_groups": sum(groups),
-        f"{section}.group_size": 1,
-        "seed.train": settings.seed,
-        "agent_proxy.training_tokens": "text",
-        "actor.scripted.random": settings.random,
-        "actor.scripted.malformed": settings.malformed,
-        "actor.scripted.seed": settings.seed,
-    }
-    for key, value in changes.items():
-        OmegaConf.update(config, key, value, force_add=True)
-    return config
+    section, actor = "es_manager.train", "actor.scripted"
+    return whole.changed(
+        {
+            f"{section}.env_configs.n_groups": groups,
+            f"{section}.env_groups": sum(groups),
+            f"{section}.group_size": 1,
+            "seed.train": settings.seed,
+            "agent_proxy.training_tokens": "text",
+            f"{actor}.random": settings.random,
+            f"{actor}.malformed": settings.malformed,
+            f"{actor}.seed": settings.seed,
+        }
+    )
 
 
 class WarmUp:
@@ -79,7 +79,7 @@ class WarmUp:
         self,
         model: PreTrainedModel,
         rows: Sequence[TokenRow],
-        settings: WarmUpSettings,
+        settings: WarmUpKeys,
         pad_id: int,
         seed: int = 0,
         max_tokens: int = 16_384,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ragen.config.loading import as_config
 from ragen.errors import BackendError, CollectError, ConfigError, InputError
 from ragen.llm_agent.backends.batch import exchange_of, replies_of
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
@@ -35,12 +36,11 @@ from ragen.llm_agent.batches.dataproto import (
     token_tensors,
 )
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
-from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.replies import ControlTokens
-from ragen.settings import count, key, read
 from ragen.turns.prompts import step_message
-from ragen.validity import ENV_ERROR, MASK, POLICIES, POLICY_KEY, check_share, env_error, with_signal
+from ragen.validity import ENV_ERROR, MASK, check_share, env_error, with_signal
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -59,8 +59,7 @@ class CollectorSettings:
     """The settings of collectors.
 
     Attributes:
-        max_steps: Maximum number of turns: ``env.max_steps``, else ``agent_proxy.max_turn``; None if neither is set,
-            which suffices for making environments.
+        max_steps: Maximum number of turns: ``env.max_steps``, else ``agent_proxy.max_turn``.
         group_n: Trajectories per group in training: ``env.rollout.n``, else ``es_manager.train.group_size``.
         train_groups: Groups per training batch: ``data.train_batch_size``, else ``es_manager.train.env_groups``.
         prompt_width: Tokens of every prompt including padding: ``data.max_prompt_length``; None for the longest prompt.
@@ -77,13 +76,13 @@ class CollectorSettings:
     max_steps: int | None = None
     group_n: int | None = None
     train_groups: int | None = None
-    prompt_width: int | None = key(None, MAX_PROMPT, low=1)
+    prompt_width: int | None = None
     prompt_limit: int | None = None
-    truncation: str = key(TRUNCATIONS[0], "data.truncation", allowed=TRUNCATIONS)
-    filters_groups: bool = key(False, f"{FILTER}.enable")
-    max_num_gen_batches: int = key(10, f"{FILTER}.max_num_gen_batches", low=0)
-    on_exhausted: str = key(ON_EXHAUSTED[0], f"{FILTER}.on_exhausted", allowed=ON_EXHAUSTED)
-    failed_trajectories: str = key(MASK, POLICY_KEY, allowed=POLICIES)
+    truncation: str = "error"
+    filters_groups: bool = False
+    max_num_gen_batches: int = 10
+    on_exhausted: str = "keep"
+    failed_trajectories: str = MASK
 
     @classmethod
     def read(cls, config: Any) -> CollectorSettings:
@@ -92,17 +91,20 @@ class CollectorSettings:
         Raises:
             ConfigError: A key has an invalid value.
         """
-
-        def first(*keys: str) -> int | None:
-            return next((found for each in keys if (found := count(config, each, None, low=1))), None)
-
-        return read(
-            cls,
-            config,
-            max_steps=first("env.max_steps", "agent_proxy.max_turn"),
-            group_n=first("env.rollout.n", "es_manager.train.group_size"),
-            train_groups=first("data.train_batch_size", "es_manager.train.env_groups"),
-            prompt_limit=first(MAX_PROMPT) or ContextSettings.read(config).prompt_limit,
+        whole = as_config(config)
+        train, filters = whole.es_manager.train, whole.algorithm.filter_groups
+        tries, width = filters.max_num_gen_batches, whole.data.max_prompt_length
+        return cls(
+            max_steps=whole.env.max_steps or whole.agent_proxy.max_turn,
+            group_n=whole.select("env.rollout.n") or (train and train.group_size),
+            train_groups=whole.data.train_batch_size or (train and train.env_groups),
+            prompt_width=width,
+            prompt_limit=width or ContextSettings.read(whole).prompt_limit,
+            truncation=whole.data.truncation,
+            filters_groups=filters.enable,
+            max_num_gen_batches=10 if tries is None else tries,
+            on_exhausted=filters.on_exhausted,
+            failed_trajectories=whole.es_manager.failed_trajectories,
         )
 
 

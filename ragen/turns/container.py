@@ -28,9 +28,8 @@ from envlanes.settings import Settings
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, InputError, StateError
+from ragen.errors import ConfigError, InputError, StateError, did_you_mean
 from ragen.llm_agent.prompts.replies import NO_MOVE
-from ragen.settings import refuse_unknown
 from ragen.turns.game import ACTIONS, ActionResult, Shown
 from ragen.validity import is_valid
 
@@ -63,7 +62,10 @@ def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str
         raise ConfigError(f"env_kwargs = {fields!r}: {env_type!r} has no configuration class, so it takes none.")
     if dataclasses.is_dataclass(config_class):
         known = sorted(each.name for each in dataclasses.fields(config_class) if each.init)
-        refuse_unknown(fields, known, "env_kwargs.")
+        for name in fields:
+            if name not in known:
+                meant = did_you_mean(name, known) or f" It has {', '.join(known)}."
+                raise ConfigError(f"env_kwargs.{name} = {fields[name]!r}: {env_type!r} has no such field.{meant}")
     try:
         configs = [config_class and config_class(**copied(fields)) for _ in range(env_num * group_n)]
     except (TypeError, ValueError) as error:

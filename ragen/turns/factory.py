@@ -13,15 +13,15 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
+from ragen.config.loading import as_config
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.environments import ManagerConfig, read_config
-from ragen.llm_agent.prompts.replies import STYLES, create_projection_function, mixed_projection
-from ragen.settings import choice, plain, setting
+from ragen.llm_agent.environments import ManagerConfig, read_config
+from ragen.llm_agent.prompts.replies import create_projection_function, mixed_projection
 from ragen.turns.collector import CollectorSettings
 from ragen.turns.container import EnvironmentContainer, MultiProcessEnvironmentContainer
-from ragen.turns.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
+from ragen.turns.managers import MANAGERS, EnvironmentManagerBase
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
 _PACKAGES = {"metamathqa": ("datasets",), "countdown": ("datasets",)}
@@ -75,12 +75,12 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
 
 def _read(config: Any, mode: str) -> tuple[ManagerConfig, Any, int]:
     """The environments of a mode, the style of replies, and the length of histories."""
-    read = read_config(plain(config), mode)
+    read = read_config(config, mode)
     if read.group_numbers != tuple(range(read.env_groups)):
         key = f"es_manager.{mode}.env_configs.first_groups"
-        raise ConfigError(f"configuration key {key!r} is given, and containers number their groups themselves.")
-    style, history = choice(config, "env.style", STYLES[0], STYLES), setting(config, "env.history_length", int, None)
-    return read, style, HISTORY_LENGTH if history is None else history
+        raise ConfigError(f"{key} is set: expected null, since containers number their groups themselves.")
+    keys = as_config(config).env
+    return read, keys.style, keys.history_length
 
 
 def validate_environment_config(config: Any) -> bool:

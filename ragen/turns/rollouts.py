@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ragen.config.loading import as_config
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.encoding import EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics
 from ragen.llm_agent.batches.training_rows import TrainingRow
-from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.prompts.conversation import Row
-from ragen.settings import setting
 from ragen.turns.collector import Trajectory, TrajectoryCollector
 from ragen.turns.factory import make_environments
 
@@ -40,7 +40,7 @@ class TurnRollouts:
         """
         self.collector = TrajectoryCollector(config, tokenizer)
         self._builder = BatchBuilder(ContextSettings.read(config), None, None, "", tokenizer)
-        self._penalty = setting(config, "es_manager.format_penalty", float, -0.1)
+        self._penalty = as_config(config).es_manager.format_penalty
         self.train, self.val = make_environments(config)
 
     def rollout(self, actor: Any, gen_batch: DataProto, val: bool) -> DataProto:

@@ -9,10 +9,9 @@ from contextlib import suppress
 from functools import cache
 
 import pytest
-from omegaconf import OmegaConf
 
+from ragen.config.loading import load_config, plain_sections
 from ragen.errors import BackendError, ConfigError, InputError
-from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, make_loop, play, service_of, tokenizer, trainer_config
 
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenLake", 4), ("Bandit", 5)]
@@ -21,7 +20,7 @@ ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenL
 @cache
 def composed(*overrides):
     given = ["es_manager.max_workers=2", "es_manager.crash_report_dir=null", "agent_loop.service=local", "output_dir=x"]
-    return OmegaConf.to_container(load_config("_2_sokoban", [*given, *overrides]), resolve=True)
+    return plain_sections(load_config("_2_sokoban", [*given, *overrides]))
 
 
 def ragen(*overrides, lanes=False):

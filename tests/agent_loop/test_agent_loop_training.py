@@ -7,8 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from ragen.agent_loop import dataset, training
+from ragen.config.loading import as_config, plain_sections
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.training import command
 from support.configurations import composed
@@ -111,8 +112,8 @@ def test_ragens_keys_keep_their_meaning_in_their_own_section(tmp_path):
     made, given = trainer(tmp_path), config()
     assert ContextSettings.read(made.ragen) == ContextSettings.read(given)
     given.es_manager.crash_report_dir = str(Path("outputs/crash_reports").absolute())
-    assert made.ragen.es_manager == given.es_manager
-    assert made.ragen.custom_envs == given.custom_envs
+    read = as_config({"es_manager": made.ragen.es_manager, "custom_envs": made.ragen.custom_envs})
+    assert (read.es_manager, read.custom_envs) == (given.es_manager, given.custom_envs)
     assert "es_manager" not in made and "backend" not in made.trainer
 
 
@@ -134,7 +135,9 @@ def test_any_key_of_verl_may_be_set_and_one_that_it_lacks_is_named(tmp_path):
 def test_a_heading_with_nothing_below_says_nothing(tmp_path):
     given = config(f"output_dir={tmp_path}")
     expected = training.trainer_config(given)
-    empty = OmegaConf.create({**given, "trainer": None, "data": None, "algorithm": None})
+    empty = OmegaConf.create(
+        {**plain_sections(given), "output_dir": given.output_dir, "trainer": None, "data": None, "algorithm": None}
+    )
     made = training.trainer_config(empty)
     assert all(made[name] == expected[name] for name in ("trainer", "data", "algorithm"))
 
@@ -168,6 +171,7 @@ def test_a_heading_with_nothing_below_says_nothing(tmp_path):
 def test_what_agent_loops_cannot_do_is_refused_before_anything_starts(tmp_path, override, key):
     given = config(f"output_dir={tmp_path}")
     name, _, value = override.partition("=")
+    given = OmegaConf.create(plain_sections(given))
     OmegaConf.update(given, name, OmegaConf.create(f"it: {value}").it, force_add=True)
     with pytest.raises(ConfigError, match=re.escape(key)):
         training.trainer_config(given)
@@ -237,7 +241,7 @@ def ragens(folder, *overrides, defaults="", more=""):
 def test_ragens_own_configuration_is_taken_and_what_nobody_reads_is_told_once(tmp_path, caplog, defaults):
     made = training.trainer_config(ragens(tmp_path, defaults=defaults))
     (ignored,) = [text for text in caplog.messages if text.startswith("ignored: ")]
-    for key in ("algorithm.high_level_gamma", "ctx_manager", "system", "trainer.validation_steps"):
+    for key in ("algorithm.high_level_gamma", "trainer.validation_steps"):
         assert key in ignored
     assert "lora" not in ignored and made.actor_rollout_ref.model.lora_rank == 0
     sampler = made.trainer.v1.sampler

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragen.agent_loop import dataset, training
-from ragen.llm_agent.config.loading import load_config
+from ragen.config.loading import load_config
 from support.taught_qwen import save_tiny_model
 from support.verl_on_cpu import CRITIC, ENVIRONMENT, GROUPS, MERGED, ON_CPU, OWN_RAY, TRAINING, values
 

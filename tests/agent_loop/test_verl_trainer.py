@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from ragen.agent_loop import training
 from ragen.agent_loop.ray_service import node_actor
-from ragen.llm_agent.config.loading import load_config
+from ragen.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
 from support.leftovers import processes, until
 from support.taught_qwen import save_tiny_model
@@ -150,7 +150,7 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     if how == "start":
         given = ["output_dir=" + str(tmp_path), "model_path=" + str(tmp_path / "model"), *GROUPS, *overrides]
         script = (
-            "from ragen.agent_loop import training; from ragen.llm_agent.config.loading import load_config; "
+            "from ragen.agent_loop import training; from ragen.config.loading import load_config; "
             f"training.train(load_config('_2_sokoban', training.allow_verl_keys({given!r}, ['agent_loop'])))"
         )
         command = [sys.executable, "-c", script]

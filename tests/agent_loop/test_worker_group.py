@@ -13,9 +13,9 @@ import torch
 from verl import DataProto
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
+from ragen.config.loading import load_config
 from ragen.env.trajectory_collector import TrajectoryCollector
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.prompts.replies import create_projection_function
 from ragen.turns.container import MultiProcessEnvironmentContainer
 from ragen.turns.managers import SokobanEnvironmentManager

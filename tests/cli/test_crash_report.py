@@ -12,7 +12,7 @@ from envlanes.episode.turn import TEXT, Turn
 from envlanes.journal import JournalFile, packed, read_journal
 from ragen.commands import REFUSED
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.environments import read_config
 from ragen.tools import crash_report
 from ragen.tools import play as command
 from ragen.tools.crash_report import CrashReportWriter

@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 
 from ragen.cli.main import main
+from ragen.config.loading import config_names, load_config
 from ragen.env.registry import REGISTERED_ENVS
-from ragen.llm_agent.config.loading import config_names, load_config
-from ragen.settings import config_directory
+from ragen.files import config_directory
 
 
 @pytest.mark.processes
@@ -116,7 +116,7 @@ def test_a_misspelt_file_is_answered_with_the_one_that_was_meant(capsys, monkeyp
 
 
 def test_a_configuration_that_begins_with_verls_is_composed_where_verl_is_not_installed(tmp_path, monkeypatch):
-    monkeypatch.setattr("ragen.llm_agent.config.loading._verl_config_directory", lambda: None)
+    monkeypatch.setattr("ragen.config.loading._verl_config_directory", lambda: None)
     lines = ["defaults: [ppo_trainer, envs]", "hydra: {searchpath: ['pkg://verl.trainer.config']}", "es_manager: {}"]
     (tmp_path / "mine.yaml").write_text("\n".join(lines))
     assert "es_manager" in load_config("mine", [], str(tmp_path))

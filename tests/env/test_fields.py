@@ -10,7 +10,7 @@ import pytest
 
 from ragen.env.fields import misfits
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.check import check_parallel
 from ragen.turns.container import env_specs

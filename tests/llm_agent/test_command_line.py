@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ragen.config.command_line import folder_name, narrow
+from ragen.config.loading import compose
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.command_line import folder_name, narrow
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.rollout import command, evaluation
 from ragen.output import shown_settings, shown_words
@@ -70,7 +70,7 @@ def test_a_part_of_an_evaluation_plays_the_seeds_that_the_whole_plays():
     whole += ["es_manager.val.env_groups=5", "es_manager.val.group_size=2"]
 
     def seeds(**choice):
-        config = load_config("evaluate_api_llm", whole)
+        config = compose("evaluate_api_llm", whole)
         narrow(config, **choice)
         with EnvStateManager(config, "val") as manager:
             manager.reset()
@@ -93,7 +93,7 @@ def test_a_part_of_an_evaluation_plays_the_seeds_that_the_whole_plays():
 )
 def test_a_choice_that_cannot_be_made_is_refused(choice, said):
     with pytest.raises(ConfigError, match=said):
-        narrow(load_config("evaluate_api_llm"), **choice)
+        narrow(compose("evaluate_api_llm"), **choice)
 
 
 def test_files_that_are_not_of_a_run_are_not_overwritten(tmp_path, capsys):

@@ -13,8 +13,8 @@ from ragen.env import BaseEnvConfig
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import ApiCallingWrapperWg, LLMAgentProxy, VllmWrapperWg
 from ragen.llm_agent.backends import Backend, wrappers
-from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.ctx_manager import ContextManager
+from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.utils import all_seed, register_resolvers
 from support.chat_server import chat_server, say

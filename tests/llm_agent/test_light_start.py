@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ragen.config.loading import load_config
 from ragen.llm_agent.backends import create_backend
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.tokenizer import LightTokenizer, load_tokenizer
 

@@ -7,6 +7,7 @@ from functools import cache
 import psutil
 import pytest
 
+from ragen.config.loading import plain_sections
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout.shards import ParallelRolloutManager
@@ -31,9 +32,7 @@ def config_of(*overrides, jobs=3, backend="loky"):
 
 
 def with_dice(config):
-    from omegaconf import OmegaConf
-
-    config = OmegaConf.to_container(config, resolve=True)
+    config = plain_sections(config)
     config["custom_envs"]["Dice"] = {"env_type": DICE, "max_actions_per_traj": 9}
     for mode in ("train", "val"):
         config["es_manager"][mode] = {

@@ -219,7 +219,7 @@ def test_with_training_tokens_text_a_trajectory_is_one_row_with_whole_replies_as
     for row, state in enumerate(states):
         learnt = backend.tokenizer.decode(batch.batch["responses"][row][batch.batch["loss_mask"][row].bool()])
         assert learnt == "".join(f"{turn['llm_response'].strip()}<|im_end|>" for turn in state["history"][:-1])
-    with pytest.raises(ConfigError, match=r"agent_proxy.training_tokens' is 'all'; expected one of sampled, text"):
+    with pytest.raises(ConfigError, match=r"agent_proxy.training_tokens = 'all'"):
         ContextManager(config_of(training_tokens="all"), load_tokenizer())
 
 

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from ragen.llm_agent.config.loading import load_config
+from ragen.config import Config, load_config
 
 FOLDER = "output_dir="
 
@@ -18,9 +16,9 @@ def composed(name: str, overrides: Iterable[str] = ()) -> Any:
     """What ``load_config`` gives, composed once in a run for overrides that differ in ``output_dir`` at most."""
     given = list(overrides)
     folders = [each for each in given if each.startswith(FOLDER)]
-    config = pickle.loads(_composed(name, *(FOLDER if each in folders else each for each in given)))
+    config: Config = pickle.loads(_composed(name, *(FOLDER if each in folders else each for each in given)))
     for folder in folders:
-        OmegaConf.update(config, "output_dir", folder.removeprefix(FOLDER))
+        config.output_dir = folder.removeprefix(FOLDER)
     return config
 
 

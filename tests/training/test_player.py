@@ -111,7 +111,6 @@ def test_a_trajectory_that_got_no_reply_is_a_member_of_its_group_without_rows(tm
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("trainer.reward_sign=2", "trainer.reward_sign"),
         ("agent_proxy.reward_normalization.method=mean", None),
         ("+agent_proxy.context_window_mode=single_turn", "agent_proxy.context_window_mode"),
         ("+enable_response_mask=false", "enable_response_mask"),

@@ -255,7 +255,7 @@ def test_a_configuration_that_cannot_work_is_one_sentence_and_exit_code_2(tmp_pa
 
 def learn(folder, seed, sign):
     """Success at the first and the last validation of a run of the shipped configuration: over all, and of each tag."""
-    from ragen.llm_agent.config.loading import load_config
+    from ragen.config.loading import load_config
 
     overrides = [f"output_dir={folder}", f"trainer.seed={seed}", f"trainer.reward_sign={sign}"]
     training.train(load_config("tiny", overrides), quiet=True)

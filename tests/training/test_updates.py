@@ -1,16 +1,23 @@
 """Updates: gradients and advantages against independent computations, and the warm-up."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from ragen.config.schema import TinyModel, WarmUp
 from ragen.errors import ConfigError
-from ragen.training.settings import TinyModelSettings, TrainerSettings, UpdateSettings, WarmUpSettings
+from ragen.training.settings import TrainerSettings, UpdateSettings
 from ragen.training.trajectories import Group, TokenRow, Trajectory
 from support.later import shipped, torch, training
 from support.small_training import small_config
 
-SIZE = TinyModelSettings(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+
+def updates(**changes):
+    return replace(UpdateSettings.read({}), **changes)
+
+
+SIZE = TinyModel(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 SCORES = ([1.0, 0.0, 0.0], [0.1, 0.1, 0.9])
 
 
@@ -80,9 +87,9 @@ def test_thoughts_are_scored_after_every_prompt():
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (UpdateSettings(normalise_by_std=False), [2 / 3, -1 / 3, -1 / 3, -4 / 15, -4 / 15, 8 / 15]),
-        (UpdateSettings(), [1.1547, -0.57735, -0.57735, -0.57735, -0.57735, 1.1547]),
-        (UpdateSettings(estimator="rloo"), [1.0, -0.5, -0.5, -0.4, -0.4, 0.8]),
+        (updates(normalise_by_std=False), [2 / 3, -1 / 3, -1 / 3, -4 / 15, -4 / 15, 8 / 15]),
+        (updates(), [1.1547, -0.57735, -0.57735, -0.57735, -0.57735, 1.1547]),
+        (updates(estimator="rloo"), [1.0, -0.5, -0.5, -0.4, -0.4, 0.8]),
     ],
 )
 def test_each_score_is_compared_with_those_of_its_group(settings, expected):
@@ -96,10 +103,10 @@ def test_each_score_is_compared_with_those_of_its_group(settings, expected):
 @pytest.mark.parametrize("estimator", ["grpo", "rloo"])
 def test_a_trajectory_of_several_rows_is_compared_once_and_all_its_rows_get_what_it_earned(estimator):
     groups = some_groups()
-    whole, _ = training.advantages_and_returns(training.training_batch(groups, 0), UpdateSettings(estimator=estimator))
+    whole, _ = training.advantages_and_returns(training.training_batch(groups, 0), updates(estimator=estimator))
     groups[0].members[0].rows.append(some_row(Random(1), 1.0))
     split = training.training_batch(groups, 0)
-    advantages, _ = training.advantages_and_returns(split, UpdateSettings(estimator=estimator))
+    advantages, _ = training.advantages_and_returns(split, updates(estimator=estimator))
     expected = whole.amax(-1) + whole.amin(-1)
     found = advantages.amax(-1) + advantages.amin(-1)
     torch.testing.assert_close(found, torch.cat([expected[:1], expected]))
@@ -108,7 +115,7 @@ def test_a_trajectory_of_several_rows_is_compared_once_and_all_its_rows_get_what
 
 def test_the_first_gradient_of_grpo_is_that_of_advantage_times_log_probability():
     model, batch = a_model(), some_batch()
-    settings = UpdateSettings(normalise_by_std=False, grad_clip=1e9)
+    settings = updates(normalise_by_std=False, grad_clip=1e9)
     found = training.Learner(model, settings, seed=0).update(batch, 0)["actor/grad_norm"]
     plain = a_model()
     log_probs, _ = training.log_probs_and_entropies(plain, batch)
@@ -123,7 +130,7 @@ def test_the_size_of_micro_batches_changes_nothing(aggregation):
     found = []
     for max_tokens in (1, 10_000):
         model = a_model()
-        settings = UpdateSettings(aggregation=aggregation, max_tokens=max_tokens, entropy_coeff=0.01, estimator="gae")
+        settings = updates(aggregation=aggregation, max_tokens=max_tokens, entropy_coeff=0.01, estimator="gae")
         metrics = training.Learner(model, settings, seed=0).update(some_batch(), 0)
         found.append((metrics, model.get_input_embeddings().weight.detach().clone()))
     (one, first), (other, second) = found
@@ -132,7 +139,7 @@ def test_the_size_of_micro_batches_changes_nothing(aggregation):
 
 
 def test_several_epochs_and_mini_batches_are_clipped_against_the_probabilities_before_the_first():
-    learner = training.Learner(a_model(), UpdateSettings(lr=0.05, epochs=3, mini_batch_size=2), seed=0)
+    learner = training.Learner(a_model(), updates(lr=0.05, epochs=3, mini_batch_size=2), seed=0)
     metrics = learner.update(some_batch(), 0)
     assert metrics["actor/ppo_kl"] != 0
     assert metrics["actor/pg_clipfrac"] > 0
@@ -140,7 +147,7 @@ def test_several_epochs_and_mini_batches_are_clipped_against_the_probabilities_b
 
 def test_the_critic_begins_at_0_and_learns_the_scores():
     model, batch = a_model(), some_batch()
-    learner = training.Learner(model, UpdateSettings(estimator="gae", critic_lr=1e-2), seed=0)
+    learner = training.Learner(model, updates(estimator="gae", critic_lr=1e-2), seed=0)
     assert not training.values(learner.critic, batch).any()
     losses = [learner.update(batch, step)["critic/vf_loss"] for step in range(12)]
     assert losses[-1] < losses[0] / 4
@@ -173,14 +180,14 @@ def test_a_setting_that_cannot_work_is_named(tmp_path, override, named):
 
 @pytest.fixture(scope="module")
 def demonstrated(tmp_path_factory):
-    settings = WarmUpSettings(groups=8, steps=20, batch_size=4, lr=0.03, random=0.0, malformed=0.0)
+    settings = WarmUp(groups=8, steps=20, batch_size=4, lr=0.03, random=0.0, malformed=0.0)
     return settings, training.demonstrations(small_config(tmp_path_factory.mktemp("run")), shipped(), settings)
 
 
 def test_demonstrations_are_many_groups_of_one_split_as_the_training_groups_are(tmp_path):
     given = ["es_manager.train.env_configs.n_groups=[3,1]", "es_manager.train.env_groups=4"]
     others = "+of_another_program.value='${is.nowhere}'"
-    config = training.demonstration_config(small_config(tmp_path, *given, others), WarmUpSettings(groups=8))
+    config = training.demonstration_config(small_config(tmp_path, *given, others), WarmUp(groups=8))
     section = config.es_manager.train
     assert (list(section.env_configs.n_groups), section.env_groups, section.group_size) == ([6, 2], 8, 1)
 

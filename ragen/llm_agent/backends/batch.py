@@ -12,21 +12,24 @@ tensors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
+from ragen.config.loading import as_config, override_key
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.batches.dataproto import Exchange, PromptBatch, object_array, right_padded
 from ragen.llm_agent.prompts.replies import reply_texts
-from ragen.settings import count, number, override_key, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
     from verl import DataProto
 
+    from ragen.config.schema import Sampling as SamplingKeys
     from ragen.llm_agent.batches.dataproto import AnyBatch
 
 _ROLLOUT = "actor_rollout_ref.rollout"
+_SAMPLING = ("do_sample", "temperature", "top_p", "top_k")
 
 
 def requests_of(lm_inputs: AnyBatch) -> list[Request]:
@@ -135,19 +138,14 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
     Raises:
         ConfigError: A key has an invalid value.
     """
-    default = Sampling()
+    rollout = as_config(config).actor_rollout_ref.rollout
+    given = {**_set(rollout), **(_set(rollout.val_kwargs) if validate else {})}
+    return replace(Sampling(), **given, **({"max_tokens": rollout.response_length} if rollout.response_length else {}))
 
-    def key_of(name: str) -> str:
-        own = f"{_ROLLOUT}.val_kwargs.{name}"
-        return own if validate and setting(config, own, object, None) is not None else f"{_ROLLOUT}.{name}"
 
-    return Sampling(
-        do_sample=setting(config, key_of("do_sample"), bool, default.do_sample),
-        temperature=number(config, key_of("temperature"), default.temperature, *SAMPLING_BOUNDS["temperature"]),
-        top_p=number(config, key_of("top_p"), default.top_p, *SAMPLING_BOUNDS["top_p"]),
-        top_k=count(config, key_of("top_k"), default.top_k, low=-1),
-        max_tokens=count(config, f"{_ROLLOUT}.response_length", default.max_tokens, low=1),
-    )
+def _set(section: SamplingKeys) -> dict[str, Any]:
+    """The sampling parameters that a section sets."""
+    return {name: value for name in _SAMPLING if (value := getattr(section, name)) is not None}
 
 
 def check_sampling_overrides(config: Any, overrides: Sequence[str]) -> None:
@@ -156,10 +154,10 @@ def check_sampling_overrides(config: Any, overrides: Sequence[str]) -> None:
     Raises:
         ConfigError: It would have no effect.
     """
-    given = {*map(override_key, overrides)} if setting(config, "mode", str, None) == "val" else set()
-    for name in ("do_sample", "temperature", "top_p", "top_k"):
+    given = {*map(override_key, overrides)} if as_config(config).mode == "val" else set()
+    for name in _SAMPLING:
         key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
-        value, instead = setting(config, key, object, None), setting(config, own, object, None)
+        value, instead = as_config(config).select(key), as_config(config).select(own)
         if key in given and own not in given and instead not in (None, value):
             raise ConfigError(
                 f"{key}={value} has no effect with mode=val, which samples with {own}={instead}: set that."

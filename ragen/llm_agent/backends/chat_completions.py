@@ -11,10 +11,10 @@ from typing import Any, TypeGuard
 
 from openai import APIConnectionError, APIStatusError, APITimeoutError
 
+from ragen.errors import one_line
 from ragen.llm_agent.backends.base import Reply
 from ragen.llm_agent.backends.http_client import UnreadableAnswerError, read_json
 from ragen.output import printable, shown_address, valid_text
-from ragen.settings import one_line
 
 _MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger
 _ROUNDING = 1e-3  # tolerance for log-probabilities above 0

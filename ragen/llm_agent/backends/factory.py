@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen.errors import ConfigError, did_you_mean, install_command
+from ragen.config.loading import as_config
+from ragen.errors import ConfigError, did_you_mean, install_command, one_line
 from ragen.extras import EXTRAS, missing, needs
 from ragen.llm_agent.backends.base import Backend
-from ragen.llm_agent.config.loading import check_model, where_said
-from ragen.settings import object_at, one_line, setting
+from ragen.llm_agent.backends.hub import check_model
+from ragen.utils import object_at
 
 SCRIPTED = "scripted"
 BACKENDS = {
@@ -31,8 +32,8 @@ def create_backend(config: Any, tokenizer: Any = None) -> Backend:
         ConfigError: The name is unknown, a package is missing, a key has an invalid value, or a model is named although
             the backend uses none.
     """
-    name = setting(config, "actor.backend", str)
-    named = [key for key in ("actor.model", "actor.base_url") if setting(config, key, str, None) is not None]
+    name = as_config(config).actor.backend
+    named = [key for key in ("actor.model", "actor.base_url") if as_config(config).select(key) is not None]
     if name == SCRIPTED and named:
         raise ConfigError(
             f"{' and '.join(named)} {'is' if len(named) == 1 else 'are'} set, and actor.backend is 'scripted', which "
@@ -94,20 +95,20 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
     from ragen.llm_agent.prompts.chat_template import ChatTemplate
 
-    key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else model_key(config)
-    here_alone = check_model(config, key, name)
+    key = "actor.tokenizer" if as_config(config).actor.tokenizer else model_key(config)
+    here_alone = check_model(key, name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here_alone)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"configuration key {where_said(config, key)!r} is {name!r}: {one_line(error)}") from error
+        raise ConfigError(f"{key} = {name!r}: {one_line(error)}") from error
     ChatTemplate(tokenizer)  # before a model is loaded, which is slow
     return tokenizer
 
 
 def _tokenizer_name(config: Any) -> str | None:
     """The folder or hub name of the tokenizer to use; None for the one that comes with this package."""
-    name = setting(config, "actor.tokenizer", str, None)
-    backend = backend_class(setting(config, "actor.backend", str))
+    name = as_config(config).actor.tokenizer
+    backend = backend_class(as_config(config).actor.backend)
     if name is None and backend.takes_tokens:
         return model_path(config)
     return name
@@ -119,11 +120,13 @@ def model_path(config: Any) -> str:
     Raises:
         ConfigError: Neither is set.
     """
-    name = setting(config, "actor.model", str, None)
-    return setting(config, "actor_rollout_ref.model.path", str) if name is None else name
+    whole = as_config(config)
+    if (name := whole.actor.model or whole.actor_rollout_ref.model.path) is None:
+        raise ConfigError("actor_rollout_ref.model.path is missing: expected a folder or hub name.")
+    return name
 
 
 def model_key(config: Any) -> str:
     """The configuration key from which :func:`model_path` takes the model."""
-    is_named = setting(config, "actor.model", str, None) is not None
+    is_named = as_config(config).actor.model is not None
     return "actor.model" if is_named else "actor_rollout_ref.model.path"

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ragen.errors import ConfigError
+from ragen.config.loading import as_config
+from ragen.errors import ConfigError, one_line
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import (
-    MAX_MODEL_LEN,
     Backend,
     Reply,
     Request,
@@ -26,9 +26,8 @@ from ragen.llm_agent.backends.base import (
     unanswerable,
 )
 from ragen.llm_agent.backends.factory import model_key, model_path
+from ragen.llm_agent.backends.hub import check_model
 from ragen.llm_agent.batches.dataproto import left_padded, pad_id
-from ragen.llm_agent.config.loading import check_model
-from ragen.settings import count, one_line, setting
 
 with needs("hf", "actor.backend=hf"):
     import torch
@@ -105,12 +104,12 @@ class HfBackend(Backend):
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the keys are ``actor.model`` and those under ``actor.hf``."""
-        batch_size = count(config, "actor.hf.batch_size", 64, low=1)
-        batch_tokens = count(config, "actor.hf.batch_tokens", 131_072, low=1)
+        batch_size = as_config(config).actor.hf.batch_size
+        batch_tokens = as_config(config).actor.hf.batch_tokens
         device = read_device(config)
         model = load_model(config, device)
-        seed = setting(config, "actor.hf.seed", int, None)
-        share_prompts = setting(config, "actor.hf.share_prompts", bool, False)
+        seed = as_config(config).actor.hf.seed
+        share_prompts = as_config(config).actor.hf.share_prompts
         return cls(model, tokenizer, batch_size, batch_tokens, seed, share_prompts)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
@@ -254,11 +253,11 @@ def load_model(config: Any, device: torch.device) -> Any:
         ConfigError: There is no such model, or its context is shorter than the configured one.
     """
     path, dtype = model_path(config), read_dtype(config, device)
-    here_alone = check_model(config, model_key(config), path)
+    here_alone = check_model(model_key(config), path)
     try:
         described = AutoConfig.from_pretrained(path, local_files_only=here_alone)
         context = getattr(described, "max_position_embeddings", None)
-        check_context(setting(config, MAX_MODEL_LEN, int, None), context, path)
+        check_context(as_config(config).actor_rollout_ref.rollout.max_model_len, context, path)
         model: Any = AutoModelForCausalLM.from_pretrained(
             path, config=described, dtype=dtype, local_files_only=here_alone
         )
@@ -275,7 +274,7 @@ def read_device(config: Any) -> torch.device:
     Raises:
         ConfigError: There is no such device.
     """
-    name = setting(config, "actor.hf.device", str, None) or ("cuda" if torch.cuda.is_available() else "cpu")
+    name = as_config(config).actor.hf.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -292,7 +291,7 @@ def read_dtype(config: Any, device: torch.device) -> Any:
     Raises:
         ConfigError: It is not in ``DTYPES``.
     """
-    name = setting(config, "actor.hf.dtype", str, None) or ("bfloat16" if device.type == "cuda" else "float32")
+    name = as_config(config).actor.hf.dtype or ("bfloat16" if device.type == "cuda" else "float32")
     if name not in DTYPES:
         raise ConfigError(f"configuration key 'actor.hf.dtype' is {name!r}; expected one of {', '.join(DTYPES)}.")
     return name if name == "auto" else getattr(torch, name)

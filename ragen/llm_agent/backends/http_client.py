@@ -18,7 +18,7 @@ from typing import Any
 
 from openai import DefaultAsyncHttpxClient
 
-from ragen.settings import one_line
+from ragen.errors import one_line
 
 MOST_BYTES = 16 * 2**20
 """Maximum size of an answer; 8,000 tokens with 20 alternatives each are about 10 MiB."""

@@ -22,9 +22,9 @@ from typing import Any, Self
 from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI, AuthenticationError
 from openai._constants import INITIAL_RETRY_DELAY
 
-from ragen.errors import ConfigError
+from ragen.config.loading import as_config
+from ragen.errors import ConfigError, one_line
 from ragen.llm_agent.backends.base import (
-    MAX_MODEL_LEN,
     TOKENS,
     Activity,
     Reply,
@@ -44,7 +44,6 @@ from ragen.llm_agent.backends.chat_completions import (
 from ragen.llm_agent.backends.http_client import HttpClient
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
 from ragen.output import printable, valid_text
-from ragen.settings import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer the initial check
 _LONGEST_REASON = 300  # characters
@@ -104,7 +103,7 @@ class OpenAIBackend(StreamingBackend):
         The server is queried for its models, which detects a server that is down, refuses the key, or lacks the model.
         """
         backend = cls(*read_settings(config))
-        backend.settings = backend.checked(setting(config, MAX_MODEL_LEN, int, None))
+        backend.settings = backend.checked(as_config(config).actor_rollout_ref.rollout.max_model_len)
         return backend
 
     def checked(self, wanted_context: int | None = None) -> ApiSettings:

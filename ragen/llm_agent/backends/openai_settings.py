@@ -1,20 +1,4 @@
-"""The settings of an OpenAI-compatible server: the keys of ``actor`` for the backend ``openai``.
-
-=============================  ==================  ==================================================================
-key                            default             meaning
-=============================  ==================  ==================================================================
-``actor.model``                the server's only   the model to ask; ``ragen eval`` requires it
-``actor.base_url``             OpenAI's            the server, such as ``http://localhost:8000/v1``
-``actor.openai.api_key_env``   ``OPENAI_API_KEY``  the environment variable that holds the key
-``actor.openai.max_concurrency``  64               maximum number of concurrent requests
-``actor.openai.timeout``       120                 seconds for one try of a request
-``actor.openai.max_retries``   5                   the client's retries of 429, 5xx, time-outs, unreadable answers
-``actor.openai.backoff``       0.5                 seconds before the first retry, where the server names none
-``actor.openai.grace``         10                  seconds to wait for replies under way when a run is stopped
-``actor.openai.check_model``   true                whether a model that the server does not list is refused
-``actor.openai.price``         none                ``{prompt: .., completion: ..}``, in dollars per million tokens
-``actor.openai.request``       none                fields of the request to add or replace; null leaves one out
-=============================  ==================  ==================================================================
+"""The settings of an OpenAI-compatible server: the keys of ``actor.openai``; see :mod:`ragen.config.schema`.
 
 Keys come only from the environment. A query of ``actor.base_url`` is sent with every request. Redirects are not
 followed. vLLM's server sends its tokens if ``actor.openai.request`` has ``{return_token_ids: true, logprobs: true}``;
@@ -28,13 +12,14 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from math import inf
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ragen.config.loading import as_config, refused
 from ragen.errors import ConfigError, did_you_mean
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, TOKENS, Sampling
 from ragen.output import LOOKS_SECRET, SECRET_NAME, printable, shown_address
-from ragen.settings import key, number, read, section, setting
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEYS = "actor.openai"
@@ -42,10 +27,6 @@ _SHORTEST_SECRET = 8  # characters of a query's value that may be a secret, such
 _SHORTEST_KEY = 4  # characters; a shorter one, such as ``x``, is a placeholder for local servers
 _LISTED = 5  # models that a message names
 _LONGEST_NAME = 100  # characters of a model's name in a message
-_NAMES = (
-    *("api_key_env", "max_concurrency", "timeout", "max_retries"),
-    *("backoff", "grace", "check_model", "price", "request"),
-)
 _SET_HERE = ("messages", "model", "stream", "n")
 _USER_WITHIN = re.compile(r"://[^\s/@]*@")
 _PRINTABLE = re.compile(r"[!-~]+")
@@ -107,18 +88,17 @@ class ApiSettings:
         request: Fields of the request's body to add or replace; None leaves one out.
     """
 
-    SECTION: ClassVar[str] = _KEYS
-    model: str | None = key(None, "actor.model")
+    model: str | None = None
     base_url: str = OPENAI_URL
-    api_key_env: str | None = key("OPENAI_API_KEY")
-    max_concurrency: int = key(64, low=1)
-    timeout: float = key(120.0, low=0.001)
-    max_retries: int = key(5, low=0)
-    backoff: float = key(0.5, low=0)
-    grace: float = key(10.0, low=0)
-    check_model: bool = key(True)
+    api_key_env: str | None = "OPENAI_API_KEY"
+    max_concurrency: int = 64
+    timeout: float = 120.0
+    max_retries: int = 5
+    backoff: float = 0.5
+    grace: float = 10.0
+    check_model: bool = True
     price: Mapping[str, float] = field(default_factory=dict)
-    request: Mapping[str, Any] = key({})
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     def body(self, sampling: Sampling) -> dict[str, Any]:
         """The fields of a request's body, except the model and the chat."""
@@ -152,7 +132,7 @@ class ApiSettings:
         if len(models) == 1:
             return replace(self, model=models[0])
         raise ConfigError(
-            f"configuration key 'actor.model' is missing; expected the name of a model of the server at "
+            f"actor.model is missing: expected the name of a model of the server at "
             f"{self.base_url}" + (f", which has: {_listed(models)}." if models else ".")
         )
 
@@ -186,28 +166,18 @@ def read_settings(config: Any) -> tuple[ApiSettings, Access]:
     Raises:
         ConfigError: A configuration key has an invalid value, or the server's key is missing or invalid.
     """
-    _check_names(setting(config, _KEYS, Mapping, {}))
     url, user, query = read_address(config)
-    settings = read(ApiSettings, config, base_url=url, price=_prices(config), request=_request(config))
+    actor = as_config(config).actor
+    keys = dict(actor.openai)
+    price = {kind: amount for kind, amount in keys.pop("price") if amount is not None}
+    settings = ApiSettings(
+        model=actor.model, base_url=url, **{**keys, "request": _request(keys["request"]), "price": price}
+    )
     return settings, Access(read_key(settings, needed=user is None and not query), user, query)
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
-    """Refuse unknown settings, and above all a key, which belongs in the environment."""
-    for name in map(str, given):
-        if name in _NAMES:
-            continue
-        if SECRET_NAME.search(name):
-            raise ConfigError(
-                f"configuration key '{_KEYS}.{name}' is not read: keys come from environment variables, where no file "
-                f"and no list of processes shows them; set OPENAI_API_KEY, or name another in '{_KEYS}.api_key_env'."
-            )
-        raise ConfigError(f"configuration key '{_KEYS}.{name}' is not known; '{_KEYS}' has {', '.join(_NAMES)}.")
-
-
-def _request(config: Any) -> dict[str, Any]:
+def _request(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of ``actor.openai.request``; refuses those that this backend sets itself."""
-    fields = section(config, f"{_KEYS}.request")
     for name, value in fields.items():
         where = f"{_KEYS}.request.{name}"
         if SECRET_NAME.search(str(name)):
@@ -221,8 +191,13 @@ def _request(config: Any) -> dict[str, Any]:
                 "the messages of its trajectory."
             )
     for name, (low, high) in SAMPLING_BOUNDS.items():
-        if fields.get(name) is not None:
-            number(config, f"{_KEYS}.request.{name}", None, low, high)
+        value = fields.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= (high or inf):
+            raise refused(
+                f"{_KEYS}.request.{name}", value, f"a number of at least {low}" + f" and at most {high}" * bool(high)
+            )
     return {name: value for name, value in fields.items() if name not in _SET_HERE}
 
 
@@ -257,7 +232,7 @@ def read_address(config: Any) -> tuple[str, str | None, dict[str, str]]:
     Raises:
         ConfigError: It is not an address.
     """
-    url = setting(config, "actor.base_url", str, None) or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    url = as_config(config).actor.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
     try:
         parts = urlsplit(url)
         works = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -265,8 +240,7 @@ def read_address(config: Any) -> tuple[str, str | None, dict[str, str]]:
         works = False
     if not works or not url.isprintable() or " " in url:
         raise ConfigError(
-            f"configuration key 'actor.base_url' is {shown_address(url)!r}; expected an address such as "
-            "http://localhost:8000/v1."
+            f"actor.base_url = {shown_address(url)!r}: expected an address such as http://localhost:8000/v1."
         )
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     user, at, host = parts.netloc.rpartition("@")
@@ -275,16 +249,3 @@ def read_address(config: Any) -> tuple[str, str | None, dict[str, str]]:
         return bare, None, query
     name, _, password = user.partition(":")
     return bare, f"{unquote(name)}:{unquote(password)}", query
-
-
-def _prices(config: Any) -> dict[str, float]:
-    given = section(config, f"{_KEYS}.price")
-    prices = {
-        kind: number(config, f"{_KEYS}.price.{kind}", 0.0, 0) for kind, price in given.items() if price is not None
-    }
-    if not prices.keys() <= {"prompt", "completion"}:
-        raise ConfigError(
-            f"configuration key '{_KEYS}.price' has {', '.join(sorted(prices))}; expected prompt and completion, in "
-            "dollars per million tokens."
-        )
-    return prices

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Self
 
-from ragen.errors import ConfigError
+from ragen.config.loading import as_config, refused
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.policies import POLICIES, Plan, decide
 from ragen.llm_agent.backends.prompt import read_prompt, text_of
-from ragen.settings import number, setting
 
 
 class ScriptedBackend(Backend):
@@ -64,23 +63,18 @@ class ScriptedBackend(Backend):
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the keys are those under ``actor.scripted`` and ``agent_proxy``."""
-        malformed, random = (
-            number(config, f"actor.scripted.{name}", 0.0, 0.0, 1.0) for name in ("malformed", "random")
-        )
-        if malformed + random > 1:
-            raise ConfigError(
-                "configuration keys 'actor.scripted.malformed' and 'actor.scripted.random' are "
-                f"{malformed} and {random}; expected shares whose sum is at most 1."
-            )
-        environments = setting(config, "custom_envs", Mapping, {})
+        whole = as_config(config)
+        keys, proxy = whole.actor.scripted, whole.agent_proxy
+        if keys.malformed + keys.random > 1:
+            raise refused("actor.scripted.random", keys.random, f"at most 1 - malformed = {1 - keys.malformed:g}")
         return cls(
-            env_types={tag: str(environment.get("env_type")) for tag, environment in environments.items()},
-            malformed=malformed,
-            random=random,
-            seed=setting(config, "actor.scripted.seed", int, 0),
-            max_actions_per_turn=setting(config, "agent_proxy.max_actions_per_turn", int),
-            action_sep=setting(config, "agent_proxy.action_sep", str),
-            enable_think=setting(config, "agent_proxy.enable_think", bool),
+            env_types={tag: entry.env_type for tag, entry in whole.custom_envs.items()},
+            malformed=keys.malformed,
+            random=keys.random,
+            seed=keys.seed,
+            max_actions_per_turn=proxy.max_actions_per_turn,
+            action_sep=proxy.action_sep,
+            enable_think=proxy.enable_think,
         )
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
-from ragen.errors import BackendError, ConfigError
+from ragen.config.loading import as_config
+from ragen.errors import BackendError, ConfigError, one_line
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, prompt_ids
 from ragen.llm_agent.backends.batch import outputs_of
 from ragen.llm_agent.batches.dataproto import left_padded, object_array, pad_id
-from ragen.settings import function_at, one_line, setting
+from ragen.utils import function_at
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -62,7 +63,7 @@ class VerlBackend(Backend):
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the key is ``actor.verl.workers``."""
-        path = setting(config, WORKERS, str, "")
+        path = as_config(config).actor.verl.workers
         if ":" not in path:
             raise ConfigError(
                 f"configuration key {WORKERS!r} is {path!r}; expected 'package.module:function' that returns a worker "

@@ -6,13 +6,13 @@ The options are read from ``actor_rollout_ref.rollout`` under verl's names; miss
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-from ragen.errors import ConfigError
+from ragen.config.loading import as_config
+from ragen.errors import ConfigError, one_line
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, prompt_ids, unanswerable
 from ragen.llm_agent.backends.factory import model_path
-from ragen.settings import one_line, setting
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 # verl's keys are vllm.LLM's names, except the first. `load_format` is omitted: verl's default is random weights, to be
@@ -57,7 +57,7 @@ class VllmBackend(Backend):
         """See :meth:`Backend.from_config`; see the module for the keys."""
         import vllm
 
-        log_probs = setting(config, f"{_ROLLOUT}.calculate_log_probs", bool, True)
+        log_probs = as_config(config).actor_rollout_ref.rollout.calculate_log_probs
         options = engine_options(config, log_probs)
         path = model_path(config)
         try:
@@ -118,15 +118,12 @@ def engine_options(config: Any, log_probs: bool) -> dict[str, Any]:
     Raises:
         ConfigError: ``actor.vllm`` is not a section.
     """
-    from omegaconf import OmegaConf
-
-    values = {name: setting(config, f"{_ROLLOUT}.{name}", object, None) for name in ENGINE_OPTIONS}
+    whole = as_config(config)
+    values = {name: whole.select(f"{_ROLLOUT}.{name}") for name in ENGINE_OPTIONS}
     options = {
         name.replace("_model_parallel", "_parallel"): value for name, value in values.items() if value is not None
     }
-    options["trust_remote_code"] = setting(config, "actor_rollout_ref.model.trust_remote_code", bool, False)
+    options["trust_remote_code"] = whole.actor_rollout_ref.model.trust_remote_code
     if log_probs:
-        options["logprobs_mode"] = setting(config, f"{_ROLLOUT}.logprobs_mode", str, "processed_logprobs")
-    further = setting(config, "actor.vllm", Mapping, {})
-    plain: Any = OmegaConf.to_container(further, resolve=True) if OmegaConf.is_config(further) else further
-    return options | dict(plain)
+        options["logprobs_mode"] = whole.actor_rollout_ref.rollout.logprobs_mode
+    return options | whole.actor.vllm

@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ragen.config.loading import as_config
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends.base import Backend, Sampling
 from ragen.llm_agent.backends.batch import outputs_of, read_sampling, requests_of
 from ragen.llm_agent.backends.factory import backend_class
-from ragen.settings import setting
 
 if TYPE_CHECKING:
     from verl import DataProto
+
+    from ragen.config.schema import Config
 
 PROVIDERS = {
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -104,8 +106,10 @@ class ApiCallingWrapperWg(RagenWrapper):
         """
         from ragen.llm_agent.backends.openai_settings import Access, ApiSettings
 
-        name = setting(config, "model_config.model_name", str)
-        section = _model_section(config, name)
+        whole = as_config(config)
+        if not isinstance(name := whole.select("model_config.model_name"), str):
+            raise ConfigError("model_config.model_name is missing: expected a key of model_info.")
+        section = _model_section(whole, name)
         url, variable = _provider(name, section)
         key = str(section.get("api_key") or os.environ.get(variable, "")).strip()
         if not key:
@@ -120,7 +124,7 @@ class ApiCallingWrapperWg(RagenWrapper):
             model=str(section.get("model_name") or name),
             base_url=url,
             api_key_env=variable,
-            max_concurrency=setting(config, "model_config.max_concurrency", int, 4),
+            max_concurrency=whole.select("model_config.max_concurrency", 4),
             request=request,
         )
         backend: Any = backend_class("openai")
@@ -128,11 +132,8 @@ class ApiCallingWrapperWg(RagenWrapper):
         self.llm_kwargs = request
 
 
-def _model_section(config: Any, name: str) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    models = setting(config, "model_info", Mapping)
-    plain: Any = OmegaConf.to_container(models, resolve=True) if OmegaConf.is_config(models) else models
+def _model_section(config: Config, name: str) -> dict[str, Any]:
+    plain = config.select("model_info", {})
     if not isinstance(plain.get(name), Mapping):
         known = ", ".join(sorted(map(str, plain))) or "none"
         raise ConfigError(f"model_config.model_name is {name!r}, and model_info has no such entry; it has {known}.")

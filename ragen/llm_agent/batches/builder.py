@@ -35,7 +35,7 @@ from ragen.llm_agent.batches.training_rows import (
     signal_of,
     written_row,
 )
-from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
+from ragen.llm_agent.context_settings import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.conversation import (
     ConversationBuilder,

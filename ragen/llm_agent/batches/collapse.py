@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ragen.llm_agent.batches.dataproto import object_array
-from ragen.llm_agent.config.context import CollapseSettings
+from ragen.llm_agent.context_settings import CollapseSettings
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.replies import THINK, thought_of
 

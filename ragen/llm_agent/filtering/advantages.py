@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
+from ragen.config.loading import as_config
 from ragen.errors import ConfigError
-from ragen.settings import key, read, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,9 +45,9 @@ class AdvantageWeights:
         zero_task: Set all weights to 0.
     """
 
-    soft: bool = key(False, SOFT)
-    by_length: bool = key(False, LENGTH)
-    zero_task: bool = key(False, ZERO_TASK)
+    soft: bool = False
+    by_length: bool = False
+    zero_task: bool = False
 
     @classmethod
     def read(cls, config: Any) -> AdvantageWeights:
@@ -56,10 +56,11 @@ class AdvantageWeights:
         Raises:
             ConfigError: A value is invalid, or the estimator does not support it.
         """
-        found, at_top = read(cls, config), setting(config, LENGTH_AT_TOP, bool, False)
-        asked = [LENGTH] if found.by_length else [LENGTH_AT_TOP] if at_top else []
-        found = replace(found, by_length=bool(asked))
-        estimator = setting(config, "algorithm.adv_estimator", str, GRPO)
+        whole = as_config(config)
+        asked = [LENGTH] if whole.actor_rollout_ref.actor.grpo_advantage_length_weight else []
+        asked = asked or ([LENGTH_AT_TOP] if whole.grpo_advantage_length_weight else [])
+        keys, estimator = whole.algorithm, whole.algorithm.adv_estimator
+        found = cls(keys.soft_advantage_reweight, bool(asked), keys.zero_task_advantage)
         named = [*([SOFT] if found.soft else []), *asked]
         if named and estimator != GRPO:
             raise ConfigError(

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+from ragen.config.loading import as_config
 from ragen.llm_agent.filtering.group_filter import read_empty_stop
-from ragen.settings import setting
 
 KEY = "trainer.early_stop"
 METRIC = "early_stopped"
@@ -65,7 +65,7 @@ class EarlyStop:
         Raises:
             ConfigError: One has an invalid value.
         """
-        return cls(setting(config, KEY, bool, False), read_empty_stop(config))
+        return cls(as_config(config).trainer.early_stop, read_empty_stop(config))
 
     def after_step(self, spread: float, groups_kept: int) -> None:
         """Record a training step.

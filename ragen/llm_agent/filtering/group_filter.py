@@ -32,8 +32,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ragen.errors import ConfigError
-from ragen.settings import choice, count, number, setting
+from ragen.config.loading import as_config, one_of, refused
 from ragen.statistics import sample_std
 
 PREFIX = "rollout_filter_"
@@ -56,10 +55,15 @@ SELECTION_EPS = 0.01  # tolerance of top_p's share, RAGEN's default
 LINEAR = "linear"
 
 
-def filter_key(config: Any, name: str) -> str:
-    """The key of a filter setting: under ``agent_proxy`` if it is set there."""
-    ours, ragens = f"agent_proxy.{PREFIX}{name}", f"actor_rollout_ref.rollout.{PREFIX}{name}"
-    return ours if setting(config, ours, object, None) is not None else ragens
+def filter_keys(config: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """The key of each filter setting, and its value, by name: under ``agent_proxy`` if it is set there."""
+    keys, values = dict[str, str](), dict[str, Any]()
+    for name in NAMES:
+        keys[name], ragens = f"agent_proxy.{PREFIX}{name}", f"actor_rollout_ref.rollout.{PREFIX}{name}"
+        values[name] = as_config(config).select(keys[name])
+        if values[name] is None:
+            keys[name], values[name] = ragens, as_config(config).select(ragens)
+    return keys, values
 
 
 TOP_P, TOP_K, TOP_K_ABS = STRATEGIES = ("top_p", "top_k", "top_k_abs")
@@ -97,34 +101,27 @@ class GroupFilter:
         Raises:
             ConfigError: A key has an invalid value, or both filters are configured.
         """
-        keys = {name: filter_key(config, name) for name in NAMES}
-        ratio = number(config, keys["ratio"], 1.0, 0.0, 1.0)
+        keys, values = filter_keys(config)
+        kind, ratio = values["type"], 1.0 if values["ratio"] is None else values["ratio"]
         if ratio == 0:
-            raise ConfigError(
-                f"configuration key {keys['ratio']!r} is 0; expected a share above 0, 1 keeps all groups."
-            )
-        if all(setting(config, keys[name], object, None) is None for name in ("strategy", "value")):
-            metric, kind = OLD_TYPES[choice(config, keys["type"], "std", OLD_TYPES)]
+            raise refused(keys["ratio"], ratio, "a share above 0; 1 keeps all groups")
+        is_new = values["strategy"] is not None or values["value"] is not None
+        allowed = TYPES if is_new else OLD_TYPES
+        one_of(keys["type"], kind := kind or next(iter(allowed)), allowed)
+        if not is_new:
+            metric, kind = OLD_TYPES[kind]
             return cls(ratio, TOP_K, kind, metric)
         if ratio != 1:
-            raise ConfigError(
-                f"configuration key {keys['ratio']!r} is {ratio:g} beside rollout_filter_strategy or "
-                "rollout_filter_value; expected one of the two ways to choose groups, that of 2025 or that of 2026."
-            )
-        choice(config, keys["top_p_prob_mode"], LINEAR, (LINEAR,))
-        number(config, keys["selection_eps"], SELECTION_EPS, SELECTION_EPS, SELECTION_EPS)
+            raise refused(keys["ratio"], ratio, "1 beside rollout_filter_strategy or rollout_filter_value")
         chosen = cls(
-            value=number(config, keys["value"], 1.0, 0.0),
-            strategy=choice(config, keys["strategy"], TOP_P, STRATEGIES),
-            kind=choice(config, keys["type"], LARGEST, TYPES),
-            metric=choice(config, keys["metric"], "reward_variance", METRICS),
-            include_zero=setting(config, keys["include_zero"], bool, True),
+            value=1.0 if values["value"] is None else values["value"],
+            strategy=values["strategy"] or TOP_P,
+            kind=kind,
+            metric=values["metric"] or "reward_variance",
+            include_zero=values["include_zero"] is not False,
         )
         if chosen.strategy != TOP_K_ABS and chosen.value > 1:
-            raise ConfigError(
-                f"configuration key {keys['value']!r} is {chosen.value:g} with {chosen.strategy!r}; expected a share "
-                "from 0 to 1."
-            )
+            raise refused(keys["value"], chosen.value, f"a share from 0 to 1 with {chosen.strategy!r}")
         return chosen
 
     def keeps_all(self) -> bool:
@@ -189,4 +186,5 @@ def read_empty_stop(config: Any) -> int:
     Raises:
         ConfigError: It is not a whole number of at least 0.
     """
-    return count(config, filter_key(config, "empty_stop_steps"), EMPTY_STOP)
+    steps = filter_keys(config)[1]["empty_stop_steps"]
+    return EMPTY_STOP if steps is None else steps

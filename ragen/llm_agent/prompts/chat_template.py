@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, one_line
 from ragen.llm_agent.prompts.replies import ANSWER, REPLY_TAGS, THINK
-from ragen.settings import one_line
 
 Message = dict[str, Any]
 """``role``, and ``content``: a text, or a list of items where a processor takes images."""

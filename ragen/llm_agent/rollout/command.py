@@ -18,9 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.commands import FAILED, CommandParser
+from ragen.config.command_line import (
+    add_choice_arguments,
+    add_config_arguments,
+    add_sweep_argument,
+    main_of,
+)
+from ragen.config.loading import as_config, compose
 from ragen.errors import (
     BackendError,
-    ConfigError,
     LimitReachedError,
     LimitUnmeasuredError,
     StorageError,
@@ -28,25 +34,9 @@ from ragen.errors import (
     shown_path,
 )
 from ragen.llm_agent.backends.batch import check_sampling_overrides, read_sampling
-from ragen.llm_agent.config.command_line import (
-    add_choice_arguments,
-    add_config_arguments,
-    add_sweep_argument,
-    called_as,
-    main_of,
-)
-from ragen.llm_agent.config.loading import (
-    check_whole,
-    load_config,
-    read_max_turn,
-    tell_ignored,
-    tell_of_other_mode,
-    unread,
-)
-from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.progress import Progress, spent
-from ragen.llm_agent.rollout.proxy import MODES, LLMAgentProxy
+from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import write_report_of, write_times
 from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
@@ -58,7 +48,6 @@ from ragen.llm_agent.rollout.stopping import (
 )
 from ragen.output import new_console, printable
 from ragen.results.rows import JUDGED, RESULTS, outcome, unfinished
-from ragen.settings import choice, setting
 from ragen.validity import is_valid
 
 if TYPE_CHECKING:
@@ -125,28 +114,21 @@ def run(config: Any) -> int:
         RagenError: The rollout failed.
     """
     from ragen.llm_agent.backends.factory import backend_class, create_backend, create_tokenizer
-    from ragen.llm_agent.config.context import ContextSettings
-    from ragen.llm_agent.config.environments import check_extras, read_config
+    from ragen.llm_agent.context_settings import ContextSettings
+    from ragen.llm_agent.environments import check_extras, read_config
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
-    ignored = unread(config)
-    mode = choice(config, "mode", "val", MODES)
-    check_whole(config, mode)
-    path = output_folder(config) / "rollouts.jsonl"
+    config = as_config(config)
+    mode = config.mode
+    path = Path(config.output_dir).absolute() / "rollouts.jsonl"  # an environment may change the working directory
     read_sampling(config, mode == "val")
     ContextSettings.read(config)
-    read_max_turn(config)
-    wants_report(config)
-    setting(config, "raw", bool, True)
-    setting(config, "verbose", bool, False)
     limits = Limits.read(config)
-    backend_class(setting(config, "actor.backend", str))
+    backend_class(config.actor.backend)
     check_extras(read_config(config, mode))  # read again below: cheap checks come before slow imports
-    file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
-    tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
+    file = RolloutFile(path, about_run(config, mode), config.resume)
+    tokenizer = create_tokenizer(config, light=not config.use_parallel_envs)
     backend = create_backend(config, tokenizer)
-    tell_ignored(ignored)  # the last check was passed
-    tell_of_other_mode(config, mode, called_as())
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
             proxy.prepare(val=mode == "val")
@@ -163,7 +145,7 @@ def run(config: Any) -> int:
                         print(f"{finished} in {folder}; ragen report {folder} shows them", file=sys.stderr)
                     raise
                 code = _finish(proxy, mode, file, played_in)
-                if wants_report(config):
+                if config.report:
                     write_report_of(proxy, file)
                 last_words = _last_words(proxy, mode)
         for line in last_words:  # after closing the environments, which may log counted failures
@@ -174,8 +156,8 @@ def run(config: Any) -> int:
 
 
 def composed(name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None) -> Any:
-    """See :func:`~ragen.llm_agent.config.loading.load_config`; overrides that would have no effect are refused."""
-    config = load_config(name, overrides, directory, further)
+    """See :func:`~ragen.config.loading.compose`; overrides that would have no effect are refused."""
+    config = compose(name, overrides, directory, further)
     check_sampling_overrides(config, overrides)
     return config
 
@@ -187,18 +169,6 @@ Returns the exit code: 0, 1 if the rollout failed, 2 for an invalid configuratio
 reply, or environments failed in more than 5 % of the episodes, 4 if a limit ended it,
 130 after Ctrl-C, 143 after SIGTERM.
 """
-
-
-def output_folder(config: Any) -> Path:
-    """``output_dir``, absolute, since an environment may change the working directory.
-
-    Raises:
-        ConfigError: It is empty, which would be the current folder.
-    """
-    name = setting(config, "output_dir", str, "outputs")
-    if not name.strip():
-        raise ConfigError("configuration key 'output_dir' is empty; expected a folder, such as '.'.")
-    return Path(name).absolute()
 
 
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
@@ -224,7 +194,7 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     count, kept = len(es_manager.envs), len(file.kept)
     tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
     named = ", ".join([*tags][:_NAMED]) + (", .." if len(tags) > _NAMED else "")
-    who = proxy.actor.title or setting(proxy.config, "actor.backend", str)
+    who = proxy.actor.title or proxy.config.actor.backend
     answered = f", answered by {who}" if kept < count else ""
     lines = [
         f"{counted(count, 'trajectory', 'trajectories')} of {named}, up to {counted(proxy.max_turn, 'turn', 'turns')} "
@@ -268,7 +238,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     from ragen.results.tables import print_results, print_summary
 
     es_manager, _ = proxy.prepare(val=mode == "val")
-    group_size = setting(proxy.config, f"es_manager.{mode}.group_size", int)
+    group_size = proxy.config.select(f"es_manager.{mode}.group_size")
     records = file.finish(group_size)
     results, usage = evaluate(records), usage_of(proxy)
     file.count(usage)
@@ -279,14 +249,14 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
         causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
         console.print(printable(f"failed requests: {causes}"), soft_wrap=True)
     is_complete = all(outcome(record) == JUDGED for record in records)
-    if file.journal is not None and is_complete and not setting(proxy.config, "raw", bool, True):
+    if file.journal is not None and is_complete and not proxy.config.raw:
         file.journal.forget()
     if proxy.rollout_states:
         write_times(proxy, mode, file)
     _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)
-    if proxy.rollout_states and setting(proxy.config, "verbose", bool, False):
+    if proxy.rollout_states and proxy.config.verbose:
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
     return _exit_code(results)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 from ragen.commands import CommandParser
-from ragen.errors import ConfigError
-from ragen.llm_agent.config.command_line import (
+from ragen.config.command_line import (
     add_models_argument,
     main_of,
 )
-from ragen.llm_agent.config.loading import settings_as_written, settings_of_base
+from ragen.config.loading import DATED, override_key
+from ragen.errors import ConfigError
 from ragen.llm_agent.rollout.command import add_arguments, composed, run
-from ragen.settings import override_key
 
 PROG = "ragen eval"
 DEFAULT_CONFIG = "evaluate_api_llm"
@@ -58,14 +59,15 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
     """
     from omegaconf import OmegaConf
 
-    config, base = composed(name, overrides, directory, further), settings_of_base()
-    written = settings_as_written(config)
-    folder = f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"
-    given = {*map(override_key, overrides)}
-    for key, value in {"actor.backend": "openai", "resume": True, "output_dir": folder}.items():
-        if key not in given and written.get(key) == base[key]:
+    config = composed(name, overrides, directory, further)
+    written, given = OmegaConf.to_container(config, resolve=False), {*map(override_key, overrides)}
+    own = ("actor.backend", "scripted", "openai"), ("resume", False, True)
+    folder = "output_dir", DATED, f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"
+    for key, default, value in (*own, folder):
+        if key not in given and reduce(getitem, key.split("."), written) == default:
             OmegaConf.update(config, key, value)
-    if OmegaConf.select(config, "actor.backend") == "openai" and OmegaConf.select(config, "actor.model") is None:
+    is_asked = "actor.model" not in given and OmegaConf.select(config, "actor.backend") == "openai"
+    if is_asked and OmegaConf.select(config, "actor.model") is None:
         raise ConfigError("actor.model is missing: expected the server's name for the model, as in actor.model=NAME.")
     return config
 

@@ -33,14 +33,14 @@ from random import Random
 from typing import Any, NamedTuple
 
 from envlanes.ragen.seeds import counted_on, first_seed
+from ragen.config.loading import as_config, refused
 from ragen.errors import ConfigError, LimitReachedError
-from ragen.llm_agent.config.environments import ManagerConfig, read_config
+from ragen.llm_agent.environments import ManagerConfig, read_config
 from ragen.llm_agent.rollout.loop import Cache, Rollout
-from ragen.settings import choice, refused, setting
 
 log = logging.getLogger(__name__)
 
-BACKENDS = LOKY, THREADING = "loky", "threading"
+LOKY, THREADING = "loky", "threading"
 _BACKEND, _JOBS = "agent_proxy.parallel_backend", "agent_proxy.parallel_n_jobs"
 
 
@@ -109,8 +109,8 @@ class Shards:
         Raises:
             ConfigError: A key has an invalid value.
         """
-        self.backend = choice(config, _BACKEND, LOKY, BACKENDS)
-        self.n_jobs = setting(config, _JOBS, int, -1) if n_jobs is None else n_jobs
+        keys = as_config(config).agent_proxy
+        self.backend, self.n_jobs = keys.parallel_backend, keys.parallel_n_jobs if n_jobs is None else n_jobs
         if self.n_jobs == 0:
             raise refused(_JOBS, self.n_jobs, "a number of workers, or -1 for one per processor")
         self.fallback_reason: str | None = None

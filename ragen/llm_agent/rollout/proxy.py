@@ -28,12 +28,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from envlanes.closing import Closing
+from ragen.config.loading import as_config
 from ragen.llm_agent.backends.scripted import ScriptedBackend
-from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.rollout.actor import actor_of
 from ragen.llm_agent.rollout.loop import OverCallback, Rollout, TurnCallback
 from ragen.llm_agent.rollout.timeline import Timeline
-from ragen.settings import setting
 from ragen.validity import check_share, env_error
 
 if TYPE_CHECKING:
@@ -81,14 +80,15 @@ class LLMAgentProxy(Closing):
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1, or a key of parallel rollouts cannot work.
         """
+        config = as_config(config)
         self.config, self.actor_wg, self.tokenizer = config, actor_rollout_wg, tokenizer
-        self.max_turn = read_max_turn(config)
+        self.max_turn = config.agent_proxy.max_turn
         self.parallel: Shards | None = None
-        if setting(config, "agent_proxy.use_parallel_rollout", bool, False):
+        if config.agent_proxy.use_parallel_rollout:
             from ragen.llm_agent.rollout.parallel import Shards  # late, so that help comes at once
 
             self.parallel = Shards(config)
-        self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
+        self.use_parallel_envs = config.use_parallel_envs
         self.actor = actor_of(actor_rollout_wg, config, tokenizer)
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []

@@ -6,11 +6,11 @@ import base64
 import io
 from typing import TYPE_CHECKING, Any
 
+from ragen.config.loading import as_config
 from ragen.errors import ConfigError, shown_path
 from ragen.files import json_text, write_whole
 from ragen.results.rows import PAGE, TIMES, read_rows
 from ragen.results.tables import worker_rows
-from ragen.settings import setting
 
 if TYPE_CHECKING:
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
@@ -47,7 +47,7 @@ def write_report_of(proxy: LLMAgentProxy, file: RolloutFile) -> None:
     from ragen.results.page import render  # late, so that help comes at once
 
     path = file.path.with_name(PAGE)
-    room = MOST_IMAGES if setting(proxy.config, "raw", bool, True) else 0  # the page has no more than the rows
+    room = MOST_IMAGES if as_config(proxy.config).raw else 0  # the page has no more than the rows
     images: dict[int, list[list[str]]] = {}
     for state in proxy.rollout_states:
         shown = [list(map(_data_uri, turn.get("images", ()))) for turn in state["history"]]

@@ -22,12 +22,12 @@ from typing import Any, TextIO
 
 import ragen
 from envlanes.closing import Closing
+from ragen.config.command_line import called_as
+from ragen.config.loading import as_config, changed_settings, decisive_settings
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, has_replies
 from ragen.llm_agent.backends.openai_settings import OPENAI_URL
-from ragen.llm_agent.config.command_line import called_as
-from ragen.llm_agent.config.loading import changed_settings, decisive_settings
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 from ragen.output import shown_address, shown_words
 from ragen.results.rows import (
@@ -43,7 +43,6 @@ from ragen.results.rows import (
     read_about,
     read_rows,
 )
-from ragen.settings import setting
 
 ASIDE = "earlier"
 _WITH_IT = (*RECORDED, PAGE)
@@ -301,7 +300,7 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
         ConfigError: A key cannot be read.
     """
     section = f"es_manager.{mode}"
-    tags = setting(config, f"{section}.env_configs.tags", Sequence)
+    tags = as_config(config).select(f"{section}.env_configs.tags")
     chosen = (
         *(f"seed.{mode}", section, "es_manager.format_penalty", "agent_proxy"),
         *(f"custom_envs.{tag}" for tag in tags),
@@ -309,9 +308,9 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
         *(f"actor.{key}" for key in ("backend", "model", "tokenizer", "scripted", "openai.request")),
     )
     about = {"mode": mode} | decisive_settings(config, chosen)
-    if setting(config, "actor.model", str, None) is None:  # the model is then determined by the server
-        about["actor.base_url"] = shown_address(setting(config, "actor.base_url", str, "")) or None
-    if not setting(config, "raw", bool, True):
+    if as_config(config).actor.model is None:  # the model is then determined by the server
+        about["actor.base_url"] = shown_address(as_config(config).actor.base_url or "") or None
+    if not as_config(config).raw:
         about["raw"] = False
     return about
 
@@ -329,8 +328,8 @@ def describe_run(config: Any) -> dict[str, Any]:
     Raises:
         ConfigError: A key cannot be read.
     """
-    has_server = setting(config, "actor.backend", str, "") == "openai"
-    url = setting(config, "actor.base_url", str, OPENAI_URL) if has_server else None
+    has_server = as_config(config).actor.backend == "openai"
+    url = as_config(config).actor.base_url or OPENAI_URL if has_server else None
     return {
         "began": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "version": f"ragen {ragen.__version__}, Python {platform.python_version()}",

@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from ragen.commands import STOPPED
+from ragen.config.command_line import called_as
+from ragen.config.loading import as_config, override_key
 from ragen.errors import ConfigError, LimitReachedError, LimitUnmeasuredError, counted
 from ragen.llm_agent.backends.base import StreamingBackend, tokens_of
-from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.rollout.actor import Actor
 from ragen.output import shown_words
-from ragen.settings import key, override_key, read, setting
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code after SIGTERM."""
@@ -94,8 +94,8 @@ def command_that_goes_on(config: Any, changed: Mapping[str, str] | None = None) 
     """
     if not called_as():
         return ""
-    changed, folder = dict(changed or {}), setting(config, "output_dir", str, "outputs")
-    if not setting(config, "resume", bool, False):
+    changed, folder = dict(changed or {}), as_config(config).output_dir
+    if not as_config(config).resume:
         changed["resume"] = "true"
     if f"output_dir={folder}" not in called_as():  # a run of a sweep has a folder within the one that was given
         changed["output_dir"] = folder
@@ -117,33 +117,24 @@ class Limits:
         minutes: Minutes.
     """
 
-    SECTION: ClassVar[str] = "limit"
-    cost: float | None = key(None)
-    tokens: float | None = key(None)
-    minutes: float | None = key(None)
+    cost: float | None = None
+    tokens: float | None = None
+    minutes: float | None = None
 
     @classmethod
     def read(cls, config: Any) -> Self:
         """Read ``limit``.
 
         Raises:
-            ConfigError: It has another key, a value is not above 0, or costs are limited and no price is known.
+            ConfigError: A value is not above 0, or costs are limited and no price is known.
         """
-        given = setting(config, "limit", Mapping, {})
-        for name in given:
-            if name not in NAMES:
-                raise ConfigError(f"configuration key 'limit.{name}' is not known; 'limit' has {', '.join(NAMES)}.")
-        limits = read(cls, config)
-        for name, value in vars(limits).items():
-            if value is not None and not value > 0:
-                raise ConfigError(f"configuration key 'limit.{name}' is {value}; expected more than 0, or null.")
-        prices = setting(config, "actor.openai.price", Mapping, {})
-        if limits.cost is not None and not any(price for price in prices.values()):
+        whole = as_config(config)
+        if whole.limit.cost is not None and not any(price for _, price in whole.actor.openai.price):
             raise ConfigError(
-                "configuration key 'limit.cost' needs prices: give 'actor.openai.price.prompt' and "
-                "'actor.openai.price.completion', in dollars per million tokens."
+                "limit.cost needs prices: expected actor.openai.price.prompt and actor.openai.price.completion, in "
+                "dollars per million tokens."
             )
-        return limits
+        return cls(**dict(whole.limit))
 
     def reached(self, usage: Mapping[str, float], seconds: float) -> str | None:
         """The name of a limit that is reached; None if none is.

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import RagenError
 from ragen.files import json_text, replacing
-from ragen.settings import setting
 
 if TYPE_CHECKING:
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
@@ -37,7 +36,7 @@ def trajectories(proxy: LLMAgentProxy, mode: str, states: Iterable[Mapping[str, 
         states: Their rollout caches.
     """
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
-    keeps_texts = setting(proxy.config, "raw", bool, True)
+    keeps_texts = proxy.config.raw
     for state in states:
         env_id, tag, history = state["env_id"], state["tag"], state["history"]
         entry, turns = es_manager.envs[env_id], [turn for turn in history if "actions" in turn]

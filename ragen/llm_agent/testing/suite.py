@@ -25,17 +25,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from envlanes.settings import BACKENDS
-from ragen.commands import CommandParser, beside, check_no_option, positive, refusing
+from ragen.commands import CommandParser, beside, positive, refusing
+from ragen.config.command_line import command_keys
+from ragen.config.loading import load_config
 from ragen.env import resolve_env
 from ragen.env.registry import registered_names
 from ragen.errors import ConfigError, RagenError
 from ragen.extras import check_installed
-from ragen.llm_agent.config.environments import check_extras, read_config
-from ragen.llm_agent.config.loading import load_config, settings_of_base
+from ragen.llm_agent.environments import check_extras, custom_env, read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.output import printable
-from ragen.settings import plain, section, texts
 
 if TYPE_CHECKING:
     from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
@@ -104,7 +104,7 @@ class Report:
 @cache
 def shipped_envs() -> dict[str, dict[str, Any]]:
     """All tags of the package's configurations, and the registered types without one."""
-    tags = section(load_config("base"), "custom_envs")
+    tags = {tag: dict(entry) for tag, entry in load_config("base").custom_envs.items()}
     types = {entry["env_type"] for entry in tags.values()}
     return tags | {name: {"env_type": name} for name in registered_names() if name not in types}
 
@@ -258,7 +258,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     top = parser(prog)
     options = top.parse_intermixed_args(arguments)
     sys.path.append(os.getcwd())  # environments of one's own are looked for where the command is given
-    check_no_option(top, options.overrides, lambda name, _: name in settings_of_base())
     if options.overrides and options.config_name is None:
         raise ConfigError(f"{options.overrides[0]!r} changes a configuration; name one with --config-name.")
     if options.actions and options.env_type is None:
@@ -295,7 +294,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("-cn", "--config-name", help="check the tags that this configuration trains and validates with")
     add("-cp", "--config-path", "--config-dir", metavar="FOLDER", help="its folder (default: the package's own)")
     add("overrides", nargs="*", default=[], metavar="key=value", help="overrides of that configuration")
-    parser.settings = settings_of_base
+    parser.settings = command_keys
     for name, what in (("seeds", "episodes"), ("turns", "turns per episode"), ("workers", "workers")):
         default = getattr(size, name)
         add(f"--{name}", type=positive, default=default, help=f"number of {what} (default {default})")
@@ -311,8 +310,9 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
     if options.config_name is not None:
         given = load_config(options.config_name, options.overrides, options.config_path)
         read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
-        tags = [tag for mode in ("train", "val") for tag in texts(given, f"es_manager.{mode}.env_configs.tags", ())]
-        chosen = {tag: section(given, f"custom_envs.{tag}") for tag in tags}
+        modes = (given.es_manager.train, given.es_manager.val)
+        tags = [tag for mode in modes if mode for tag in mode.env_configs.tags]
+        chosen = {tag: custom_env(given, tag) for tag in tags}
     else:
         chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
     check_extras(read_config(manager_config(chosen, {}), "train"))  # says what is wrong with them
@@ -328,7 +328,7 @@ def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
     if malformed := [field for field in options.env_config if "=" not in field]:
         raise ConfigError(f"--env-config {' '.join(malformed)}: expected KEY=VALUE.")
     instruction = "".join(f"<answer>{action}</answer>" for action in options.actions)
-    fields = plain(OmegaConf.from_dotlist(options.env_config))
+    fields = OmegaConf.to_container(OmegaConf.from_dotlist(options.env_config))
     return {"env_type": options.env_type, "env_config": fields, "env_instruction": instruction}
 
 

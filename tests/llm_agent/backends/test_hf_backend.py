@@ -2,9 +2,9 @@
 
 import pytest
 
+from ragen.config.loading import load_config
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Request, Sampling, create_backend
-from ragen.llm_agent.config.loading import load_config
 from support.later import hf, torch
 from support.random_qwen import CONTEXT, always, tiny_model, tokenizer
 from support.rollouts import no_prompts

@@ -323,7 +323,7 @@ def test_a_server_that_cannot_be_reached_is_an_error_at_once(monkeypatch):
     with chat_server() as server:
         url = server.url
     monkeypatch.setenv("ALL_PROXY", "")
-    with pytest.raises(ConfigError, match=r"'actor\.base_url'") as caught:
+    with pytest.raises(ConfigError, match=r"actor\.base_url") as caught:
         create_backend(config(url.replace("//", "//u:supersecret@"), model="m"))
     monkeypatch.setenv("ALL_PROXY", "gopher://me:supersecret@proxy:1")
     with pytest.raises(ConfigError, match=r"http://gpu7/v1") as refused:
@@ -395,6 +395,6 @@ def test_bad_settings_name_their_key(key, value):
     for name in path:
         section = section.setdefault(name, {})
     section[last] = value
-    with pytest.raises(ConfigError, match=f"'{key}'") as caught:
+    with pytest.raises(ConfigError, match=key) as caught:
         create_backend(given)
     assert "secret" not in str(caught.value)

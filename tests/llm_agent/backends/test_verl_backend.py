@@ -2,10 +2,10 @@
 
 import pytest
 
+from ragen.config.loading import load_config
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Request, Sampling
 from ragen.llm_agent.backends.verl import VerlBackend
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import LightTokenizer
 from support.later import shipped, torch
 from support.rollouts import batch_of, no_prompts

@@ -6,8 +6,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from ragen.config.loading import load_config
 from ragen.llm_agent.backends import Request, Sampling, create_backend
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import LightTokenizer
 from support.later import shipped
 

@@ -11,18 +11,18 @@ import argparse
 import itertools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser, check_no_option
-from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
-from ragen.llm_agent.config.groups import groups_of, tag_groups
-from ragen.llm_agent.config.loading import load_config, quoted, settings_of_base
+from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser
+from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean, one_line
 from ragen.output import CLOSED, output_watched, printable, shown_override, shown_settings
-from ragen.settings import one_line, override_key, setting
+
+if TYPE_CHECKING:
+    from ragen.config.schema import Config
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
 """Composes a configuration from a name, overrides, a folder and a further folder."""
@@ -30,13 +30,7 @@ _NOW = re.compile(r"\$\{now:([^}]*)\}")
 LONGEST_NAME = 100
 """Maximum number of characters in the name of a run's folder."""
 _LONGEST = 4000  # maximum characters of an error message, which may quote text from elsewhere
-_OPTIONS = {"no_raw": False, "verbose": False, "multirun": False, "models": None, "tags": None, "limit": None}
-"""Options that only some of the commands have."""
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
-
-
-def go_on() -> None:
-    """Let a command finish its work when its output is no longer read."""
 
 
 def called_as() -> tuple[str, ...]:
@@ -59,7 +53,7 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     )
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides, in Hydra's syntax")
     if isinstance(parser, CommandParser):
-        parser.settings = settings_of_base
+        parser.settings = command_keys
 
 
 def add_sweep_argument(parser: argparse.ArgumentParser) -> None:
@@ -69,32 +63,16 @@ def add_sweep_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def command_keys() -> Iterable[str]:
+    """The keys that commands can set."""
+    from ragen.config.loading import known_keys
+
+    return [key for key in known_keys() if "<" not in key]
+
+
 def add_models_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--models a,b,c``, which is ``-m actor.model=a,b,c``."""
-    parser.add_argument(
-        "--models",
-        metavar="A,B,C",
-        help="one run per model, one after the other",
-    )
-
-
-def model_overrides(models: str, overrides: Sequence[str]) -> list[str]:
-    """``--models`` as overrides of a sweep.
-
-    Args:
-        models: Names, separated by commas.
-        overrides: The other overrides of the command line.
-
-    Raises:
-        ConfigError: A name is empty or repeated, or an override names the model too.
-    """
-    names = [name.strip() for name in models.split(",")]
-    if not all(names) or len({*names}) < len(names):
-        raise ConfigError(f"--models is {models!r}; expected different names, separated by commas.")
-    if "actor.model" in map(override_key, overrides):
-        raise ConfigError("--models and actor.model are both given; use one of them.")
-    quoted = [name if re.fullmatch(r"[\w./-]+", name) else "'" + name.replace("'", "\\'") + "'" for name in names]
-    return [f"actor.model={','.join(quoted)}"]
+    parser.add_argument("--models", metavar="A,B,C", help="one run per model, one after the other")
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +87,7 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
     Groups keep their seeds, so that a part of an evaluation can be compared with the whole, seed by seed.
 
     Args:
-        config: The whole configuration, changed in place.
+        config: The composed configuration, changed in place.
         tags: Their names, separated by commas; None for all.
         limit: Maximum number of groups per tag; None for all.
 
@@ -120,10 +98,14 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
         return
     from omegaconf import OmegaConf
 
+    from envlanes.ragen.settings import read_groups
+    from ragen.config.loading import as_config
+
     if limit is not None and not (limit.isdecimal() and int(limit) > 0):
         raise ConfigError(f"--limit is {limit!r}; expected a whole number of at least 1.")
-    mode = setting(config, "mode", str, "val")
-    where, groups = f"es_manager.{mode}", groups_of(config, mode)
+    whole = as_config(config)
+    where, part = f"es_manager.{whole.mode}", whole.select(f"es_manager.{whole.mode}")
+    groups = read_groups(part.model_dump(), where)
     known = [each.tag for each in groups]
     wanted = known if tags is None else [tag.strip() for tag in tags.split(",")]
     for tag in wanted:
@@ -151,6 +133,8 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    from ragen.config.loading import quoted
+
     try:
         alone = [each if "," in each else quoted(each) for each in overrides]
         parsed = OverridesParser.create().parse_overrides(alone)
@@ -177,9 +161,9 @@ def folder_name(overrides: Sequence[str]) -> str:
 def main_of(
     parser: Callable[[str], argparse.ArgumentParser],
     prog: str,
-    run: Callable[[Any], int],
-    compose: Compose = load_config,
-    on_cut: Callable[[], None] = go_on,
+    run: Callable[[Config], int],
+    compose: Compose,
+    on_cut: Callable[[], object] = list,
 ) -> Callable[..., int]:
     """The ``main`` of a command that takes a configuration.
 
@@ -203,7 +187,7 @@ def main_of(
 
 
 def run_command(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None, run: Callable[[Any], int], compose: Compose
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, run: Callable[[Config], int], compose: Compose
 ) -> int:
     """Parse a command's arguments, compose its configuration, and run it, or print it with ``--cfg``.
 
@@ -218,104 +202,48 @@ def run_command(
         sweep, the first nonzero one, or that of a run which Ctrl-C or SIGTERM ended, and with it the sweep.
     """
     parser.add_argument("-c", "--cfg", action="store_true", help="print the composed configuration and exit")
+    parser.set_defaults(no_raw=False, verbose=False, multirun=False, models="", tags=None, limit=None)
     words = list(sys.argv[1:] if argv is None else argv)
-    arguments = parser.parse_intermixed_args(_without_job(words), argparse.Namespace(**_OPTIONS))
-    if arguments.no_raw:
-        arguments.overrides.append("raw=false")
-    if arguments.verbose:
-        arguments.overrides.append("verbose=true")
+    arguments = parser.parse_intermixed_args(_without_job(words))
+    flags = [*(["raw=false"] if arguments.no_raw else []), *(["verbose=true"] if arguments.verbose else [])]
     others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
-    is_sweep = arguments.multirun
+    whole = [*arguments.overrides, *flags]
+    if models := arguments.models:
+        names = [name if re.fullmatch(r"[\w./-]+", name) else f"'{name}'" for name in models.split(",")]
+        whole.append(f"actor.model={','.join(names)}")
+        others = [word for word in others if word not in ("--models", models, f"--models={models}")]
+    if not arguments.multirun and "," not in models:
+        called = [*others, *whole] if models else words
+        return _run(arguments, (parser.prog, *called), whole, run, compose)
     try:
-        _check_no_option(parser, arguments.overrides)
-        if models := arguments.models:
-            arguments.overrides += model_overrides(models, arguments.overrides)
-            at = next(at for at, word in enumerate(others) if word.startswith("--model"))
-            others[at : at + 1 + ("=" not in others[at])] = []
-            is_sweep = is_sweep or "," in models
-        if not is_sweep:
-            called = (parser.prog, *others, *arguments.overrides) if models else (parser.prog, *words)
-            return _run(arguments, called, arguments.overrides, None, run, compose)
-        runs = runs_of(arguments.overrides)
+        runs = runs_of(whole)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
-    if note := _note_on_seeds(arguments, runs, compose):
-        print(note, file=sys.stderr)
     code, began = 0, datetime.now()
     for number, (own, overrides) in enumerate(runs, 1):
         print(f"run {number} of {len(runs)}: {' '.join(map(shown_override, own))}", file=sys.stderr)
-        came = _run(arguments, (parser.prog, *others, *overrides), overrides, SweptRun(own, began), run, compose)
-        code = came if came >= STOPPED else code or came
+        came = _run(arguments, (parser.prog, *others, *overrides), overrides, run, compose, own, began)
         if came >= STOPPED:
-            if left := len(runs) - number:
-                were = "was" if left == 1 else "were"
-                anew = ", without resume=false," if "resume=false" in overrides else ""
-                print(
-                    f"{left} of {len(runs)} runs {were} not started. The original command{anew} resumes this run and "
-                    "starts the rest.",
-                    file=sys.stderr,
-                )
-            break
+            left = len(runs) - number
+            print(f"{left} of {len(runs)} runs were not started; the original command does so.", file=sys.stderr)
+            return came
+        code = code or came
     return code
 
 
-def _note_on_seeds(
-    arguments: argparse.Namespace, runs: Sequence[tuple[tuple[str, ...], list[str]]], compose: Compose
-) -> str:
-    """That runs of a sweep over the mode's seed play some of the same seeds; empty if none do, or if it has none."""
-    if not any(override_key(each).partition(".")[0] == "seed" for each in runs[0][0]):
-        return ""
-    try:
-        config = compose(arguments.config_name, runs[0][1], arguments.config_path, arguments.config_dir)
-        narrow(config, arguments.tags, arguments.limit)
-        mode = setting(config, "mode", str, "val")
-        groups = max(count for _, count in tag_groups(config, mode))
-    except (RagenError, ValueError):  # the first run says what is wrong
-        return ""
-    key = f"seed.{mode}"
-    given = {each.partition("=")[2] for own, _ in runs for each in own if override_key(each) in ("seed", key)}
-    starts = sorted(int(each) for each in given if each.isdecimal())
-    if all(later - start >= groups for start, later in itertools.pairwise(starts)):
-        return ""
-    return (
-        f"note: group g plays the seed {key} + g, and a tag has {groups} groups: runs less than {groups} apart play "
-        "some of the same episodes. Do not count these twice."
-    )
+def _swept_folder(config: Any, own: Sequence[str], began: datetime) -> str:
+    """The folder of a run of a sweep below the configured ``output_dir``.
 
-
-def _check_no_option(parser: argparse.ArgumentParser, overrides: Sequence[str]) -> None:
-    """Refuse a command's option that is given as ``key=value``, unless there is such a key."""
-    base = settings_of_base()
-    check_no_option(
-        parser, overrides, lambda name, value: name in base or value == "null" or value.startswith(("{", "$"))
-    )
-
-
-class SweptRun(NamedTuple):
-    """A run of a sweep.
-
-    Attributes:
-        own: Its own overrides.
-        began: Start of the sweep, the value of ``${now:..}`` in all its runs.
+    It is named after the run's own overrides, without values that are part of ``output_dir`` already; ``${now:..}`` is
+    the start of the sweep in all its runs.
     """
+    from omegaconf import OmegaConf
 
-    own: tuple[str, ...]
-    began: datetime
-
-    def folder(self, config: Any) -> str:
-        """The run's folder below the configured ``output_dir``.
-
-        It is named after the run's own overrides, without values that are part of ``output_dir`` already.
-        """
-        from omegaconf import OmegaConf
-
-        said: Any = OmegaConf.to_container(config, resolve=False)
-        raw = str(said.get("output_dir") or "outputs")
-        dated = _NOW.sub(lambda found: self.began.strftime(found[1]), raw)
-        special = [each for each in self.own if f"${{{override_key(each)}}}" not in raw]
-        folder = f"{dated}/{folder_name(special)}" if special else dated
-        return setting({**said, "output_dir": folder}, "output_dir", str)
+    raw = str(OmegaConf.to_container(config, resolve=False)["output_dir"])  # type: ignore[call-overload, index]
+    dated = _NOW.sub(lambda found: began.strftime(found[1]), raw)
+    special = [each for each in own if f"${{{each.partition('=')[0]}}}" not in raw]
+    return f"{dated}/{folder_name(special)}" if special else dated
 
 
 def _without_job(words: Sequence[str]) -> list[str]:
@@ -331,25 +259,29 @@ def _run(
     arguments: argparse.Namespace,
     called: tuple[str, ...],
     overrides: Sequence[str],
-    sweep: SweptRun | None,
-    run: Callable[[Any], int],
+    run: Callable[[Config], int],
     compose: Compose,
+    swept: Sequence[str] = (),
+    began: datetime | None = None,
 ) -> int:
-    """One run, possibly of a sweep."""
+    """One run, possibly of a sweep, with its own overrides and the sweep's start."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+
+    from ragen.config.loading import as_config
 
     token = _called.set(called)
     try:
         config = compose(arguments.config_name, overrides, arguments.config_path, arguments.config_dir)
         narrow(config, arguments.tags, arguments.limit)
-        if sweep is not None:
-            OmegaConf.update(config, "output_dir", sweep.folder(config))
+        if began is not None:
+            OmegaConf.update(config, "output_dir", _swept_folder(config, swept, began))
+        checked = as_config(config)
         if arguments.cfg:
             said = shown_settings(OmegaConf.to_container(config, resolve=False))
             print(OmegaConf.to_yaml(OmegaConf.create(said)), end="")
             return 0
-        return run(config)
+        return run(checked)
     except (ConfigError, MissingExtraError, OmegaConfBaseException) as error:
         print(f"error: {printable(one_line(error), _LONGEST)}", file=sys.stderr)
         return REFUSED

@@ -9,8 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from envlanes.failures import OnFailure
-from envlanes.ragen.settings import EnvEntry, ManagerSettings, engine_settings, read_settings
+from envlanes.ragen.settings import (
+    EnvEntry,
+    ManagerSettings,
+    TagGroups,
+    engine_settings,
+    read_groups,
+    read_settings,
+    tag_entry,
+)
 from envlanes.settings import Settings
+from ragen.config.loading import as_config
 from ragen.env.fields import check_kinds
 from ragen.env.registry import known_names, resolve_env
 from ragen.errors import ConfigError, UnknownEnvError, did_you_mean
@@ -20,7 +29,7 @@ from ragen.statistics import ALL
 if TYPE_CHECKING:
     from ragen.config.schema import Config
 
-__all__ = ["EnvEntry", "ManagerConfig", "check_extras", "read_config"]
+__all__ = ["EnvEntry", "ManagerConfig", "check_extras", "custom_env", "environment_tags", "read_config"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,6 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         ConfigError: A key is missing or has an invalid value; the message names it.
         UnknownEnvError: An environment type is unknown.
     """
-    from ragen.config import as_config
-
     checked = as_config(config, ("es_manager", "custom_envs", "seed"))
     sections = {
         "es_manager": dict(checked.es_manager) | {name: _mode(checked, name) for name in ("train", "val")},
@@ -130,3 +137,29 @@ def _engine_settings(config: Config, classes: Mapping[str, type]) -> Settings:
             raise UnknownEnvError(f"es_manager.sequential_env_types: {meant}") from None
     types = tuple(general.sequential_env_types)
     return engine_settings(dict(general), sequential_env_types=types, ray=general.ray.model_dump())
+
+
+def groups_of(config: Any, mode: str) -> list[TagGroups]:
+    """The groups of each tag of a mode.
+
+    Raises:
+        ConfigError: A key is missing, or the numbers do not fit the tags or ``env_groups``.
+    """
+    part = as_config(config, ("es_manager",)).select(f"es_manager.{mode}")
+    return read_groups({} if part is None else part.model_dump(), f"es_manager.{mode}")
+
+
+def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:
+    """The tag of each environment id, and the number of environments of each tag; see :func:`groups_of`."""
+    groups, size = groups_of(config, mode), as_config(config, ("es_manager",)).select(f"es_manager.{mode}.group_size")
+    owners = [each.tag for each in groups for _ in range(each.count * size)]
+    return dict(enumerate(owners)), {tag: owners.count(tag) for tag in owners}
+
+
+def custom_env(config: Any, tag: str) -> dict[str, Any]:
+    """The entry of a tag under ``custom_envs``, as plain Python.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    return dict(tag_entry(as_config(config, ("custom_envs",)).custom_envs, tag))

@@ -23,9 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from envlanes.episode.spec import EnvSpec, by_tag
-from envlanes.settings import Settings
 from envlanes.stats import Costs
-from envlanes.this_process import usable_cpus
 
 # A message to a worker and back takes .2 ms, and .01 ms for each environment: with these figures workers always pay.
 # Turns of .05 to 1 ms with many environments would gain some milliseconds a call on idle processors, and are left.
@@ -52,11 +50,6 @@ class Limits:
     max_workers: int | None
     cpus: int
     round_trip_s: float = 0.0
-
-    @classmethod
-    def here(cls, settings: Settings) -> Limits:
-        """The limits of this machine."""
-        return cls(settings.max_workers, settings.workers if settings.max_workers is None else usable_cpus())
 
     @property
     def most(self) -> int:

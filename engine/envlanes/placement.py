@@ -25,6 +25,7 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.kinds import open_pool
 from envlanes.settings import Mode
 from envlanes.stats import QUARANTINE, Costs
+from envlanes.this_process import usable_cpus
 from envlanes.workers.exchange import ask
 from envlanes.workers.orders import Order, Unload
 from envlanes.workers.pool import WorkerPool
@@ -32,7 +33,7 @@ from envlanes.workers.worker import Request, Worker
 
 _one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _LEAST = 0.001  # seconds that each may take to close, since a timer of 0 never rings
-_NO_DEADLINE: AbstractContextManager[None] = nullcontext()
+_NO_DEADLINE: AbstractContextManager[bool | None] = nullcontext()
 Home = Worker | None
 """A worker, or None for the main process."""
 
@@ -59,7 +60,8 @@ class MainHome:
 
     def run(self, order: Order, timeout: float, until: float = inf, counts_children: bool = False) -> Batch:
         """Carry out an order here; each item may take ``timeout`` seconds; see :class:`.EnvHost` for the others."""
-        with _one_at_a_time, EnvironmentCode(), self._deadline(timeout):
+        deadline = Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE
+        with _one_at_a_time, EnvironmentCode(), deadline:
             self._host.until, self._host.counts_children = until, counts_children
             return order.carry_out(self._host)
 
@@ -77,9 +79,6 @@ class MainHome:
             # since other threads may make more homes meanwhile.
             if not any(home._host.env_ids for home in list(_main_homes)):
                 end_processes()
-
-    def _deadline(self, timeout: float) -> AbstractContextManager[bool | None]:
-        return Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE
 
 
 _main_homes: WeakSet[MainHome] = WeakSet()
@@ -199,11 +198,12 @@ class Placement:
 
     def _read_limits(self) -> None:
         """Read how many workers there may be; queries a cluster for its capacity unless the mode uses no workers."""
+        most = self._settings.max_workers
         if self._settings.backend != "ray" or self.mode is False:
-            self._auto.limits = Limits.here(self._settings)
+            self._auto.limits = Limits(most, self._settings.workers if most is None else usable_cpus())
         else:
             kind = self.pool.kind
-            self._auto.limits = Limits(self._settings.max_workers or kind.slots, kind.slots, kind.round_trip_s)
+            self._auto.limits = Limits(most or kind.slots, kind.slots, kind.round_trip_s)
 
     # Moves
 

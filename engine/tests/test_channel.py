@@ -92,17 +92,6 @@ def test_parts_of_every_kind_are_told_apart(pair: Pair) -> None:
     assert main.receive() == []
 
 
-def test_small_messages_that_fill_the_socket_all_arrive_in_order(pair: Pair) -> None:
-    worker, main = pair
-    count = 1
-    while main.send([b"%d " % count + b"x" * 5000]):
-        count += 1
-    for number in range(1, count + 1):
-        received = worker.receive()
-        assert received is not None and int(bytes(received[0]).split()[0]) == number
-        main.flush()
-
-
 def test_messages_queue_behind_one_that_is_not_through(pair: Pair) -> None:
     worker, main = pair
     main.send(pack(b"x" * (5 << 20)))
@@ -128,20 +117,3 @@ def test_frames_are_told_apart_wherever_what_is_received_is_cut(cut: int) -> Non
         assert [receive(channel) for _ in messages] == messages
         thread.join()
         assert channel.moved == len(sent)
-
-
-@pytest.mark.parametrize("sent", [0, 1, 30])
-def test_an_end_of_the_connection_is_told(pair: Pair, sent: int) -> None:
-    worker, main = pair
-    worker._socket.sendall(frame("a message that is longer than thirty bytes")[:sent])
-    worker.close()
-    with pytest.raises(EOFError):
-        receive(main)
-
-
-def test_sending_to_nobody_is_told(pair: Pair) -> None:
-    worker, main = pair
-    main.close()
-    with pytest.raises(OSError):
-        for _ in range(3):
-            worker.send(pack(b"x" * (1 << 20)))

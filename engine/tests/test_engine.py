@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envlanes import Engine, EnvFailed, EnvSpec, LaneStats, Settings
+from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import Turn, TurnResult
-from envlanes.errors import EnvError, InputError, LaneDiedError, StateError
-from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Meets, Walk
-from support.leftovers import is_over, kill_workers, until
+from envlanes.errors import EnvError, InputError, StateError
+from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
+from support.leftovers import kill_workers, until
 
 PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
 IDS = range(4)
@@ -129,13 +126,6 @@ def test_results_come_in_the_order_of_the_actions_and_are_committed(make: Make) 
             assert result.observation == engine.records[env_id].observation == alone(env_id, turn)[turn]
 
 
-def test_environments_may_be_built_before_their_first_reset_wherever_they_live(make: Make) -> None:
-    engine = make(specs())
-    assert engine.build(IDS) == dict.fromkeys(IDS)
-    assert engine.reset(seeds()) == {i: alone(i, 0)[0] for i in IDS}
-    assert not sum(stats.restarts for stats in engine.stats())
-
-
 def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:
     engine = make(specs())
     engine.reset(seeds())
@@ -164,34 +154,6 @@ def test_an_environment_that_failed_stands_where_its_result_would_until_it_is_re
     assert answers[2] is failed.error
     assert engine.reset({2: 100}) == {2: alone(0, 0)[0]}
     assert engine.call([2], "render") == {2: alone(0, 0)[0]}
-
-
-@in_lanes
-def test_one_whose_worker_ends_has_failed_with_its_lane_and_where_it_was(make: Make) -> None:
-    engine = make([*specs(ids=[0, 1]), EnvSpec.of(Faulty, FaultConfig("exits", "reset"), 2)])
-    observations = engine.reset(seeds([0, 1, 2]))
-    failed = observations.pop(2)
-    assert observations == {env_id: alone(env_id, 0)[0] for env_id in (0, 1)}
-    assert isinstance(failed, EnvFailed) and isinstance(failed.error, LaneDiedError)
-    assert failed.text == "its process exited with code 3"
-    assert "quarantine, pid " in str(failed.error)
-    assert engine.play(turns([2])) == {2: failed}
-
-
-@pytest.mark.parametrize("seconds", [1e-9, 2_000_000, 3_000_000, 1e9, 1e300])
-def test_tiny_and_huge_time_outs_are_kept(seconds: float) -> None:
-    given = dict.fromkeys(("step_timeout", "reset_timeout", "startup_timeout"), seconds)
-    for backend in ("process", "executor"):
-        settings = Settings.of(use_lanes=True, backend=backend, max_workers=1, **given)
-        with Engine(specs(ids=[0, 1]), settings) as engine:
-            observations = engine.reset(seeds([0, 1]))
-            results = engine.play(turns([0, 1]))
-            if seconds > 1:
-                assert observations == {env_id: alone(env_id, 0)[0] for env_id in (0, 1)}
-                assert [type(result) for result in results.values()] == [TurnResult] * 2
-    with Engine(specs(ids=[0, 1]), Settings.of(use_lanes="auto", **given)) as engine:
-        engine.reset(seeds([0, 1]))
-        engine.play(turns([0, 1]))
 
 
 # Environments that come and go
@@ -343,16 +305,6 @@ def test_episodes_without_a_seed_go_on_with_the_global_generators_and_are_rebuil
     assert len({str(seen) for seen in got}) == len(got)
 
 
-def test_the_first_episode_may_have_no_seed(make: Make) -> None:
-    engine = make(specs(GlobalDraws))
-    observations = engine.reset()
-    kill(engine)
-    assert engine.call(IDS, "render") == observations
-    shown = {env_id: result.observation for env_id, result in engine.play(turns()).items()}
-    kill(engine)
-    assert engine.call(IDS, "render") == shown
-
-
 @in_lanes
 def test_a_generator_of_its_own_that_nobody_can_restore_is_found_out(make: Make) -> None:
     engine = make(specs(HiddenGenerator, [0]))
@@ -413,58 +365,6 @@ def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
     assert list(engine.play(turns())) == list(IDS)
 
 
-@pytest.mark.parametrize("make", ["process"], indirect=True)
-def test_a_lost_worker_and_the_removal_of_an_environment_at_a_worker_that_is_busy(make: Make, tmp_path: Path) -> None:
-    """The removal has the records and waits for a worker; the call has the worker, and wants the records."""
-    pipes = [tmp_path / "first", tmp_path / "second"]
-    engine = make(step_timeout=60.0, startup_timeout=60.0)
-    for pipe in pipes:
-        os.mkfifo(pipe)
-    for env_id, lane in enumerate((0, 1, 1)):
-        engine.add(EnvSpec.of(Meets, {"pipe": str(pipes[lane])}, env_id), lane)
-    engine.reset(seeds(range(3)))
-    results: list[Any] = []
-    reads = Turn(("read",), 9)
-    call = threading.Thread(target=lambda: results.append(engine.play({0: reads, 1: reads})), daemon=True)
-    removal = threading.Thread(target=engine.remove, args=[[2]], daemon=True)
-    call.start()
-    first, second = [writing_end(pipe) for pipe in pipes]  # so that both environments wait
-    (killed,) = {lane.pid for lane in engine.stats() if lane.lane == engine.home(0)}
-    assert killed is not None
-    removal.start()
-    assert until(lambda: is_locked(engine))
-    os.kill(killed, signal.SIGKILL)
-    assert until(lambda: is_over(killed))
-    os.close(first)
-    os.close(second)
-    os.close(writing_end(pipes[0]))  # of the one that is played anew
-    for thread in (call, removal):
-        thread.join(50)
-    assert [type(result) for result in results[0].values()] == [TurnResult] * 2
-    assert list(engine.records) == [0, 1]
-
-
-def is_locked(engine: Engine) -> bool:
-    """Whether another thread has the records."""
-    is_free = engine.environments.lock.acquire(blocking=False)
-    if is_free:
-        engine.environments.lock.release()
-    return not is_free
-
-
-def writing_end(pipe: Path) -> int:
-    """A descriptor of a named pipe, once it is open for reading."""
-    found: list[int] = []
-
-    def opens() -> bool:
-        with suppress(OSError):
-            found.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-        return bool(found)
-
-    assert until(opens)
-    return found[0]
-
-
 # Misuse
 
 
@@ -485,18 +385,3 @@ def test_misuse_is_told(make: Make) -> None:
     for call in (engine.reset, lambda: engine.play(turns()), lambda: engine.call([0], "render")):
         with pytest.raises(StateError, match="closed"):
             call()
-
-
-@in_lanes
-def test_statistics_tell_where_environments_live_and_what_was_played(make: Make) -> None:
-    engine = make(specs())
-    engine.reset(seeds())
-    engine.play(turns())
-    main, *lanes = engine.stats()
-    assert type(main) is LaneStats and (main.lane, main.pid, main.envs, main.turns) == ("main", os.getpid(), 0, 0)
-    assert [(lane.lane, lane.envs, lane.turns, lane.restarts) for lane in lanes] == [
-        ("worker 0", 2, 2, 0),
-        ("worker 1", 2, 2, 0),
-    ]
-    assert {engine.home(env_id) for env_id in IDS} == {"worker 0", "worker 1"}
-    assert lanes[0].env_types == (f"{Walk.__module__}:Walk",)

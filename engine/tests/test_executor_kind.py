@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import select
 import signal
-import socket
 import sys
 import textwrap
 import threading
@@ -25,7 +23,6 @@ from envlanes.episode.host import EnvHost, ResetOrder
 from envlanes.episode.journal import Change
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import Turn
-from envlanes.errors import LaneStartError
 from envlanes.kinds import executor
 from envlanes.kinds.executor import ExecutorKind
 from envlanes.workers import codec
@@ -183,25 +180,6 @@ def test_a_large_first_request_is_no_wait_for_the_caller(kind: ExecutorKind) -> 
 
 
 @by_fork
-def test_requests_that_are_sent_at_once_are_answered_in_order(kind: ExecutorKind) -> None:
-    handle = asked(kind, load())
-    for value in range(50):
-        handle.send(call("echo", value))
-    assert answer(handle) is None
-    assert [answer(handle) for _ in range(50)] == list(range(50))
-    assert not select.select([handle], [], [], 0)[0]  # all bytes were read
-    handle.end()
-
-
-@by_fork
-def test_arrays_arrive_writable(handle: WorkerHandle) -> None:
-    sent = np.arange(100_000)
-    got = ask(handle, "echo", sent)
-    assert (got == sent).all() and got.flags.writeable
-    assert handle.moved > 2 * sent.nbytes
-
-
-@by_fork
 def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> None:
     message = codec.pack_request(next(numbers), 1, Call([(0, Change("echo", (1,))), (0, Change("sleep"))]))
     before = time.monotonic()
@@ -212,35 +190,6 @@ def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> N
     assert position is not None and before < position.since < time.monotonic()
     ending = handle.end()
     assert (ending.status, ending.position) == (-signal.SIGKILL, position)
-
-
-def test_a_hanging_worker_is_killed(handle: WorkerHandle) -> None:
-    message = call("sleep")
-    handle.send(message)
-    assert until(lambda: working(handle, codec.number_of(message)))
-    ending = handle.end()
-    assert (ending.where, ending.status) == (f"pid {handle.pid}", -signal.SIGKILL)
-    assert handle.end() is ending  # and once more does no harm
-
-
-@by_fork
-def test_a_stopped_worker_is_killed(handle: WorkerHandle) -> None:
-    assert handle.pid is not None
-    handle.send(call("sleep"))
-    os.kill(handle.pid, signal.SIGSTOP)
-    assert until(lambda: is_stopped(handle.pid))
-    assert handle.end().status == -signal.SIGKILL
-
-
-@by_fork
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_worker_that_is_killed_while_it_works(handle: WorkerHandle, number: int) -> None:
-    assert handle.pid is not None
-    handle.send(call("sleep"))
-    os.kill(handle.pid, number)
-    gone(handle)
-    assert select.select([handle], [], [], 0)[0]  # and stays readable
-    assert handle.end().status == -number
 
 
 @by_fork
@@ -286,12 +235,6 @@ def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: ExecutorKi
 
 
 @by_fork
-def test_a_worker_that_is_ended_while_it_starts(kind: ExecutorKind) -> None:
-    for _ in range(3):
-        asked(kind, load()).end()
-
-
-@by_fork
 @pytest.mark.parametrize(("child", "is_replying"), [("fork_a_sleeper", True), ("start_a_shell", False)])
 def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_replying: bool) -> None:
     """The child is not found by this kind; but that it lives keeps nobody from learning that its parent does not."""
@@ -323,25 +266,6 @@ def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPa
         handle.end()
     finally:
         os.kill(server, signal.SIGCONT)
-
-
-def test_a_worker_that_the_system_refuses(kind: ExecutorKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise BlockingIOError("too many processes")
-
-    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse)
-    handle = asked(kind, load())
-    gone(handle)
-    assert "too many processes" in handle.end().describe()
-
-
-def test_descriptors_that_the_system_refuses(kind: ExecutorKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise OSError("too many open files")
-
-    monkeypatch.setattr(socket, "socketpair", refuse)
-    with pytest.raises(LaneStartError, match=r"worker 0: .*too many open files"):
-        kind.start("worker 0")
 
 
 def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: ExecutorKind) -> None:

@@ -123,16 +123,6 @@ def test_what_environments_have_started_stays_with_executors() -> None:
     assert len(left) >= 4
 
 
-@of_executors
-def test_the_standard_library_keeps_a_fork_server_and_a_resource_tracker_and_nothing_else() -> None:
-    before = processes(standard=True)
-    with EnvStateManager(walks()) as manager:
-        play(manager, 1)
-    assert until(is_gone(before))
-    kept = processes(standard=True)
-    assert set(kept) == set(before) and len(set(kept) - set(processes())) == 2
-
-
 @of_processes
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_what_environments_leave_behind_ends_though_the_supervisor_was_killed(method: str) -> None:
@@ -177,18 +167,6 @@ def open_things() -> tuple[int, int, int, int]:
     """Descriptors, threads, pieces of shared memory without and with a path."""
     memory = Path("/proc/self/maps").read_text()
     return len(descriptors()), threading.active_count(), memory.count("memfd:"), memory.count("/dev/shm/")
-
-
-@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.slow)])
-def test_many_managers_in_a_row_keep_nothing(count: int) -> None:
-    with EnvStateManager(walks()) as first:
-        play(first, 1)
-    before, open_before = processes(), open_things()
-    for _ in range(count):
-        with EnvStateManager(walks()) as manager:
-            play(manager, 1)
-        assert until(is_gone(before))
-        assert open_things() == open_before
 
 
 MIXED = list(
@@ -263,12 +241,6 @@ FORK = """
         assert pids == {lane.pid for lane in manager.lane_stats()}
     print("equal")
 """
-
-
-def test_a_fork_of_the_main_process_disturbs_nothing(tmp_path: Path) -> None:
-    children = ("exits", "plays", "makes another", "is killed")
-    script = scripts.write(tmp_path, f"for CHILD in {children}:\n    print(CHILD, flush=True)\n{FORK}")
-    assert scripts.run(script) == "".join(f"{child}\nequal\n" for child in children)
 
 
 def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path: Path) -> None:
@@ -367,27 +339,3 @@ def test_a_program_that_ends_without_closing_leaves_nothing(end: str, tmp_path: 
     assert out == "played\n"
     said = [line for line in err.splitlines() if "resource_tracker" not in line and line.strip() != "warnings.warn("]
     assert said == (["over"] if end == "exception" else [])
-
-
-def test_nothing_warns_even_if_every_warning_is_an_error(tmp_path: Path) -> None:
-    body = """
-        import gc, warnings
-        methods = ("forkserver", "spawn") if os.environ["RAGEN_TESTS_BACKEND"] == "process" else ("forkserver",)
-        for method in methods:
-            tags = {"W": {"env_type": "support.faulty_envs:Walk"}, "D": {"env_type": "support.faulty_envs:GlobalDraws"}}
-            settings = config(tags, [("W", 2), ("D", 2)], use_multiprocessing=True, start_method=method)
-            with EnvStateManager(settings) as manager:
-                manager.reset()
-                for lane in manager.lane_stats()[1:]:
-                    os.kill(lane.pid, signal.SIGKILL)
-                play(manager)
-            manager = EnvStateManager(settings)
-            play(manager)
-            del manager
-            gc.collect()
-        print("done")
-    """
-    process = scripts.start(scripts.write(tmp_path, body), "-X", "dev", "-W", "error")
-    out, err = process.communicate(timeout=60)
-    assert out == "done\n", err
-    assert "Warning" not in err and "Error" not in err and "Exception" not in err, err

@@ -293,23 +293,6 @@ def test_with_raise_the_error_names_environment_type_turn_and_cause(
         assert isinstance(caught.value, LaneError)
 
 
-def test_with_raise_the_manager_can_be_reset_afterwards(honest: list[dict[str, Any]], tmp_path: Path) -> None:
-    settings = {"once": str(tmp_path / "once"), "on_env_failure": "raise"}
-    with EnvStateManager(faulty("exits", "turn 1", **settings)) as manager:
-        with pytest.raises(LaneDiedError):
-            play(manager, TURNS)
-        assert freeze(play(manager, TURNS, seed=1000)) == honest
-
-
-@by_processes
-@pytest.mark.parametrize("fault", ["raises", "leaves", "interrupts", "cancels", "leaves generator"])
-def test_whatever_is_raised_gives_the_same_in_main_as_in_workers(fault: str) -> None:
-    settings = faulty(fault, "turn 1")
-    with EnvStateManager(settings) as manager:
-        assert freeze(play(manager, TURNS)) == sequential(settings, TURNS)[0]
-        assert all(lane.restarts == 0 for lane in manager.lane_stats())
-
-
 def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(
     caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
 ) -> None:
@@ -363,18 +346,6 @@ def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
         assert until(
             lambda: len(left_behind(manager)) <= 3
         )  # what has a session of its own ends at close at the latest
-
-
-@pytest.mark.cold
-@by_processes
-def test_a_missed_deadline_leaves_nothing_of_its_worker_running(tmp_path: Path) -> None:
-    fields = {"fault": "leaves children and sleeps", "place": "turn 1", "once": str(tmp_path / "once")}
-    tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
-    settings = config(tags, [("Faulty", 2)], use_multiprocessing=True, step_timeout=1.0)
-    with EnvStateManager(settings) as manager:
-        assert errors(play(manager, 3)[0]) == [None] * 3
-        assert until(lambda: not left_behind(manager))
-    assert (tmp_path / "once").exists()
 
 
 def left_behind(manager: EnvStateManager) -> list[int]:

@@ -6,9 +6,7 @@ Which turns take long is said by the actions. What pays is not the question here
 from __future__ import annotations
 
 import os
-import signal
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,20 +150,6 @@ class ExitsInWorkers(HeldOpen):
         return super().reset(seed, mode)
 
 
-class RaisesInWorkers(HeldOpen):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        if program.in_worker:
-            raise RuntimeError("this is another process")
-        return super().reset(seed, mode)
-
-
-class ExitsAtTurns(HeldOpen):
-    def step(self, action: str) -> Any:
-        if program.in_worker and action.startswith("long"):
-            os._exit(3)
-        return super().step(action)
-
-
 class NeverTheSame(HeldOpen):
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         super().reset(seed, mode)
@@ -198,48 +182,6 @@ def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any,
         assert values == expected
         assert homes[-1] == ["main"] * ENVS
     assert env_class is ExitsInWorkers or not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("env_class", [RaisesInWorkers, ExitsInWorkers])
-def test_what_cannot_be_reset_in_a_worker_is_reset_in_main(env_class: Any, tmp_path: Path) -> None:
-    with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
-        expected, _ = played(engine, long=0)
-    with Engine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:
-        values, homes = played(engine, long=0)
-    assert values == expected and homes[-1] == ["main"] * ENVS
-
-
-def test_what_ends_its_worker_at_a_turn_ends_no_others_episode(tmp_path: Path) -> None:
-    """One for each worker cannot be played, since main must not play what may end it."""
-    with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
-        expected, _ = played(engine, long=1)
-    with Engine(in_folder(ExitsAtTurns, tmp_path), Settings(max_workers=WORKERS)) as engine:
-        values, homes = played(engine, long=1)
-    ended = failed(values)
-    assert 1 <= len(ended) <= WORKERS
-    for value, right in zip(values[: 1 + TURNS], expected, strict=False):
-        assert {number: each for number, each in value.items() if number not in ended} == {
-            number: each for number, each in right.items() if number not in ended
-        }
-    assert {homes[TURNS][number] for number in set(range(ENVS)) - ended} == {"main"}
-
-
-class IsKilledOnce(HeldOpen):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        if program.in_worker:
-            with suppress(FileExistsError):
-                self.file.parent.with_name("killed").touch(exist_ok=False)
-                os.kill(os.getpid(), signal.SIGKILL)
-        return super().reset(seed, mode)
-
-
-def test_what_is_killed_from_outside_as_it_moves_moves_all_the_same(tmp_path: Path) -> None:
-    (folder := tmp_path / "open").mkdir()
-    with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
-        expected, _ = played(engine, long=1)
-    with Engine(in_folder(IsKilledOnce, folder), Settings(max_workers=WORKERS)) as engine:
-        values, homes = played(engine, long=1)
-        assert (tmp_path / "killed").exists() and values == expected and "main" not in homes[-1]
 
 
 def test_what_has_moved_is_open_in_one_place(tmp_path: Path) -> None:

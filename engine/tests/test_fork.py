@@ -13,7 +13,6 @@ from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import Turn
 from envlanes.errors import ForkError, InputError, StateError
 from envlanes.kinds import ray_cluster
-from envlanes.kinds.ray import NodeHandle
 from support.faulty_envs import (
     Clock,
     FaultConfig,
@@ -113,7 +112,6 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 nodes = pytest.param("ray", marks=pytest.mark.cluster)
 in_main = pytest.mark.parametrize("make", ["main"], indirect=True)
 in_lanes = pytest.mark.parametrize("make", ["process", "executor", nodes], indirect=True)
-on_nodes = pytest.mark.parametrize("make", [nodes], indirect=True)
 everywhere = pytest.mark.parametrize("make", ["process", "executor", "main", nodes], indirect=True)
 
 
@@ -174,34 +172,6 @@ def test_forks_at_any_turn_play_on_as_if_nobody_had_forked(make: Make, name: str
     for env_id, after in stood.items():
         assert on(engine, [env_id], turns[after:])[env_id] == expected[after + 1 :]
     assert on(engine, [0], turns[10:])[0] == expected[11:]
-
-
-@pytest.mark.parametrize("name", ["pictures", "saves"])
-def test_forks_of_one_parent_share_nothing(make: Make, name: str) -> None:
-    kind = TOYS[name]
-    turns = drawn(kind, 5, seed=4)
-    engine = make([kind.spec(0)])
-    engine.reset({0: SEED})
-    on(engine, [0], turns[:3])
-    engine.fork(0, [1, 2])
-    engine.fork(0, [3, 4], 3)
-    others = {env_id: drawn(kind, 4, seed=env_id) for env_id in (1, 2, 3, 4)}
-    for step in range(4):
-        engine.play({env_id: given[step] for env_id, given in others.items()})
-    for env_id, given in others.items():
-        journal = engine.records[env_id].journal
-        assert [played.recorded for played in journal.played()] == straight(kind, SEED, [*turns[:3], *given])[1:]
-    assert on(engine, [0], turns[3:])[0] == straight(kind, SEED, turns)[4:]
-
-
-def test_a_fork_of_a_fork_stands_where_it_should(make: Make) -> None:
-    engine = began(make)
-    engine.fork(0, [1], 3)
-    on(engine, [1], [TURN])
-    engine.fork(1, [2])
-    engine.fork(2, [3], 1)
-    assert on(engine, [2], [TURN] * 2)[2] == straight(TOYS["walk"], SEED, [TURN] * 6)[5:]
-    assert on(engine, [3], [TURN] * 2)[3] == straight(TOYS["walk"], SEED, [TURN] * 3)[2:]
 
 
 def test_a_fork_may_be_reset_and_removed_like_any_other(make: Make) -> None:
@@ -290,37 +260,6 @@ def test_workers_killed_before_during_and_after_change_nothing(
     assert on(engine, range(3), turns[3:]) == dict.fromkeys(range(3), expected[4:])
 
 
-@on_nodes
-@pytest.mark.parametrize("when", ["before", "during", "after"])
-@pytest.mark.parametrize("kind", [TOYS["walk"], TOYS["saves"]])
-def test_a_node_that_is_lost_changes_nothing(
-    make: Make, kind: Kind, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns = drawn(kind, 6, seed=9)
-    expected = straight(kind, SEED, turns)
-    engine = make([kind.spec(0)])
-    engine.reset({0: SEED})
-    on(engine, [0], turns[:3])
-    cluster, node = SimulatedCluster.last, next(lane.node for lane in engine.stats() if lane.envs)
-    sent = NodeHandle.send
-
-    def send(handle: NodeHandle, message: Any) -> None:
-        sent(handle, message)
-        if when == "during" and node in cluster.there:
-            cluster.remove(node)
-
-    if when == "before":
-        cluster.remove(node)
-    monkeypatch.setattr(NodeHandle, "send", send)
-    engine.fork(0, [1])
-    engine.fork(0, [2], 2)
-    if when == "after":
-        cluster.remove(node)
-    assert node not in cluster.there
-    assert on(engine, [2], turns[2:3])[2] == expected[3:4]
-    assert on(engine, range(3), turns[3:]) == dict.fromkeys(range(3), expected[4:])
-
-
 @in_lanes
 def test_a_worker_that_dies_while_it_forks_is_replaced(make: Make, tmp_path: Any) -> None:
     lives, once = tmp_path / "lives", tmp_path / "once"
@@ -367,15 +306,6 @@ def test_what_can_neither_be_loaded_nor_replayed_is_refused_and_plays_on(
         engine.fork(0, [1], turn)
     assert list(engine.records) == [0]
     assert not isinstance(engine.play({0: TURN})[0], EnvFailed)
-
-
-@in_lanes
-def test_what_was_lost_is_forked_by_its_snapshot(make: Make) -> None:
-    engine = began(make, Saves)
-    kill(engine)
-    engine.fork(0, [1])
-    after = on(engine, [0, 1], [TURN] * 3)
-    assert after[0] == after[1] == straight(TOYS["walk"], SEED, [TURN] * 7)[5:]
 
 
 @in_main

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envlanes.errors import EnvError, LaneTimeoutError, StateError
+from envlanes.errors import EnvError
 from support.episodes import EnvStateManager, config, errors, freeze, inputs
 from support.faulty_envs import Walk
 
@@ -138,28 +138,3 @@ def test_an_attribute_outlives_resets_and_may_be_set_before_the_first(mode: Any,
         assert step(manager, 0) == [9.0, 0.0, 0.0]
         manager.use_multiprocessing = mode is not True
         assert step(manager, 1) == [9.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("mode", [True, "auto"])
-def test_a_call_that_hangs_costs_its_environment_alone(mode: Any) -> None:
-    with EnvStateManager(leveled(mode, step_timeout=0.4)) as manager:
-        manager.reset()
-        with pytest.raises(LaneTimeoutError, match=r"env 1 .*timed out after 0\.4 s"):
-            manager.envs[1]["env"].hang()
-        rollouts = [errors(manager.rollout_cache[env_id]) for env_id in range(3) if manager.rollout_cache]  # type: ignore[index]
-        assert rollouts == [[]] * 3
-        manager.step(inputs(range(3), 0))
-        told = [errors(cache) for cache in manager.get_rollout_states()]
-    assert told == [[None], ["timed out after 0.4 s"], [None]]
-
-
-def test_that_of_a_closed_manager_starts_nothing() -> None:
-    with EnvStateManager(leveled(True)) as manager:
-        manager.reset()
-        env = manager.envs[0]["env"]
-    with pytest.raises(StateError, match="closed"):
-        env.render()
-    with pytest.raises(StateError, match="closed"):
-        env.level = 3
-    with pytest.raises(StateError, match="closed"):
-        manager.use_multiprocessing = False

@@ -49,16 +49,6 @@ def test_the_environments_of_a_worker_share_one_resource_that_ends_with_them(bac
     assert until(lambda: all(is_over(each["program"]) for each in said.values()))
 
 
-def test_the_environments_of_the_main_process_share_one_that_ends_when_the_manager_is_closed() -> None:
-    with EnvStateManager(heavy(use_multiprocessing=False)) as manager:
-        manager.reset()
-        said = told(manager)
-        (program,) = {each["program"] for each in said.values()}
-        assert not is_over(program)
-    assert is_over(program)
-    assert tempfile.gettempdir() not in {each["home"] for each in said.values()}
-
-
 def test_what_a_killed_worker_had_goes_at_once_and_its_successor_has_its_own(kill_lanes: Any) -> None:
     with EnvStateManager(heavy()) as manager:
         manager.reset()

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
-import re
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +18,8 @@ import pytest
 from envlanes.errors import ConfigError, LaneStartError
 from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
-from envlanes.kinds.ray import Node, NodeAgent, RayKind
+from envlanes.kinds.ray import Node, NodeAgent
 from envlanes.settings import RayOptions
-from envlanes.workers.worker import Request
 from support.episodes import SEED, EnvStateManager, config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
@@ -193,44 +188,6 @@ def test_a_node_that_answers_late_keeps_its_workers(honest: list[list[dict[str, 
         assert restarts(manager) == 0 and sorted(cluster.placed) == sorted(THREE)
 
 
-@pytest.mark.timeout(600)
-def test_an_environment_that_hangs_on_a_node_costs_its_own_time_out_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its worker has one message for all of its environments, of which the others have not begun."""
-    monkeypatch.setattr(Request, "time_of_all", lambda _: 3600.0)  # the message's, which no test is given
-    fields = {"fault": "sleeps", "place": "turn 2", "once": str(tmp_path / "once")}
-    tags = {
-        "Good": {"env_type": "support.faulty_envs:Walk"},
-        "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
-    }
-    settings = {"use_multiprocessing": True, "backend": "ray", "max_workers": 1, "step_timeout": 2.0}
-    hangs = config(tags, [("Faulty", 1), ("Good", 10)], **settings)
-    monkey = config(
-        {**tags, "Faulty": {**tags["Faulty"], "env_config": {"fault": "nothing", "place": "never"}}},
-        [("Faulty", 1), ("Good", 10)],
-    )
-    expected = sequential(monkey, TURNS)[0]
-    with EnvStateManager(hangs) as manager:
-        assert freeze(play(manager, TURNS)) == expected
-        assert restarts(manager) == 1
-
-
-def test_a_class_that_is_missing_on_a_node_is_named_with_the_node(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "only_here.py").write_text("from support.faulty_envs import Walk\nclass Mine(Walk): pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    settings = walks()
-    settings["custom_envs"]["Good"]["env_type"] = "only_here:Mine"
-    with EnvStateManager(settings) as manager:
-        (tmp_path / "only_here.py").unlink()
-        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        play(manager, 1)
-        assert manager.lane_stats()[0].envs == 8
-    assert re.search(r"No module named 'only_here' \(on node (one|two|three): install it there", caplog.text)
-
-
 def test_a_node_with_other_versions_is_refused_by_name() -> None:
     with pytest.raises(LaneStartError, match=r"it has numpy [\d.]+ \(here 0\.1\); install the same version there"):
         NodeAgent("two", "forkserver", [], {"numpy": "0.1"})
@@ -312,34 +269,3 @@ def test_a_cluster_that_does_not_answer_is_not_waited_for(address: str) -> None:
     with pytest.raises(LaneStartError, match=f"no answer from '{address}'"):
         ray_cluster.expect_answer(address)
     ray_cluster.expect_answer("auto")
-
-
-@pytest.mark.parametrize(("mode", "warns"), [("token", False), ("disabled", True), (None, True)])
-def test_a_cluster_that_is_started_without_a_token_is_warned_of(
-    mode: str | None, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    if mode:
-        monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    ray_cluster.warn_if_open()
-    assert ("may run code on the cluster" in caplog.text) == warns
-
-
-def test_a_kind_forgets_its_nodes_in_a_fork(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    kind = RayKind(SimulatedCluster(RayOptions(), "forkserver", []), 2, 10.0)
-    try:
-        handle = kind.start("worker 0")
-        assert until(lambda: handle.receive() is None and handle.is_up)
-        child = os.fork()
-        if not child:
-            kind.forget_in_child()
-            handle.forget_in_child()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        assert handle.end().status == -signal.SIGKILL
-        assert kind.is_misplaced(handle) is False
-    finally:
-        kind.close()
-    assert "has lost" not in caplog.text
-    assert Node("x", "x", "") == Node("x", "x", "", {"CPU": 1.0})

@@ -73,31 +73,11 @@ def test_at_a_reset_the_last_episode_decides(why, episodes, is_out):
     assert ("Tag" in auto.workers) == is_out, why
 
 
-@pytest.mark.parametrize(("envs", "is_out"), [(4, False), (6, True)])
-def test_a_call_has_to_take_long_too(envs, is_out):
-    assert bool(after(made(envs), envs, Tag=costs(2 * MS))) == is_out
-
-
 @pytest.mark.parametrize(("before", "later", "workers"), [(0.9, 0.1, 2), (0.1, 0.9, 16)])
 def test_a_number_of_workers_that_was_measured_stays(before, later, workers):
     auto = made()
     for busy in (before, later):
         assert after(auto, Tag=costs(2 * MS, busy=busy)) == workers
-
-
-def test_turns_that_wait_after_resets_that_compute_have_as_many_workers_as_they_can_use():
-    auto = made()
-    for busy, workers in ((1.0, 2), (0.0, ENVS)):
-        auto.consider({"Tag": costs(5 * MS, busy=busy)}, range(ENVS))
-        assert auto.most == workers
-    assert after(auto, Tag=costs(5 * MS)) == ENVS
-
-
-def test_a_number_of_workers_that_was_asked_for_is_followed():
-    auto = made(limits=Limits(4, 8), hint="heavy")
-    assert auto.most == 4
-    auto.limits = Limits(6, 8)
-    assert after(auto, hint="heavy") == 6
 
 
 @pytest.mark.parametrize(
@@ -193,11 +173,6 @@ def test_environments_are_spread_evenly_with_groups_whole():
     homes = spread(specs(64, group=8), 4)
     assert Counter(homes.values()) == {0: 16, 1: 16, 2: 16, 3: 16}
     assert all(len({homes[env_id] for env_id in range(group * 8, group * 8 + 8)}) == 1 for group in range(8))
-
-
-def test_remainders_of_tags_go_to_different_workers():
-    homes = spread(specs(5, group=5) + specs(5, group=5, tag="Other", first=5), 2)
-    assert Counter(homes.values()) == {0: 5, 1: 5}
 
 
 class Tame:

@@ -8,17 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import psutil
 import pytest
 
-from envlanes.errors import LaneStartError
 from envlanes.kinds.process import kind as process_kind
-from envlanes.kinds.process import supervisor
 from envlanes.kinds.process.kind import ProcessKind, unavailable
-from envlanes.workers.handle import Message, WorkerGone
+from envlanes.workers.handle import Message
 from support import scripts
-from support.leftovers import descriptors, is_over, processes, titled, until
+from support.leftovers import is_over, processes, titled, until
 from support.worker_handles import ask, asked, end_of, say, up, wait
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")
@@ -61,38 +57,7 @@ def test_a_worker_says_hello_and_answers(kind: ProcessKind) -> None:
     assert (ending.where, ending.status) == (f"pid {handle.pid}", -signal.SIGKILL)
 
 
-def test_the_first_message_may_be_sent_before_the_worker_is_up(kind: ProcessKind) -> None:
-    handle = asked(kind, say("echo", 3, b"first"))
-    reply = wait(handle)
-    assert reply is not None and bytes(reply[2]) == b"first"
-    assert handle.is_up
-    handle.end()
-
-
-def test_several_workers_live_side_by_side(kind: ProcessKind) -> None:
-    handles = [asked(kind, say("echo", number), f"worker {number}") for number in range(5)]
-    replies = [wait(handle) for handle in handles]
-    assert [bytes(reply[1]) for reply in replies if reply] == [b"%d" % number for number in range(5)]
-    handles[0].end()
-    assert ask(handles[1], say("echo", 9)) == [b"echo", b"9"]
-    for handle in handles:
-        handle.end()
-    assert not titled("envlanes worker")
-
-
 # Messages
-
-
-@pytest.mark.parametrize("size", [1, 1 << 18, 30 << 20])
-def test_arrays_of_any_size_go_both_ways(kind: ProcessKind, size: int) -> None:
-    handle = up(kind)
-    array = np.arange(size, dtype=np.uint8)
-    handle.send(say("echo", 1, array.data, b"end"))
-    reply = wait(handle)
-    assert reply is not None and not handle.unsent
-    assert np.array_equal(np.frombuffer(reply[2], np.uint8), array) and bytes(reply[3]) == b"end"
-    assert handle.moved > 2 * size
-    handle.end()
 
 
 def test_a_message_that_nobody_reads_waits_here(kind: ProcessKind) -> None:
@@ -130,15 +95,6 @@ def test_a_worker_that_hangs_tells_its_stacks(kind: ProcessKind) -> None:
     assert handle.stacks() == ""
 
 
-def test_one_that_is_frozen_has_no_stacks_and_is_not_waited_for(kind: ProcessKind) -> None:
-    handle = up(kind)
-    assert handle.pid is not None
-    os.kill(handle.pid, signal.SIGSTOP)
-    assert handle.stacks() == ""
-    assert psutil.Process(handle.pid).status() == psutil.STATUS_STOPPED
-    assert handle.end().status == -signal.SIGKILL
-
-
 @pytest.mark.parametrize(
     ("message", "says", "status"),
     [
@@ -173,42 +129,10 @@ def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> Non
     assert end_of(handle).status == -signal.SIGKILL
 
 
-def test_sending_to_one_that_has_ended_says_so(kind: ProcessKind) -> None:
-    handle = kind.start("worker 0")
-    pid = only("envlanes worker")
-    os.kill(pid, signal.SIGKILL)
-    assert until(lambda: is_over(pid))
-    with pytest.raises(WorkerGone):
-        for _ in range(2):
-            handle.send(say("echo", 1))
-    assert handle.end().status == -signal.SIGKILL
-    with pytest.raises(WorkerGone):
-        handle.receive()
-
-
-@pytest.mark.parametrize("message", [None, say("echo")])
-def test_one_that_is_asked_to_exit_does(kind: ProcessKind, message: Message | None) -> None:
-    handle = up(kind)
-    if message is not None:
-        ask(handle, message)
-    assert handle.ask_to_exit()
-    assert end_of(handle).status == 0
-
-
 def test_the_real_worker_exits_when_asked(any_kind: ProcessKind) -> None:
     handle = up(any_kind)
     assert handle.ask_to_exit()
     assert end_of(handle).status == 0
-
-
-def test_one_that_is_not_up_or_busy_is_not_asked_to_exit(kind: ProcessKind) -> None:
-    handle = kind.start("worker 0")
-    assert not handle.ask_to_exit()
-    wait(handle, lambda: handle.is_up)
-    os.kill(handle.pid or 0, signal.SIGSTOP)
-    handle.send(say("echo", 1, bytes(10 << 20)))
-    assert not handle.ask_to_exit()
-    handle.end()
 
 
 def test_one_that_ignores_signals_is_ended(kind: ProcessKind) -> None:
@@ -216,22 +140,6 @@ def test_one_that_ignores_signals_is_ended(kind: ProcessKind) -> None:
     ask(handle, say("ignore", 1, b"%d" % signal.SIGTERM))
     handle.send(say("sleep", 2))
     assert handle.end().status == -signal.SIGKILL
-
-
-@pytest.mark.cold
-def test_all_end_with_the_kind_though_nobody_has_ended_them() -> None:
-    made = ProcessKind("forkserver", ["support.bare_worker"])
-    handles = [up(made) for _ in range(2)]
-    made.close()
-    assert not processes()
-    for handle in handles:
-        with pytest.raises(WorkerGone):
-            wait(handle)
-        assert "supervisor" in handle.end().describe()
-    made.close()
-
-
-# What workers leave
 
 
 # The supervisor
@@ -246,36 +154,6 @@ def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) ->
     assert (ending.where, ending.status, ending.position) == (f"pid {handle.pid}", None, None)
     again = up(any_kind)  # under a new one
     assert again.end().status == -signal.SIGKILL
-
-
-@pytest.mark.cold
-def test_a_worker_whose_supervisor_dies_first_could_not_be_started(kind: ProcessKind) -> None:
-    os.kill(only("envlanes supervisor"), signal.SIGSTOP)
-    handle = asked(kind, say("echo"))
-    os.kill(only("envlanes supervisor"), signal.SIGKILL)
-    ending = end_of(handle)
-    assert ending.describe() == "could not be started (the supervisor process was killed by SIGKILL)"
-    assert (ending.where, ending.status) == ("", None)
-
-
-@pytest.mark.cold
-def test_a_supervisor_that_never_came_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
-    made = ProcessKind("forkserver", [])
-    handle = asked(made, say("echo"))
-    ending = end_of(handle)
-    assert ending.describe() == "could not be started (the supervisor process exited with code 7)"
-    assert (ending.where, ending.status) == ("", None)
-    made.close()
-
-
-@pytest.mark.cold
-def test_a_supervisor_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/no/such/program"])
-    before = descriptors()
-    with pytest.raises(LaneStartError, match=r"cannot start the supervisor process \(.*No such file"):
-        ProcessKind("forkserver", [])
-    assert descriptors() == before
 
 
 @pytest.mark.cold
@@ -322,9 +200,6 @@ def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
     os.kill(watcher, signal.SIGKILL)
     assert until(lambda: watcher not in processes())
     assert ask(handle, say("echo")) and handle.end().status == -signal.SIGKILL
-
-
-# Forks of the main process
 
 
 # Odd systems

@@ -140,15 +140,6 @@ def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> Non
 
 @of_processes
 @pytest.mark.cold
-def test_the_supervisor_killed_before_the_first_reset(reference: Any) -> None:
-    with EnvStateManager(mixed()) as manager:
-        assert until(lambda: titled("envlanes supervisor"))
-        os.kill(supervisor(), signal.SIGKILL)
-        assert freeze(play(manager, TURNS)) == reference[0]
-
-
-@of_processes
-@pytest.mark.cold
 def test_the_supervisor_killed_at_random_moments(reference: Any) -> None:
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
@@ -206,17 +197,6 @@ def test_switching_in_mid_episode_changes_nothing(start: Any, plan: tuple[int, .
             assert freeze(play(manager, TURNS, switch)) == expected
 
 
-def test_switching_right_after_workers_were_killed_changes_nothing(reference: Any, kill_lanes: Kill) -> None:
-    with EnvStateManager(mixed()) as manager:
-
-        def switch(turn: int) -> None:
-            if turn == 2:
-                kill_lanes(manager)
-                manager.use_multiprocessing = False
-
-        assert freeze(play(manager, TURNS, switch)) == reference[0]
-
-
 def test_a_sequential_step_in_between_changes_nothing(reference: Any) -> None:
     with EnvStateManager(mixed()) as manager:
         active = manager.reset()
@@ -271,25 +251,6 @@ def test_managers_in_two_threads_share_lanes_while_one_kills_them(reference: Any
         over.set()
         thread.join()
     assert not failures
-
-
-def test_a_manager_can_live_in_another_thread_and_bound_a_hang_there() -> None:
-    fields = {"fault": "sleeps", "place": "turn 1"}
-    tags = {
-        "Walk": {"env_type": "support.faulty_envs:Walk"},
-        "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
-    }
-    settings = config(tags, [("Walk", 2), ("Faulty", 1)], use_multiprocessing=True, step_timeout=0.6)
-    told: list[Any] = []
-
-    def live() -> None:
-        with EnvStateManager(settings) as manager:
-            told.extend(errors(cache) for cache in play(manager, 3))
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    thread.join(30)
-    assert told == [[None] * 3, [None] * 3, [None, "timed out after 0.6 s"]]
 
 
 def test_workers_outlive_the_thread_that_started_them(reference: Any) -> None:
@@ -490,12 +451,3 @@ def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
         assert "(tag 'L', type 'locked') does not work in a worker" in caplog.text
     finally:
         TYPES.pop("locked", None)
-
-
-def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:
-    settings = config(
-        {"Walk": {"env_type": "support.faulty_envs:Walk"}}, [("Walk", 125)], group_size=8, use_multiprocessing=True
-    )
-    with EnvStateManager(settings) as manager:
-        rollouts = freeze(play(manager, 3, lambda turn: kill_lanes(manager) if turn == 1 else None))
-    assert rollouts == sequential(settings, 3)[0]

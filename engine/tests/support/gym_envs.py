@@ -55,18 +55,6 @@ class TellsItsProcess(Walk):
         return np.array([os.getpid(), self.steps, 0], np.float32)
 
 
-class Reuses(Walk):
-    """Hands out the same array again and again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._array = np.zeros(3, np.float32)
-
-    def _seen(self) -> np.ndarray:
-        self._array[:] = super()._seen()
-        return self._array
-
-
 class Global(Walk):
     """Draws from the global generators, which it seeds."""
 

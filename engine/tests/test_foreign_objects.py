@@ -27,11 +27,6 @@ class _Trap:
         return self
 
 
-class _Text(str):
-    def __reduce__(self):
-        return os._exit, (3,)
-
-
 class Telling(Walk):
     """Puts something into the info of its second turn."""
 
@@ -65,11 +60,6 @@ class Leaves(Telling):
 class Sleeps(Telling):
     def extra(self):
         return {"handle": [{"deep": _Trap(time.sleep, 10**6)}]}
-
-
-class _Odd:
-    def __float__(self):
-        raise SystemExit(5)
 
 
 class Collects(Walk):

@@ -97,16 +97,6 @@ class Slow(Walk):
         return super().step(action)
 
 
-class Meets(Walk):
-    """The same walk; ``read`` and ``write`` wait for each other at the named pipe of ``env_config``."""
-
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        if action in ("read", "write"):
-            with open(self.config["pipe"], "rb" if action == "read" else "wb") as pipe:
-                pipe.read() if action == "read" else pipe.write(b"here")
-        return super().step(action)
-
-
 class Pictures(Walk):
     """The same walk, shown as an image."""
 

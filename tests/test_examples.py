@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ragen.config.loading import load_config, plain_sections
-from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.environments import read_config
+from ragen.llm_agent.prompts.settings import ContextSettings
 from ragen.llm_agent.prompts.templates import PromptTemplate
 from support.chat_server import chat_server, say
 from support.small_training import SMALL

@@ -8,9 +8,9 @@ from typing import Any
 from ragen.agent_loop.verl_keys import IN_RAGEN, ROLLOUT, SWITCHES
 from ragen.config.loading import as_config
 from ragen.errors import ConfigError
-from ragen.llm_agent.context_settings import CollapseSettings, ContextSettings
 from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.filtering.group_filter import PREFIX, GroupFilter
+from ragen.llm_agent.prompts.settings import CollapseSettings, ContextSettings
 
 
 def check_environments(config: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from ragen.config.loading import as_config
 from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
-from ragen.llm_agent.context_settings import FULL, ContextSettings
 from ragen.llm_agent.environments import custom_env
 from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.conversation import (
@@ -23,6 +22,7 @@ from ragen.llm_agent.prompts.conversation import (
     tag_prompt,
 )
 from ragen.llm_agent.prompts.replies import ControlTokens, ParsedReply, ReplyParser
+from ragen.llm_agent.prompts.settings import FULL, ContextSettings
 
 _REPLY = "zqreplyqz"  # placeholder for a reply when only the text after it matters
 

@@ -33,7 +33,7 @@ from ragen.config.schema import Config
 from ragen.errors import ConfigError, RagenError, install_command, one_line
 from ragen.extras import missing
 from ragen.files import config_directory
-from ragen.llm_agent.context_settings import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
+from ragen.llm_agent.prompts.settings import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

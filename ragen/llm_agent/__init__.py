@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from envlanes.lazy import attach
 
 if TYPE_CHECKING:
-    from ragen.llm_agent.context_settings import CollapseSettings, ContextSettings
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.environments import groups_of
     from ragen.llm_agent.es_manager import EnvStateManager
+    from ragen.llm_agent.prompts.settings import CollapseSettings, ContextSettings
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
 __all__ = [
@@ -40,9 +40,9 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "CollapseSettings": "context_settings",
+        "CollapseSettings": "prompts.settings",
         "ContextManager": "ctx_manager",
-        "ContextSettings": "context_settings",
+        "ContextSettings": "prompts.settings",
         "EnvStateManager": "es_manager",
         "LLMAgentProxy": "rollout.proxy",
         "groups_of": "environments",

@@ -34,11 +34,11 @@ from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
-from ragen.llm_agent.context_settings import FULL, CollapseSettings, ContextSettings
 from ragen.llm_agent.environments import custom_env, environment_tags
 from ragen.llm_agent.prompts.chat_template import ChatTemplate, Message
 from ragen.llm_agent.prompts.conversation import ConversationBuilder, tag_prompt, trajectory_rows
 from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
+from ragen.llm_agent.prompts.settings import FULL, CollapseSettings, ContextSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +64,7 @@ class ContextManager:
         """Check everything that can be checked before the first state.
 
         Args:
-            config: The whole configuration; :mod:`ragen.llm_agent.context_settings` lists the keys that are read.
+            config: The whole configuration; :mod:`ragen.llm_agent.prompts.settings` lists the keys that are read.
             tokenizer: A fast Hugging Face tokenizer with a chat template.
             processor: A Hugging Face processor; with it, image observations become images in messages, without it they
                 stay ``<images>`` marks in the text.

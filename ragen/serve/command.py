@@ -169,8 +169,8 @@ def _listening(host: str, port: int) -> socket.socket:
 def settings_of(arguments: argparse.Namespace) -> Any:
     """The server's settings from the command line."""
     from ragen.config.loading import load_config, plain_sections
-    from ragen.llm_agent.context_settings import ContextSettings
     from ragen.llm_agent.environments import groups_of
+    from ragen.llm_agent.prompts.settings import ContextSettings
     from ragen.serve.sessions import ServeSettings
 
     if (arguments.env is None) == (arguments.config_name is None):

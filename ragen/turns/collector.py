@@ -36,9 +36,9 @@ from ragen.llm_agent.batches.dataproto import (
     token_tensors,
 )
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
-from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.replies import ControlTokens
+from ragen.llm_agent.prompts.settings import ContextSettings
 from ragen.turns.prompts import step_message
 from ragen.validity import ENV_ERROR, MASK, check_share, env_error, with_signal
 

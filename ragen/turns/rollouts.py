@@ -14,8 +14,8 @@ from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.encoding import EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics
 from ragen.llm_agent.batches.training_rows import TrainingRow
-from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.prompts.conversation import Row
+from ragen.llm_agent.prompts.settings import ContextSettings
 from ragen.turns.collector import Trajectory, TrajectoryCollector
 from ragen.turns.factory import make_environments
 

@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 from ragen.agent_loop import dataset, training
 from ragen.config.loading import as_config, plain_sections
 from ragen.errors import ConfigError
-from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.prompts.settings import ContextSettings
 from ragen.training import command
 from support.configurations import composed
 

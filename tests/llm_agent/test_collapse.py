@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragen.llm_agent.context_settings import CollapseSettings
+from ragen.llm_agent.prompts.settings import CollapseSettings
 from ragen.results import collapse_metrics
 from ragen.training.collapse import CollapseDetector, PlayedThoughts
 

@@ -221,7 +221,7 @@ def test_only_the_configuration_of_an_environment_is_imported():
     script = (
         "import sys; from ragen.llm_agent.prompts.conversation import tag_prompt;"
         "from ragen.llm_agent.prompts.replies import *;"
-        "from ragen.llm_agent.context_settings import ContextSettings;"
+        "from ragen.llm_agent.prompts.settings import ContextSettings;"
         "tag_prompt('S', {'env_type': 'sokoban'}, ContextSettings(), ControlTokens([]));"
         "assert 'ragen.env.sokoban.config' in sys.modules, 'config';"
         "bad = [m for m in ('ragen.env.sokoban.env', 'torch', 'verl', 'transformers') if m in sys.modules];"

@@ -358,5 +358,3 @@ def test_a_manager_works_in_a_thread_beside_another(make: Make) -> None:
 
 
 # The end
-
-

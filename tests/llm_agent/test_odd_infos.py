@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.prompts.conversation import ConversationBuilder, TagPrompt, prompt_rows
 from ragen.llm_agent.prompts.replies import ControlTokens
+from ragen.llm_agent.prompts.settings import ContextSettings
 from ragen.llm_agent.rollout.trajectories import line_of
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from ragen.config.loading import load_config
 from ragen.errors import ConfigError
-from ragen.llm_agent.context_settings import ContextSettings
 from ragen.llm_agent.prompts.conversation import ConversationBuilder, prompt_rows, tag_prompt
 from ragen.llm_agent.prompts.replies import ControlTokens
+from ragen.llm_agent.prompts.settings import ContextSettings
 from ragen.llm_agent.prompts.templates import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
 
 CONTROL = ControlTokens([])

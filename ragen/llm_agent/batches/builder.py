@@ -35,7 +35,6 @@ from ragen.llm_agent.batches.training_rows import (
     signal_of,
     written_row,
 )
-from ragen.llm_agent.context_settings import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.conversation import (
     ConversationBuilder,
@@ -45,6 +44,7 @@ from ragen.llm_agent.prompts.conversation import (
     trajectory_rows,
     turn_rows,
 )
+from ragen.llm_agent.prompts.settings import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.validity import env_error
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ragen.llm_agent.batches.dataproto import object_array
-from ragen.llm_agent.context_settings import CollapseSettings
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.replies import THINK, thought_of
+from ragen.llm_agent.prompts.settings import CollapseSettings
 
 Chats = Callable[[dict[str, Any], int], list[Message]]
 

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ragen.llm_agent.batches.dataproto import Exchange, RawReply, mask_tensor, raw_reply, score_tensor
 from ragen.llm_agent.batches.encoding import EncodedChat, Span
 from ragen.llm_agent.batches.normalization import group_of, normalize
-from ragen.llm_agent.context_settings import FULL, ContextSettings
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.conversation import Row, images_of, played_turns
+from ragen.llm_agent.prompts.settings import FULL, ContextSettings
 from ragen.statistics import mean
 from ragen.validity import env_error, is_valid, with_signal
 

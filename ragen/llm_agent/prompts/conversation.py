@@ -24,9 +24,9 @@ from typing import Any
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError, ContextFullError, InputError
-from ragen.llm_agent.context_settings import MAX_MODEL_LEN, SINGLE, ContextSettings
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.replies import ControlTokens
+from ragen.llm_agent.prompts.settings import MAX_MODEL_LEN, SINGLE, ContextSettings
 from ragen.llm_agent.prompts.templates import (
     DEFAULT_PROMPTS,
     InstructionTemplate,

@@ -114,8 +114,8 @@ def run(config: Any) -> int:
         RagenError: The rollout failed.
     """
     from ragen.llm_agent.backends.factory import backend_class, create_backend, create_tokenizer
-    from ragen.llm_agent.context_settings import ContextSettings
     from ragen.llm_agent.environments import check_extras, read_config
+    from ragen.llm_agent.prompts.settings import ContextSettings
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
     config = as_config(config)

@@ -77,15 +77,6 @@ def versions() -> dict[str, str]:
     return {"Python": ".".join(platform.python_version_tuple()[:2]), "numpy": numpy.__version__}
 
 
-def installed() -> dict[str, str]:
-    """What a node is asked for beside that, to say where it differs."""
-    import ray
-
-    from envlanes.version import __version__
-
-    return {"envlanes": __version__, "ray": ray.__version__}
-
-
 class NodeAgent:
     """The actor that starts, asks and ends the workers of its node; each is known by a token that main draws."""
 
@@ -114,9 +105,9 @@ class NodeAgent:
         self._replies: list[tuple[str, Said]] = []
         self._may_reply = asyncio.Event()
 
-    async def facts(self) -> dict[str, Any]:
-        """What is installed here, and what time it is."""
-        return {**versions(), **installed(), "time": time.time()}
+    async def ping(self) -> bool:
+        """Answer."""
+        return True
 
     async def post(self, messages: Sequence[tuple[str, str | None, Message | None]]) -> None:
         """Start workers, and send requests: a token each, with the name of a worker or a message."""
@@ -287,9 +278,8 @@ class AgentClient:
         why: Why it cannot be used any more, in words that follow the node's name; "" while it can.
         begun: When its agent was placed, on ``time.monotonic()``.
         rest: Seconds until an agent may be placed there again, once this one is lost.
-        facts: What is installed there; empty until the agent is up.
+        is_there: Whether the agent has come up.
         round_trip_s: Seconds that a call there and back takes.
-        skew_s: Seconds by which the node's clock is ahead of ours, as far as calls can show.
         workers: Those of this node that were not ended yet, by token.
     """
 
@@ -297,8 +287,7 @@ class AgentClient:
         """Begin to start the agent, without waiting for it."""
         self.node, self.seats, self.rest = node, seats, rest
         self.why, self.begun, self.lost_at = "", time.monotonic(), math.inf
-        self.facts: dict[str, Any] = {}
-        self.round_trip_s = self.skew_s = 0.0
+        self.is_there, self.round_trip_s = False, 0.0
         self.workers: dict[str, NodeHandle] = {}
         self._cluster, self._agent = cluster, cluster.place(node, seats)
         self._lock = threading.RLock()
@@ -316,12 +305,12 @@ class AgentClient:
     @property
     def is_up(self) -> bool:
         """Whether the agent answers, as far as known."""
-        return bool(self.facts) and not self.why
+        return self.is_there and not self.why
 
     @property
     def is_late(self) -> bool:
         """Whether the agent should answer by now, and does not."""
-        return not self.facts and time.monotonic() - self.begun > _LATE
+        return not self.is_there and time.monotonic() - self.begun > _LATE
 
     def post(self, token: str, name: str | None, message: Message | None) -> None:
         """Have a worker of this name started, or asked with this message; never waits."""
@@ -346,7 +335,7 @@ class AgentClient:
     def end(self, worker: NodeHandle) -> Ending:
         """End a worker; bounded in time."""
         self.workers.pop(worker.token, None)
-        if not self.why and not self.facts:  # it is logged when it comes up
+        if not self.why and not self.is_there:  # it is logged when it comes up
             with contextlib.suppress(Exception):  # of many kinds: Ray may be shut down
                 self._agent.end.remote(worker.token)
             return Ending(error=f"could not be started: node {self.node.name} has no agent yet", is_shared=True)
@@ -420,21 +409,19 @@ class AgentClient:
                     if (worker := self.workers.get(token)) is not None:
                         worker.hear(said)
         except Exception as error:  # of many kinds
-            self.give_up(self._cluster.why_lost(self.node, error, bool(self.facts)))
+            self.give_up(self._cluster.why_lost(self.node, error, self.is_there))
         finally:
             self._cluster.kill(self._agent)
 
     def _greet(self) -> None:
-        if (facts := self._await(self._agent.facts.remote())) is None:
+        if self._await(self._agent.ping.remote()) is None:
             return
         took = []
         for _ in range(_PINGS):
             begin = time.monotonic()
-            pong = self._cluster.get(self._agent.facts.remote(), ANSWER_TIMEOUT)
-            took.append((time.monotonic() - begin, pong["time"] - time.time()))
-        self.round_trip_s, ahead = min(took)
-        self.skew_s = ahead + self.round_trip_s / 2
-        self.facts = facts
+            self._cluster.get(self._agent.ping.remote(), ANSWER_TIMEOUT)
+            took.append(time.monotonic() - begin)
+        self.round_trip_s, self.is_there = min(took), True
 
     def _await(self, call: Any) -> Any:
         """What a call returned, however late; None if the agent was given up meanwhile."""
@@ -661,7 +648,7 @@ class RayKind(WorkerKind):
         """The agents that can be used, or may be a little later."""
         agents = list(self._agents.values())
         for agent in agents:
-            if not agent.facts and time.monotonic() - agent.begun > self._startup_timeout:
+            if not agent.is_there and time.monotonic() - agent.begun > self._startup_timeout:
                 agent.give_up(f"did not start an agent within {self._startup_timeout:g} s")
         return [agent for agent in agents if not agent.why]
 

@@ -46,8 +46,9 @@ class Order:
         return [self.items[index][0]]
 
     def run(self, host: EnvHost) -> list[Outcome]:
-        """Carry it out; returns an outcome for each environment that has something to report."""
-        raise NotImplementedError
+        """Carry it out: the host's method of this phase; an outcome for each environment that has one to report."""
+        outcomes: list[Outcome] = getattr(host, self.phase)(self.items)
+        return outcomes
 
     def carry_out(self, host: EnvHost) -> Batch:
         """:meth:`run`, with the time it took if the order counts."""
@@ -68,20 +69,12 @@ class Build(Order):
 
     phase = "build"
 
-    def run(self, host: EnvHost) -> list[Outcome]:
-        """See :meth:`EnvHost.build`."""
-        return host.build(self.items)
-
 
 class Reset(Order):
     """Begin new episodes; items are :class:`.ResetOrder`."""
 
     phase = "reset"
     counts = True
-
-    def run(self, host: EnvHost) -> list[Outcome]:
-        """See :meth:`EnvHost.reset`."""
-        return host.reset(self.items)
 
 
 class Play(Order):
@@ -90,19 +83,11 @@ class Play(Order):
     phase = "play"
     plays = counts = True
 
-    def run(self, host: EnvHost) -> list[Outcome]:
-        """See :meth:`EnvHost.play`."""
-        return host.play(self.items)
-
 
 class Call(Order):
     """Call methods, set or read attributes; items are ``(env_id, Change)``."""
 
     phase = "call"
-
-    def run(self, host: EnvHost) -> list[Outcome]:
-        """See :meth:`EnvHost.call`."""
-        return host.call(self.items)
 
 
 class Fork(Order):

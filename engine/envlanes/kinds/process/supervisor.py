@@ -192,18 +192,35 @@ class Supervisor:
     def _reap(self) -> None:
         """Take note of the children that have ended: workers, and orphans of theirs."""
         with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                self._note_end(*ended)
+            if not hasattr(os, "waitid"):  # on macOS before Python 3.13
+                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                    self._note_end(*ended)
+                return
+            # Without WNOWAIT this look would take the status, and free the id before `_wait_for` uses it.
+            while (first := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                self._wait_for(first.si_pid)
 
     def _wait_for(self, pid: int) -> None:
+        """Wait for a child's end, and kill a worker's group while its id is still its own.
+
+        Until its parent takes its status, a process that has ended keeps its id, and no other process or group can get
+        it. Once that is taken, and no member of its group is left, the next process may have both.
+        """
         with contextlib.suppress(ChildProcessError):
+            if hasattr(os, "waitid"):
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+                if any(worker.pid == pid for worker in self._workers.values()):
+                    _kill_group(pid)
             self._note_end(*os.waitpid(pid, 0))
 
     def _note_end(self, pid: int, status: int) -> None:
         for worker in self._workers.values():
             if worker.pid == pid and worker.status is None:
                 worker.status = os.waitstatus_to_exitcode(status)
-                _kill_group(pid)
+                if not hasattr(os, "waitid"):
+                    # After its id was given up, as `_reap` has no other way there to learn who has ended. macOS counts
+                    # ids up to 99999 before it begins again: none comes back within the two lines that this takes.
+                    _kill_group(pid)
 
     def _end_all(self) -> None:
         for token in list(self._workers):

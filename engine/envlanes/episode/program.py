@@ -119,7 +119,7 @@ def _loaded_by_path() -> dict[str, str]:
     """Files of modules that no import statement would find: they were loaded by path, or by a finder of the program."""
     found = {}
     for name, module in list(sys.modules.items()):  # another thread may import meanwhile
-        spec = getattr(module, "__spec__", None)
+        spec: Any = getattr(module, "__spec__", None)
         if "." not in name and getattr(spec, "has_location", False):
             folder, file = os.path.split(spec.origin)
             if spec.submodule_search_locations:

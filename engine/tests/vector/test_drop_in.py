@@ -8,7 +8,7 @@ from gymnasium.wrappers import vector as wrappers
 
 from envlanes.errors import ConfigError
 from envlanes.gym import LaneVectorEnv, make_vec
-from support.gym_envs import Walk, kill, same, walks
+from support.gym_envs import kill, same, walks
 
 pytestmark = pytest.mark.processes
 
@@ -41,16 +41,6 @@ def test_wrappers_of_vector_environments_run_unchanged(lanes, name):
             kill(inner)
         mine, its = envs.step(actions), other.step(actions)
         same((*mine[:4], without_times(mine[4])), (*its[:4], without_times(its[4])))
-
-
-def test_wrappers_of_single_environments_run_in_lanes(lanes):
-    fns = [lambda: gym.wrappers.ClipReward(gym.wrappers.TimeLimit(Walk(), 5), -1, 1)] * 3
-    envs, other = lanes(fns), SyncVectorEnv(fns)
-    same(envs.reset(seed=0), other.reset(seed=0))
-    for step in range(20):
-        if step % 8 == 5:
-            kill(envs)
-        same(envs.step([1, 2, 3]), other.step([1, 2, 3]))
 
 
 def test_make_vec_takes_what_gymnasium_s_takes():

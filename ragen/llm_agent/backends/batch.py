@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from ragen.config.loading import as_config, override_key
 from ragen.errors import ConfigError
@@ -23,7 +23,6 @@ from ragen.llm_agent.prompts.replies import reply_texts
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from verl import DataProto
 
     from ragen.config.schema import Sampling as SamplingKeys
     from ragen.llm_agent.batches.dataproto import AnyBatch
@@ -58,15 +57,7 @@ def _prompt_rows(lm_inputs: AnyBatch, size: int) -> list[Any]:
     return [row[seen].tolist() for row, seen in zip(ids, mask, strict=True)]
 
 
-@overload
-def outputs_of(lm_inputs: PromptBatch, replies: Sequence[Reply], pad_id: int) -> PromptBatch: ...
-
-
-@overload
-def outputs_of(lm_inputs: DataProto, replies: Sequence[Reply], pad_id: int) -> DataProto: ...
-
-
-def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> AnyBatch:
+def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> Any:
     """Replies to a batch of prompts as a batch of the same kind; see the module for columns.
 
     Args:

@@ -34,6 +34,7 @@ from ragen.llm_agent.backends.base import (
     check_context,
 )
 from ragen.llm_agent.backends.chat_completions import (
+    HttpClient,
     api_messages,
     cause_of,
     diagnose,
@@ -41,7 +42,6 @@ from ragen.llm_agent.backends.chat_completions import (
     read_completion,
     redirect_of,
 )
-from ragen.llm_agent.backends.http_client import HttpClient
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
 from ragen.output import printable, valid_text
 

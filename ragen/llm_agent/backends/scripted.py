@@ -17,8 +17,7 @@ from typing import Any, Self
 
 from ragen.config.loading import as_config, refused
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
-from ragen.llm_agent.backends.policies import POLICIES, Plan, decide
-from ragen.llm_agent.backends.prompt import read_prompt, text_of
+from ragen.llm_agent.backends.policies import POLICIES, Plan, decide, read_prompt, text_of
 
 
 class ScriptedBackend(Backend):

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from ragen.llm_agent.backends.policies import POLICIES, decide
-from ragen.llm_agent.backends.prompt import Prompt
+from ragen.llm_agent.backends.policies import POLICIES, Prompt, decide
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.examples import ODD, TEXTS, named_in
 

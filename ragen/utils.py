@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from ragen.errors import ConfigError, described_with_place, did_you_mean, where_sought
 
 
@@ -23,6 +21,8 @@ def all_seed(seed: int | None) -> Iterator[None]:
     Raises:
         ValueError: The seed is out of numpy's range; the generators are unchanged.
     """
+    import numpy as np  # here, so that help comes at once
+
     before, numpy_before = random.getstate(), np.random.get_state()
     try:
         random.seed(seed)

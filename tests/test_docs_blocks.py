@@ -14,7 +14,7 @@ PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), ROOT / "examp
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 RUN = {  # pages whose Python needs nothing but this package
-    "python": 1,
+    "python": 2,
     "cage2": 1,
     "cage2_search": 1,
     "parallel_env_processing": 1,

@@ -150,7 +150,7 @@ class Engine(Closing):
         """Add independent copies of an environment in its current or an earlier state.
 
         A fork begins with a copy of the environment's journal, and is rebuilt from it like an environment whose worker
-        was lost; what it shows is compared with the journal::
+        was lost; its observations are compared with the journal::
 
             journal of env 0     reset  turn 1  turn 2  turn 3  turn 4 ...
                                                    |
@@ -166,7 +166,7 @@ class Engine(Closing):
             The copies' observations, by env_id.
 
         Raises:
-            InputError, StateError, ForkError: It cannot be forked, for the given reason; nothing was added.
+            InputError, StateError, ForkError: It cannot be forked, as the message says; nothing was added.
         """
         added = list(new_ids)
         with self.environments.claimed([env_id]), ExitStack() as claims:
@@ -265,7 +265,7 @@ class Engine(Closing):
         return Round(self._failures, Requested(kind, items, timeout, self.settings.reset_timeout))
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Play one turn in each of the given environments, and add it to their episodes.
+        """Play one turn in each of these environments, and add it to their episodes.
 
         Args:
             actions: Input of the environment's game by env_id; a text game's is a

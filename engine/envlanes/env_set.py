@@ -37,7 +37,7 @@ class EnvSet(Closing):
         """Create the engine; see :class:`~envlanes.engine.Engine` for the arguments."""
         self._engine = Engine(specs, settings, on_failure=on_failure)
         # Holds the engine, not the holder: a holder that is forgotten is collected, and its workers end with it. The
-        # collector may run in a thread that has workers at work, so these are asked to close later (`forgotten`).
+        # collector may run in a thread that has workers at work, so environments there are closed later (`forgotten`).
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self._raises = self._engine.settings.on_env_failure == "raise"
         self._turns = 0  # since placement was decided on

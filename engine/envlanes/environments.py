@@ -58,7 +58,7 @@ class EnvRecord:
         generation: The process of ``worker`` that has it loaded.
         in_sync: Whether its replica is exactly at the end of its journal.
         before: Worker and generation of the replica at the end of its journal that it moves from, which stays open
-            until the new one has given a value; None if there is none.
+            until the new one has returned a result; None if there is none.
         bound_to_main: Why it turned out not to work in a worker; empty if it did not.
         suspicion: Why it is played in a quarantine worker, or waits for room in one: ``"killed"``, if its worker was
             killed, perhaps from outside; ``"failed"`` for anything else; ``""`` if it is no suspect.
@@ -96,7 +96,7 @@ class EnvRecord:
         self.env_id, self.worker = self.spec.env_id, self.home
 
     # A replica is known by its worker *and* generation, the process that sat there: a worker that was killed and
-    # replaced has the same name, and none of its environments. Nothing has to be told that its replicas are gone.
+    # replaced has the same name, and none of its environments. No record has to be updated when a worker dies.
 
     @property
     def is_loaded(self) -> bool:
@@ -104,14 +104,16 @@ class EnvRecord:
         return self.generation == (IN_MAIN if self.worker is None else self.worker.current)
 
     @property
-    def stands(self) -> bool:
+    def is_live(self) -> bool:
         """Whether a live replica is at the end of its journal."""
         return self.in_sync and self.is_loaded
 
     @property
     def can_move(self) -> bool:
         """Whether it can be rebuilt elsewhere in its current state."""
-        return not (self.stands and self.journal.has_begun) or (self.spec.is_replayable and self.journal.can_be_rebuilt)
+        return not (self.is_live and self.journal.has_begun) or (
+            self.spec.is_replayable and self.journal.can_be_rebuilt
+        )
 
     def forget_failures(self) -> None:
         """Clear the last episode's failures before a reset."""
@@ -147,7 +149,7 @@ class EnvRecord:
         return observation
 
     def commit_fork(self, observation: Any) -> None:
-        """Mark a fork as being at the end of the journal that it was given."""
+        """Mark a fork as being at the end of its journal."""
         self.observation, self.in_sync = observation, True
         self._forget_tries()
 

@@ -23,7 +23,7 @@ def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = 
     """`` Did you mean 'sokoban'?``, to follow an error message; "" if no known name is similar.
 
     Args:
-        name: The given name.
+        name: The unknown name.
         known: The known names.
         shown: Formats the suggested name.
         cutoff: How similar a name must be, from 0 to 1.
@@ -32,7 +32,7 @@ def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = 
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """The known name that is most similar to the given one; empty if none is."""
+    """The known name that is most similar to this one; empty if none is."""
     from difflib import get_close_matches  # here, since workers import this module
 
     return get_close_matches(name, sorted({*known}), 1, cutoff)
@@ -40,8 +40,8 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
 
 def suggestion(names: Iterable[str]) -> str:
     """`` Did you mean 'a' or 'b'?``, to follow another sentence; "" without names."""
-    asked = " or ".join(map(repr, names))
-    return f" Did you mean {asked}?" if asked else ""
+    listed = " or ".join(map(repr, names))
+    return f" Did you mean {listed}?" if listed else ""
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
@@ -151,7 +151,7 @@ class ConfigError(EnvLanesError, ValueError):
 
 
 class InputError(EnvLanesError, ValueError):
-    """A call was given input that does not fit the manager's state; no environment was stepped."""
+    """The input of a call does not fit the manager's state; no environment was stepped."""
 
 
 class StateError(EnvLanesError, RuntimeError):

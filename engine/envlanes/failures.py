@@ -130,18 +130,18 @@ class Failures:
 
     # Environments
 
-    def of_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, requested: Requested) -> None:
+    def handle_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, requested: Requested) -> None:
         """Handle an exception or a divergence of an environment."""
         what, phase, where = "", "", record.describe()
         error: EnvLanesError
         if isinstance(value, Divergence):
-            if self._goes_back(record, f"does not replay: {value.describe()}"):
+            if self._undo_move(record, f"does not replay: {value.describe()}"):
                 return
             trouble, text = Trouble.DIVERGED, self._diverged(record, value)
             error, phase = DivergenceError(f"{where} {text}."), "" if value.snapshot is None else LOADING
         else:
             trouble, text, what = Trouble.RAISED, value.text, f"{value.text} (while: {value.phase})"
-            if self._goes_back(record, f"failed: {what}"):
+            if self._undo_move(record, f"failed: {what}"):
                 return
             if isinstance(value, TimedOut):
                 error = LaneTimeoutError(f"{where} {text} in the main process.")
@@ -156,14 +156,14 @@ class Failures:
                     self.not_restored[record.spec.tag] = record.spec.env_type
         self._decide(record, trouble, order, requested, text, error, phase)
 
-    def lost(self, record: EnvRecord, requested: Requested) -> None:
+    def handle_lost(self, record: EnvRecord, requested: Requested) -> None:
         """Fail an environment whose state is gone and that declares that it cannot be replayed."""
         text = "its state was lost, and its class declares that it cannot be replayed"
-        if not self._goes_back(record, f"failed: {text}"):
+        if not self._undo_move(record, f"failed: {text}"):
             error = EnvError(f"{record.describe()}: {text}.")
             self._decide(record, Trouble.LOST, Rebuild((), ()), requested, text, error)
 
-    def rebuilt(self, record: EnvRecord, journal: EpisodeJournal) -> None:
+    def note_rebuilt(self, record: EnvRecord, journal: EpisodeJournal) -> None:
         """Take in which snapshot an environment was rebuilt from, or that its whole journal could be replayed."""
         if journal.snapshots:
             record.restored = journal.left_out if record.restored is None else record.restored
@@ -198,7 +198,7 @@ class Failures:
             self.environments.warn(f"{spec.describe()} {story}", (spec.tag, "diverged"))
         return text
 
-    def _goes_back(self, record: EnvRecord, what: str) -> bool:
+    def _undo_move(self, record: EnvRecord, what: str) -> bool:
         """Return an environment that failed where it moved to; from main, others of its type do not move any more."""
         if record.before is None:
             return False
@@ -210,7 +210,7 @@ class Failures:
                     each.bound_to_main = each.bound_to_main or what
         story = f"{record.describe()} stays where it is, with those of its type: where it was to move, it {what}."
         self.environments.warn(story, (record.spec.tag, "moved"))
-        self.placement.take_back(record)
+        self.placement.undo_move(record)
         return True
 
     def _decide(
@@ -268,7 +268,7 @@ class Failures:
 
     # Workers
 
-    def of_worker(self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested) -> None:
+    def handle_worker(self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested) -> None:
         """Handle a worker that gave no reply, with or without an environment at work."""
         if failure.cause is Cause.REPLACED:
             return  # another engine, or thread, has lost it and counted it; the round sends its request to the new one
@@ -290,7 +290,7 @@ class Failures:
                 error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
             # A kill from outside says nothing of the new home: it is tried again there, and does not go back.
             is_retried = is_outside and record.kills < self._settings.max_restarts
-            if not order.plays and not is_retried and self._goes_back(record, f"failed: {text}"):
+            if not order.plays and not is_retried and self._undo_move(record, f"failed: {text}"):
                 continue
             if failure.stacks:
                 error.add_note(failure.stacks)
@@ -301,7 +301,7 @@ class Failures:
             env_ids = {env_id for index in range(len(order)) for env_id in order.envs_at(index)}
             for record in self.environments.of(sorted(env_ids.difference(blamed))):
                 if record.spec.env_type == first.env_type:
-                    self._goes_back(record, f"failed: its worker {failure.what} at env {first.env_id}")
+                    self._undo_move(record, f"failed: its worker {failure.what} at env {first.env_id}")
 
     def _blamed(self, worker: Worker, failure: WorkerFailure, order: Order) -> tuple[list[int], bool]:
         """The environments at work, and whether several share the failure because their class was being loaded."""

@@ -3,7 +3,7 @@
 ``use_multiprocessing: true`` sends all environments to workers but those of ``sequential_env_types`` and those that
 turned out not to work there, ``false`` keeps all in the main process, and ``auto`` decides by tag
 (:mod:`envlanes.auto`). An environment moves by being rebuilt in its new home, and the replica that it leaves stays open
-until the new one has given a value.
+until the new one has returned a result.
 """
 
 from __future__ import annotations
@@ -221,10 +221,10 @@ class Placement:
         leaving = []
         for record in moving:
             if record.before is not None and record.before[0] is homes[record.env_id]:
-                self.take_back(record)
-            elif record.stands and record.before is None and not record.suspicion:
-                # A healthy replica stays open until the next one stands: else a worker that fails to start, or to build
-                # it, would cost an episode that nothing was wrong with.
+                self.undo_move(record)
+            elif record.is_live and record.before is None and not record.suspicion:
+                # A healthy replica stays open until the next one has played: else a worker that fails to start, or to
+                # build it, would cost an episode that nothing was wrong with.
                 record.before = record.worker, record.generation
                 record.in_sync, record.generation = False, NOT_LOADED
             else:
@@ -242,7 +242,7 @@ class Placement:
         """Make main the home of these environments."""
         self.place({record.env_id: None for record in records})
 
-    def take_back(self, record: EnvRecord) -> None:
+    def undo_move(self, record: EnvRecord) -> None:
         """Return an environment to the replica that it was to move from; the new one is closed."""
         assert record.before is not None
         # Closed before `before` is cleared: an interrupt in between leaves a move that can be taken back again.
@@ -258,7 +258,7 @@ class Placement:
         moved = {record.env_id: record.before for record in records if record.before is not None}
         for record in records:
             record.before = None
-        self.let_go(moved)
+        self.close_replicas(moved)
 
     def _unload(self, records: Iterable[EnvRecord]) -> None:
         """Close the replicas where environments live now; quarantine workers are ended."""
@@ -267,10 +267,10 @@ class Placement:
             replicas[record.env_id] = record.worker, record.generation
             # First, since closing it may be interrupted: a replica that may be closed is not in sync.
             record.in_sync, record.generation = False, NOT_LOADED
-        self.let_go(replicas)
+        self.close_replicas(replicas)
         self._release(record for record in self._environments.of(replicas) if record.worker is not record.home)
 
-    def let_go(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
+    def close_replicas(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
         """Close replicas that environments have moved from: worker and generation, by env_id."""
         timeout, startup = self._settings.step_timeout, self._settings.startup_timeout
         leaving: dict[Home, list[tuple[int, None]]] = defaultdict(list)

@@ -64,7 +64,7 @@ class Round:
         self._environments, self._records = failures.environments, failures.environments.records
         self._requested, self._kind, self._items = requested, requested.kind, requested.items
         self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
-        self._rebuilt: set[int] = set()  # may be asked, even if a reset needs less than their whole journals
+        self._rebuilt: set[int] = set()  # ready, even if a reset needs less than their whole journals
         self._parts = 0  # that main has played, if the rest may move
         self._spent: dict[str, Spent] = {}  # in these parts, by tag
         self._left: dict[int, tuple[Worker | None, int]] = {}  # replicas that environments have moved from
@@ -87,7 +87,7 @@ class Round:
                         if isinstance(reply, Answer):
                             self._take(worker, order, reply)
                         else:
-                            self._failures.of_worker(worker, reply, order, self._requested)
+                            self._failures.handle_worker(worker, reply, order, self._requested)
                     todo = list(filterfalse(values.__contains__, items))
                     if not todo:
                         break
@@ -102,7 +102,7 @@ class Round:
         if self._left or exchange.starting_s:
             with self._environments.lock:
                 self._stats.start_s += exchange.starting_s
-                self._placement.let_go(self._left)
+                self._placement.close_replicas(self._left)
         interrupts_come_too_late()  # from here on the engine commits
         return dict(zip(items, map(values.__getitem__, items), strict=True))
 
@@ -193,7 +193,7 @@ class Round:
             else:
                 journal = journal.from_snapshot()
             if journal.has_begun and not (record.spec.is_replayable or journal.ends_with_snapshot):
-                self._failures.lost(record, self._requested)
+                self._failures.handle_lost(record, self._requested)
                 continue
             if record.generation != generation:
                 specs.append(record.spec)
@@ -249,7 +249,7 @@ class Round:
     # Results
 
     def _leave(self, record: EnvRecord) -> None:
-        """Keep in mind the replica that an environment has moved from, to be closed now that the other one stands."""
+        """Remember the replica that an environment has moved from; it is closed at the end, as the new one has played."""
         if record.before is not None:
             self._left[record.env_id], record.before = record.before, None
 
@@ -281,7 +281,7 @@ class Round:
             missing = {record.env_id for record, _ in bad}
             for env_id, journal in order.journals:
                 if env_id not in missing:
-                    self._failures.rebuilt(self._records[env_id], journal)
+                    self._failures.note_rebuilt(self._records[env_id], journal)
         self._stats.count(worker, order, spent, busy_s)
         if self.may_move and worker is None and order.counts:
             for tag, more in spent.items():
@@ -292,7 +292,7 @@ class Round:
                 self._spent[tag] = self._spent.get(tag, Spent()).also(more)
             self._parts += 1
         for record, value in bad:  # last: they may move others, which would have looked unfinished
-            self._failures.of_env(record, value, order, self._requested)
+            self._failures.handle_env(record, value, order, self._requested)
 
 
 def _is_failure(order: Order, value: Any) -> bool:

@@ -106,9 +106,9 @@ class Settings:
     Attributes:
         use_lanes: ``True`` hosts all environments in workers, ``False`` none, ``"auto"`` those for which measurements
             show that it pays off.
-        max_workers: Maximum number of workers, and also of additional quarantine workers. None for ``min(8, usable
-            processors)``; with ``"auto"``, for as many as waiting environments can use; on a cluster, for as many as it
-            has room for.
+        max_workers: Maximum number of workers, and also of additional quarantine workers of one call. None for
+            ``min(8, usable processors)``; with ``"auto"``, for as many as waiting environments can use; on a cluster,
+            for as many as it has room for.
         backend: Kind of workers: ``"process"`` (processes under a supervisor), ``"executor"`` (the standard library's
             ``ProcessPoolExecutor``, used automatically where ``"process"`` is unavailable) or ``"ray"`` (processes on
             the nodes of a Ray cluster).

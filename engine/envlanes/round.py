@@ -249,7 +249,7 @@ class Round:
     # Results
 
     def _leave(self, record: EnvRecord) -> None:
-        """Remember the replica that an environment has moved from; it is closed at the end, as the new one has played."""
+        """Remember the replica that an environment has moved from; it is closed at the end of the call."""
         if record.before is not None:
             self._left[record.env_id], record.before = record.before, None
 

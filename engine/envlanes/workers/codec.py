@@ -28,6 +28,7 @@ from envlanes.workers.orders import Order, Rebuild
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
 _LARGE = 8192  # bytes of an array from which a part of its own costs less than one more copy, by measurement
+_FEW = 4  # rows below which taking columns costs more than it saves, by measurement
 EXIT: Message = [_HEAD.pack(0, 0)]  # asks a worker to close its environments and end
 
 
@@ -39,16 +40,18 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     """
     loads, items = (order.loads, order.journals) if isinstance(order, Rebuild) else ((), order.items)
     try:
-        return _packed((type(order), loads, _columns(items)), number, engine)
+        rows = _columns(items) if len(items) >= _FEW else list(items)
+        return _packed((type(order), loads, rows), number, engine)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _packed((type(order), loads, _columns(_apart(items))), number, engine)
+        return _packed((type(order), loads, _apart(items)), number, engine)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
     """Unpack the result of :func:`pack_request`; the host opens items that were pickled apart when it comes to them."""
     number, engine = _HEAD.unpack_from(message[0])
-    kind, loads, columns = _opened(message)
-    items = list(_rows(columns))
+    kind, loads, items = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+    if type(items) is tuple:
+        items = list(_rows(items))
     return number, engine, Rebuild(loads, items) if kind is Rebuild else kind(items)
 
 
@@ -69,9 +72,9 @@ def pack_reply(number: int, outcomes: Sequence[Outcome], spent: Mapping[str, Spe
     """A batch as bytes; outcomes that cannot be pickled, or opened again, become failures of their environments."""
     records, sums = logs.taken(is_plain), {tag: tuple(each) for tag, each in spent.items()}
     try:
-        return _packed((_columns(outcomes), sums, records), number)
+        return _packed((_columns(outcomes) if len(outcomes) >= _FEW else list(outcomes), sums, records), number)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _packed((_columns([*map(_fit, outcomes)]), sums, records), number)
+        return _packed((list(map(_fit, outcomes)), sums, records), number)
 
 
 def number_of(message: Message) -> int:
@@ -84,12 +87,13 @@ def unpack_reply(message: Message, number: int | None = None) -> Batch | None:
 
     An outcome that cannot be unpickled becomes a failure. The reply to another request than ``number`` is None.
     """
-    if number is not None and number_of(message) != number:
+    if number is not None and _HEAD.unpack_from(message[0])[0] != number:
         return None
-    columns, sums, records = _opened(message)
+    outcomes, sums, records = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
     if records:
         logs.handle(records)
-    outcomes = list(_rows(columns))
+    if type(outcomes) is tuple:
+        outcomes = list(_rows(outcomes))
     for index, outcome in enumerate(outcomes):
         if type(outcome[1]) is Pickled:
             try:
@@ -200,10 +204,6 @@ def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
     file.write(_HEAD.pack(number, engine))
     PlainPickler(file, protocol=5, buffer_callback=is_small).dump(content)
     return [file.getvalue(), *map(pickle.PickleBuffer.raw, buffers)]
-
-
-def _opened(message: Message) -> Any:
-    return pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
 
 
 def _fit(outcome: Outcome) -> Outcome:

@@ -59,8 +59,10 @@ ALIKE = [  # batches of one kind, which travel as columns
 ]
 
 
+@pytest.mark.parametrize("times", [1, 8])
 @pytest.mark.parametrize("values", ALIKE, ids=range(len(ALIKE)))
-def test_values_of_all_environments_arrive_as_they_were_and_arrays_can_be_written_to(values):
+def test_values_of_all_environments_arrive_as_they_were_and_arrays_can_be_written_to(values, times):
+    values = [*values] * times
     sent = list(enumerate(values))
     _, _, order = codec.unpack_request(codec.portable(codec.pack_request(1, 1, Play(sent))))
     opened = [item[1].open() if isinstance(item[1], Pickled) else item for item in order.items]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
@@ -138,15 +137,6 @@ def sessions_in(*parts: str) -> Iterator[Session]:
             session.events.append(record)
     if session is not None:
         yield session
-
-
-def assert_same_observation(ours: Any, golden: Any, where: object = "") -> None:
-    """Text must be equal; of an image only shape and type, since the art is our own."""
-    if isinstance(golden, dict) and "sha256" in golden:
-        assert isinstance(ours, np.ndarray), where
-        assert (list(ours.shape), str(ours.dtype)) == (golden["shape"], golden["dtype"]), where
-    else:
-        assert ours == golden, where
 
 
 def assert_same_number(ours: Any, golden: Any, where: object = "") -> None:

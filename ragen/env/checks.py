@@ -68,7 +68,7 @@ def some_of(known: Iterable[Any]) -> Rule:
     """A list of some of these values, not empty."""
     one = one_of(*known)
     fits = lambda values: isinstance(values, list | tuple) and bool(values) and all(map(one.fits, values))  # noqa: E731
-    return Rule(fits, f"a list of some of {one.expected}")
+    return Rule(fits, f"a list of some of {', '.join(map(repr, known))}")
 
 
 def or_null(rule: Rule) -> Rule:

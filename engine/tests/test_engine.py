@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,17 +114,6 @@ def test_the_example_works(use_lanes: Any) -> None:
         engine.reset()
 
 
-def test_results_come_in_the_order_of_the_actions_and_are_committed(make: Make) -> None:
-    engine = make(specs())
-    assert engine.reset(seeds()) == {env_id: alone(env_id, 0)[0] for env_id in IDS}
-    for turn in range(1, 4):
-        results = engine.play(dict.fromkeys(reversed(IDS), TURN))
-        assert list(results) == list(reversed(IDS))
-        for env_id, result in results.items():
-            assert type(result) is TurnResult
-            assert result.observation == engine.records[env_id].observation == alone(env_id, turn)[turn]
-
-
 def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:
     engine = make(specs())
     engine.reset(seeds())
@@ -206,20 +194,6 @@ def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(
     assert engine.play(turns([1]))[1].observation == alone(7, 1)[1]
 
 
-@in_lanes
-@pytest.mark.parametrize(("fault", "home"), [("is killed", "worker 0"), ("exits", "quarantine")])
-def test_a_suspect_comes_back_from_quarantine_after_a_turn_if_it_was_only_killed(
-    make: Make, tmp_path: Any, fault: str, home: str
-) -> None:
-    once = FaultConfig(fault, "turn 0", once=str(tmp_path / "once"))
-    engine = make(max_workers=1)
-    engine.add(EnvSpec.of(Faulty, once, 1), worker=0)
-    engine.reset({1: 7})
-    assert engine.play(turns([1]))[1].info
-    assert homes(engine) == {home: 1}
-    assert engine.play(turns([1]))[1].info
-
-
 # What is changed between turns
 
 
@@ -258,30 +232,7 @@ def test_changes_are_part_of_the_episode_and_attributes_outlive_resets(make: Mak
     assert play_board(killed, lambda: kill(killed)) == expected
 
 
-@in_lanes
-def test_what_is_read_is_a_copy_and_is_not_journalled(make: Make) -> None:
-    engine = make(specs(Board))
-    engine.reset(seeds())
-    items = engine.read([0], "items")[0]
-    items.append(7)
-    assert engine.read([0], "items") == {0: []}
-    assert engine.records[0].journal.entries == []
-
-
 # Episodes without a seed
-
-
-class HiddenGenerator(Walk):
-    """Goes on with a generator of its own that hangs nowhere on it."""
-
-    def __init__(self, config: Any = None) -> None:
-        super().__init__(config)
-        self.draw, self.seed = (chance := random.Random(11)).randrange, chance.seed
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        if seed is not None:
-            self.seed(seed)
-        return super().reset(self.draw(1000), mode)
 
 
 def play_unseeded(engine: Engine, disturb: Callable[[], None]) -> list[Any]:
@@ -303,18 +254,6 @@ def test_episodes_without_a_seed_go_on_with_the_global_generators_and_are_rebuil
     got = play_unseeded(killed, lambda: kill(killed))
     assert got == expected
     assert len({str(seen) for seen in got}) == len(got)
-
-
-@in_lanes
-def test_a_generator_of_its_own_that_nobody_can_restore_is_found_out(make: Make) -> None:
-    engine = make(specs(HiddenGenerator, [0]))
-    engine.reset({0: 3})
-    engine.reset()
-    kill(engine)
-    (failed,) = engine.play(turns([0])).values()
-    assert isinstance(failed, EnvFailed) and "does not replay: at the reset" in failed.text
-    assert "reset it with a seed, or declare `save` and `load`" in failed.text
-    assert engine.reset({0: 3}) and not isinstance(engine.play(turns([0]))[0], EnvFailed)
 
 
 # Threads

@@ -171,15 +171,6 @@ def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
 
 
 @by_fork
-def test_a_large_first_request_is_no_wait_for_the_caller(kind: ExecutorKind) -> None:
-    handle = asked(kind, load("x" * 5_000_000))
-    assert handle.receive() is None and not handle.is_up  # far more than a pipe takes, and nobody there yet who reads
-    assert answer(handle) is None
-    assert len(ask(handle, "__getattribute__", "config")) == 5_000_000
-    handle.end()
-
-
-@by_fork
 def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> None:
     message = codec.pack_request(next(numbers), 1, Call([(0, Change("echo", (1,))), (0, Change("sleep"))]))
     before = time.monotonic()
@@ -209,18 +200,6 @@ def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> Non
         handle.send(large)
         wait(handle)
     assert handle.end().status == 1
-
-
-@by_fork
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_a_reply_that_a_worker_has_half_written(handle: WorkerHandle, is_killed: bool) -> None:
-    assert handle.pid is not None
-    handle.send(call("stop_in_mid_reply"))
-    assert until(lambda: is_stopped(handle.pid), 60.0)
-    if is_killed:
-        os.kill(handle.pid, signal.SIGKILL)
-        gone(handle)
-    assert handle.end().status == -signal.SIGKILL
 
 
 def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: ExecutorKind, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from envlanes.errors import EnvError
 from support import scripts
-from support.episodes import EnvStateManager, config, freeze, inputs, play, sequential
+from support.episodes import EnvStateManager, config, inputs, play
 from support.leftovers import descriptors, is_over, named_memory, processes, titled, until
 
 pytestmark = [pytest.mark.cold, pytest.mark.usefixtures("backend")]
@@ -72,16 +72,6 @@ def test_an_exception_inside_the_block_ends_everything() -> None:
     with pytest.raises(ZeroDivisionError), EnvStateManager(walks()) as manager:
         manager.reset()
         raise ZeroDivisionError
-    assert until(is_gone(before))
-
-
-@pytest.mark.parametrize("fault", ["sleeps", "exits", "raises"])
-def test_what_environments_do_when_they_are_closed_keeps_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envlanes.workers.pool.EXIT_TIMEOUT", 0.3)
-    before = processes()
-    manager = EnvStateManager(faulty(fault, "close"))
-    manager.reset()
-    manager.close()
     assert until(is_gone(before))
 
 
@@ -149,18 +139,6 @@ def test_a_forgotten_manager_closes_itself() -> None:
     del manager
     gc.collect()
     assert until(is_gone(before))
-
-
-def test_a_forgotten_manager_leaves_the_workers_of_another_alone() -> None:
-    with EnvStateManager(walks()) as kept:
-        kept.reset()
-        forgotten = EnvStateManager(walks())
-        forgotten.reset()
-        pids = {lane.pid for lane in kept.lane_stats()}
-        del forgotten
-        gc.collect()
-        assert freeze(play(kept, seed=1000)) == sequential(walks())[0]
-        assert {lane.pid for lane in kept.lane_stats()} == pids
 
 
 def open_things() -> tuple[int, int, int, int]:

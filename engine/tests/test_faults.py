@@ -232,16 +232,6 @@ def test_a_fault_in_the_replay_costs_its_own_environment_at_most(
         check(rollouts, honest, 2, REPLAYS[fault])
 
 
-@pytest.mark.parametrize("fault", ["exits", "raises"])
-def test_a_fault_in_one_replay_changes_nothing(
-    fault: str, honest: list[dict[str, Any]], tmp_path: Path, kill_lanes: Callable[[EnvStateManager], None]
-) -> None:
-    fields = {"lives": str(tmp_path / "lives"), "once": str(tmp_path / "once")}
-    with EnvStateManager(faulty(fault, "replay", **fields)) as manager:
-        assert freeze(play(manager, TURNS, lambda turn: kill_lanes(manager) if turn == 2 else None)) == honest
-    assert (tmp_path / "once").exists()
-
-
 @by_processes
 @pytest.mark.parametrize("fault", ["raises", "leaves", "raises oddly"])
 def test_an_environment_that_cannot_be_built_is_an_error_at_reset(fault: str) -> None:
@@ -442,26 +432,6 @@ def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_m
         assert freeze(play(manager, TURNS)) == honest
         assert all(lane.envs == 0 for lane in manager.lane_stats() if lane.lane != "main")
     assert caplog.records
-
-
-@pytest.mark.cold
-def test_workers_that_do_not_start_are_told_in_a_few_lines_and_are_there_again_once_they_do(
-    honest: list[dict[str, Any]], caplog: pytest.LogCaptureFixture, no_start: Callable[[], Any], backend: str
-) -> None:
-    with EnvStateManager(faulty("nothing", "never", max_restarts=1)) as manager:
-        assert freeze(play(manager, TURNS)) == honest
-        allow = no_start()
-        for _ in range(3):
-            assert freeze(play(manager, TURNS, seed=1000)) == honest
-            assert manager.lane_stats()[0].envs == len(honest)
-        said = [record.getMessage() for record in caplog.records if record.name == "envlanes.engine"]
-        reasons = 2 if backend == "ray" else 1  # an agent that is lost, and then nodes that start none
-        assert len(said) < 9
-        assert 1 <= sum("environments stay in the main process" in line for line in said) <= reasons
-        allow()
-        for _ in range(9):
-            assert freeze(play(manager, TURNS, seed=1000)) == honest
-        assert not manager.lane_stats()[0].envs
 
 
 @pytest.mark.cold

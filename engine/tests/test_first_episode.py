@@ -17,7 +17,7 @@ from envlanes import Engine, EnvFailed, EnvSpec, Settings, auto
 from envlanes import round as rounds
 from envlanes.episode import program
 from envlanes.episode.turn import Turn
-from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
+from support.faulty_envs import GlobalDraws, Walk
 
 ENVS, TURNS, WORKERS = 12, 4, 2
 LONG_S = 0.03
@@ -107,15 +107,6 @@ def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over() -> Non
     assert homes[TURNS] == ["main"] * ENVS and "main" not in homes[-1]
 
 
-def test_an_environment_that_fails_among_the_first_fails_alone() -> None:
-    environments = [EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), 0, tag="T"), *specs(Paced)[1:]]
-    with Engine(environments, Settings(max_workers=WORKERS)) as engine:
-        engine.reset(dict.fromkeys(range(ENVS), 1))
-        values = engine.play({number: Turn(("long",), 1) for number in range(ENVS)})
-        assert engine.home(ENVS - 1) != "main"
-    assert failed([values]) == {0}
-
-
 class HeldOpen(Paced):
     """Has a file for as long as it is open, of a name of its own in each process."""
 
@@ -162,14 +153,6 @@ class NeverTheSame(HeldOpen):
         return os.urandom(8).hex()
 
 
-def are_open_at(homes: list[str], folder: Path) -> bool:
-    """Whether each environment is open once: in main if it lives there, and in a worker if not."""
-    found = [tuple(map(int, path.name.split())) for path in folder.iterdir()]
-    return {number: pid == os.getpid() for number, pid in found} == {
-        number: home == "main" for number, home in enumerate(homes)
-    } and len(found) == len(homes)
-
-
 @pytest.mark.parametrize("long", [1, TURNS])
 @pytest.mark.parametrize("env_class", [OpenOnce, OnlyInMain, ExitsInWorkers, NeverTheSame])
 def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any, long: int, tmp_path: Path) -> None:
@@ -182,9 +165,3 @@ def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any,
         assert values == expected
         assert homes[-1] == ["main"] * ENVS
     assert env_class is ExitsInWorkers or not list(tmp_path.iterdir())
-
-
-def test_what_has_moved_is_open_in_one_place(tmp_path: Path) -> None:
-    with Engine(in_folder(HeldOpen, tmp_path), Settings(max_workers=WORKERS)) as engine:
-        _, homes = played(engine, long=1)
-        assert "main" not in homes[-1] and are_open_at(homes[-1], tmp_path)

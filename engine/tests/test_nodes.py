@@ -82,16 +82,6 @@ def test_each_node_has_its_share_of_the_workers(honest: list[list[dict[str, Any]
         assert freeze(play(manager, TURNS)) == honest[1]
 
 
-def test_where_processes_cannot_be_had_a_node_takes_executors(
-    honest: list[list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_kind, "unavailable", lambda: "it is not wanted")
-    monkeypatch.setenv("ENVLANES_NODE", "is set by agents")  # and put back
-    with on_nodes() as (manager, _):
-        assert freeze(play(manager, TURNS)) == honest[0]
-        assert used(manager) == set(THREE) and not titled("envlanes supervisor")
-
-
 LOSSES: dict[str, Callable[[SimulatedCluster], None]] = {
     "its agent is killed": lambda cluster: cluster.kill_agent("two"),
     "it is removed": lambda cluster: cluster.remove("two"),
@@ -208,19 +198,6 @@ def test_a_node_that_joins_is_used_from_the_reset_after_its_agent_is_up(honest: 
         assert until(has_joined)
         assert freeze(play(manager, TURNS, seed=SEED)) == honest[0]
         assert used(manager) == {"one", "two", "four"}
-
-
-def test_an_agent_is_placed_again_where_one_was_lost(honest: list[list[dict[str, Any]]]) -> None:
-    with on_nodes() as (manager, cluster):
-        assert freeze(play(manager, TURNS, lambda turn: turn == 1 and cluster.kill_agent("two"))) == honest[0]
-
-        def is_back() -> bool:
-            manager.reset(SEED)
-            return is_up(manager, "two") and "two" in used(manager)
-
-        assert until(is_back)
-        assert cluster.placed.count("two") == 2
-        assert freeze(play(manager, TURNS, seed=SEED)) == honest[0]
 
 
 # Options

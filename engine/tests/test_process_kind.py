@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from envlanes.kinds.process import kind as process_kind
 from envlanes.kinds.process.kind import ProcessKind, unavailable
 from envlanes.workers.handle import Message
 from support import scripts
-from support.leftovers import is_over, processes, titled, until
-from support.worker_handles import ask, asked, end_of, say, up, wait
+from support.leftovers import processes, titled, until
+from support.worker_handles import ask, end_of, say, up, wait
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")
 
@@ -118,17 +117,6 @@ def test_how_a_worker_ended_is_told(kind: ProcessKind, message: Message, says: s
     other.end()
 
 
-def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> None:
-    handle = asked(kind, say("echo", 5, bytes(1000)))
-    pid = only("envlanes worker")
-    assert until(lambda: (handle.position() or (0, 0))[:2] == (5, 3))
-    os.kill(pid, signal.SIGKILL)
-    assert until(lambda: is_over(pid))
-    reply = wait(handle)
-    assert reply is not None and bytes(reply[1]) == b"5"
-    assert end_of(handle).status == -signal.SIGKILL
-
-
 def test_the_real_worker_exits_when_asked(any_kind: ProcessKind) -> None:
     handle = up(any_kind)
     assert handle.ask_to_exit()
@@ -154,17 +142,6 @@ def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) ->
     assert (ending.where, ending.status, ending.position) == (f"pid {handle.pid}", None, None)
     again = up(any_kind)  # under a new one
     assert again.end().status == -signal.SIGKILL
-
-
-@pytest.mark.cold
-def test_a_supervisor_that_does_not_answer_is_given_up(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_kind, "END_TIMEOUT", 0.2)
-    handles = [up(kind), up(kind)]
-    os.kill(only("envlanes supervisor"), signal.SIGSTOP)
-    for handle in handles:
-        says = "ended with its supervisor process, which did not answer within 0.2 s and was killed"
-        assert handle.end().describe() == says
-    assert until(lambda: not any(handle.pid in processes() for handle in handles))
 
 
 @pytest.mark.parametrize("victims", [["main"], ["main", "supervisor"], ["supervisor", "main"]])

@@ -140,17 +140,6 @@ def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> Non
 
 @of_processes
 @pytest.mark.cold
-def test_the_supervisor_killed_at_random_moments(reference: Any) -> None:
-    with EnvStateManager(mixed(max_restarts=50)) as manager:
-        manager.reset()
-        with killing(lambda: titled("envlanes supervisor")[:1], 4) as killed:
-            while len(killed) < 4:
-                manager.seed_counter = 0
-                assert freeze(play(manager, TURNS)) == reference[0]
-
-
-@of_processes
-@pytest.mark.cold
 def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_blamed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -299,22 +288,6 @@ def test_an_environment_that_cannot_be_replayed_is_truncated_if_its_worker_is_ki
     for rollout in rollouts[2:]:
         assert errors(rollout)[:2] == [None, None]
         assert "cannot be replayed" in str(errors(rollout)[2])
-
-
-@of_processes
-def test_hashes_are_the_same_everywhere_if_the_user_fixed_their_seed(tmp_path: Path) -> None:
-    body = """
-        settings = config({"H": {"env_type": "support.faulty_envs:Hash"}}, [("H", 4)], use_multiprocessing=True)
-        with EnvStateManager(settings) as manager:
-            assert freeze(play(manager)) == sequential(settings)[0]
-            print("equal")
-    """
-    script = scripts.write(tmp_path, body)
-    os.environ["PYTHONHASHSEED"] = "5"
-    try:
-        assert scripts.run(script) == "equal\n"
-    finally:
-        del os.environ["PYTHONHASHSEED"]
 
 
 # Where classes come from

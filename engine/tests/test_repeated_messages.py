@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
@@ -34,13 +33,3 @@ def test_many_that_fail_alike_are_few_warnings_and_each_has_its_error(
         rollouts = play(manager, 3)
         assert 1 <= len(warnings(caplog)) <= 5 and sum(bool(record.exc_info) for record in caplog.records) <= 1
     assert [errors(rollout)[-1] is None for rollout in rollouts] == [True] * 2 + [False] * MANY
-
-
-@pytest.mark.usefixtures("backend")
-def test_many_that_do_not_replay_are_told_once(caplog: pytest.LogCaptureFixture, kill_lanes: Any) -> None:
-    settings = config({"Clock": {"env_type": "support.faulty_envs:Clock"}}, [("Clock", MANY)], use_multiprocessing=True)
-    with EnvStateManager(settings) as manager:
-        assert manager.not_deterministic() == {}
-        play(manager, 1, lambda turn: kill_lanes(manager))
-        assert manager.not_deterministic() == {"Clock": "support.faulty_envs:Clock"}
-    assert sum("is not deterministic" in record.getMessage() for record in warnings(caplog)) == 1

@@ -32,10 +32,10 @@ TAGS: dict[str, dict[str, Any]] = {
     "Walk": {"env_type": "support.faulty_envs:Walk"},
     "Pictures": {"env_type": "support.faulty_envs:Pictures"},
     "Draws": {"env_type": "support.faulty_envs:GlobalDraws"},
-    "Bandit": {"env_type": "bandit", "max_actions_per_traj": 1},
+    "Brief": {"env_type": "support.faulty_envs:Walk", "max_actions_per_traj": 1},
     "Slow": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "dawdles", "place": "turn 2"}},
 }
-GROUPS = [("Walk", 2), ("Bandit", 1), ("Pictures", 1), ("Draws", 2), ("Slow", 1)]
+GROUPS = [("Walk", 2), ("Brief", 1), ("Pictures", 1), ("Draws", 2), ("Slow", 1)]
 
 
 def mixed(**settings: Any) -> dict[str, Any]:

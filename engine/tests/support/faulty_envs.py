@@ -138,13 +138,6 @@ class Clock(Walk):
         return f"at {self.place}, {time.perf_counter_ns()} ns"
 
 
-class Hash(Walk):
-    """Depends on the hash of a string, another one in every interpreter."""
-
-    def render(self, mode: str | None = None) -> str:
-        return f"at {self.place + hash('salt') % 10**9}"
-
-
 class SavesBadly(Walk):
     """Loads another place, and takes long enough for snapshots to be worth their while."""
 

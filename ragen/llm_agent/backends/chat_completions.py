@@ -262,18 +262,21 @@ class Failure:
         reason: The reason, for messages.
         retries: How often it was tried again.
         is_out_of_context: Whether the prompt does not fit the model's context.
+        cure: The key that leaves out fields which the server refuses, to follow the reason; may be empty.
     """
 
     reason: str
     retries: int = 0
     is_out_of_context: bool = False
+    cure: str = ""
 
 
-def diagnose(error: Exception) -> Failure:
-    """Why a request failed.
+def diagnose(error: Exception, body: Mapping[str, Any]) -> Failure:
+    """The failure of a request.
 
     Args:
-        error: What the client raised.
+        error: The client's exception.
+        body: The request's fields, of which the server may refuse some.
     """
     if not isinstance(error, APIConnectionError | APIStatusError):
         return Failure(f"{type(error).__name__}: {one_line(error)}")
@@ -292,7 +295,9 @@ def diagnose(error: Exception) -> Failure:
     words = f"{error.message} {error.body}"  # codes and types may say more than the message
     if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(words)):
         return Failure(reason, retries, is_out_of_context=True)
-    return Failure(reason, retries)
+    refused = [name for name in body if status in (400, 422) and re.search(rf"(?<!\w){name}(?!\w)", words)]
+    request = ", ".join(f"{name}: null" for name in refused)
+    return Failure(reason, retries, cure=f"; to leave it out: 'actor.openai.request={{{request}}}'" if refused else "")
 
 
 def redirect_of(error: APIStatusError) -> str:

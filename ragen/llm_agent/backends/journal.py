@@ -71,7 +71,7 @@ class ReplyJournal(Closing):
         self._usage.update(gave.get("usage", {}))
         if "error" in gave:
             self.faults[gave["error"].partition(":")[0]] += 1
-        elif "reply" in event and "out_of_context" not in gave:
+        elif "reply" in event:
             self._known[event["reply"]] = event
             self.replies += 1
 
@@ -99,7 +99,8 @@ class ReplyJournal(Closing):
             for name in ("token_ids", "log_probs", "prompt_ids"):
                 if name in gave:
                     gave[name] = list(gave[name])
-            events.append({"reply": key, "position": position, "gave": gave | {"usage": dict(reply.usage)}})
+            name = "reply" if reply.is_answer else "failed"
+            events.append({name: key, "position": position, "gave": gave | {"usage": dict(reply.usage)}})
         with self._lock:
             self._file.write(events)
             for event in events:

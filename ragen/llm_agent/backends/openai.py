@@ -249,14 +249,14 @@ class OpenAIBackend(StreamingBackend):
                 model=str(self.settings.model), messages=messages, extra_body=body
             )
         except Exception as error:  # of any kind: it fails this request and no other
-            failure = diagnose(error)
+            failure = diagnose(error, body)
             failure = replace(failure, reason=self.shown(failure.reason))
             used = {"requests": 1 + failure.retries, "retries": failure.retries}
             if failure.is_out_of_context:
                 return Reply("", out_of_context=failure.reason, usage=used)
             self.activity.failure = failure.reason
             tries = f" ({1 + failure.retries} tries)" if failure.retries else ""
-            return Reply("", error=f"{failure.reason}{tries}", usage=used | {"failed_requests": 1})
+            return Reply("", error=f"{failure.reason}{failure.cure}{tries}", usage=used | {"failed_requests": 1})
         reply: Reply = answer.http_response.extensions["read"]
         retries, counts = answer.retries_taken, dict(reply.usage)
         if not all(name in counts for name in TOKENS):

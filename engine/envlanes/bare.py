@@ -25,12 +25,13 @@ def leave_out(*names: str) -> None:
 
 class _Bare(ModuleType):
     def __getattr__(self, name: str) -> Any:
+        # Python and pickle ask every module for names such as `__path__`: those must not run what is left out.
         if name.startswith("__") or "_is_run" in self.__dict__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         submodule = f"{self.__name__}.{name}"
         if importlib.util.find_spec(submodule) is not None:
             return importlib.import_module(submodule)
-        self.__dict__["_is_run"] = True
+        self.__dict__["_is_run"] = True  # before it is run: an `__init__` asks its own module for what it lacks
         assert self.__spec__ is not None and self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)

@@ -12,7 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-_SWEEP_TIMEOUT = 1.0  # seconds
+_SWEEP_TIMEOUT = 1.0  # seconds: a program that starts processes for ever must not hold up the end of ours for as long
+# From <sys/prctl.h>, which Python's `os` and `signal` do not have.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -22,6 +23,7 @@ def die_with_parent(parent: int) -> None:
 
     ``parent`` is its id as it was before; if it is gone already, this process ends now.
     """
+    # In this order: a parent that ends before the call sends no signal, and one that ends after it does.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -29,9 +31,11 @@ def die_with_parent(parent: int) -> None:
 
 def wait_for_end_of(parent: int) -> None:
     """Wait until the parent ends, however it does; on Linux only."""
+    # Blocked before it can be sent: a signal that came between the look at the parent and the wait would end this one.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     while os.getppid() == parent:
+        # The signal comes with the end of the parent's *thread* that forked, so look again; a minute is only a net.
         signal.sigtimedwait({signal.SIGUSR1}, 60)
 
 
@@ -114,6 +118,7 @@ def kill_all_with(entry: str) -> None:
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+        # Twice without a find: a process in the middle of an exec shows no environment, and one may just be forking.
         misses = 0 if found else misses + 1
         time.sleep(0.01)
 

@@ -128,7 +128,8 @@ class WorkerHandle(ABC):
     def kill(self) -> None:
         """Kill the worker as if it had crashed, from any thread; the handle's user finds it dead, and ends it."""
         if self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and was taken note of
+                # Windows has no SIGKILL; there any signal but two ends the process at once.
                 os.kill(self.pid, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
 
     def position(self) -> Position | None:

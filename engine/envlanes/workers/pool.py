@@ -51,7 +51,7 @@ class WorkerPool:
             while len(self._workers) < count:
                 self._workers.append(Worker(f"worker {len(self._workers)}", self.kind))
             workers = [worker for worker in self._workers[:count] if worker not in without]
-        with locked(workers):
+        with locked(workers):  # another engine's request may be starting the same ones
             for worker in workers:
                 with suppress(OSError, LaneStartError):  # its first request tries again, and reports
                     worker.start()
@@ -69,6 +69,7 @@ class WorkerPool:
     def ready(self) -> int:
         """The number of workers whose process is up."""
         handles = [worker.handle for worker in self._workers if worker.handle is not None]
+        # A hello that has arrived counts, though nobody has read it: only the thread that has the lock may read.
         said = set(wait_readable([handle.fileno() for handle in handles if not handle.is_up], 0.0))
         return sum(handle.is_up or handle.fileno() in said for handle in handles)
 
@@ -92,6 +93,8 @@ class WorkerPool:
         ``later``: while other engines remain, its environments are closed at the next request for workers, since the
         caller may be waiting for replies, and hold the workers.
         """
+        # Out of the table under the same lock that makes pools: an engine that is made just now gets another pool, and
+        # never one that is being closed.
         with _pools_lock:
             self._users.discard(user)
             last = not self._users
@@ -123,11 +126,12 @@ class WorkerPool:
         seats = [*self._workers, *self._extra]
         with locked(seats):  # another thread may still be closing the environments of its own engine
             handles = [worker.handle for worker in seats if worker.handle is not None]
+            # All are asked before any is waited for, and only then killed: they close their environments side by side.
             _await_exit({handle.fileno() for handle in handles if handle.ask_to_exit()})
             try:
                 end_all(seats)
             finally:
-                self.kind.close()
+                self.kind.close()  # whatever an end raises: what is left ends with what has started it
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: the workers are the parent's."""

@@ -28,16 +28,21 @@ class Progress:
 
     def begin(self, number: int) -> None:
         """Work on this request, and on its first item, starts now."""
+        # The number last: with it the reader takes the item and its start for this request's. The other way round it
+        # could read the new number with the last item of the old request, and take the worker for done.
         self.mark(0)
         self._integers[2] = number
 
     def mark(self, index: int) -> None:
         """Work on this item starts now."""
+        # The start before the item: read in between, the last item has just begun, and nobody is killed for that. The
+        # other way round the new item would seem to have run for as long as the last one.
         self._floats[0] = time.monotonic()
         self._integers[1] = index
 
     def read(self) -> Position:
         """Where the worker is."""
+        # Until two readings agree: each field is written at once, the three of them are not.
         position = None
         while position != (again := (self._integers[2], self._integers[1], self._floats[0])):
             position = again

@@ -126,6 +126,7 @@ class Worker:
             log.debug("starting %s", self.name)
             self.handle = handle = self._kind.start(self.name)
             self.descriptor = handle.fileno()
+            # Only once it has started: a start that fails must leave the number of the process that environments know.
             self.generation += 1
             self.current = self.generation
 
@@ -237,6 +238,8 @@ class Worker:
         """Kill the worker because its item is overdue, and return which one that was."""
         assert self.handle is not None
         position = self.handle.position()
+        # Stacks before the end, since a dead process has none; the position after it, since one that was read before
+        # can be overtaken: the worker may finish the item, and begin the next one, in between.
         if self._is_starting(self._index(position)):
             seconds = self._patience(position, None)
             return WorkerFailure(Cause.START, self.name, self.end(), seconds=seconds)

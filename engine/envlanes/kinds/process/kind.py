@@ -43,7 +43,7 @@ from envlanes.workers.progress import Progress
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
 _TITLES_SPARE_THE_MARK = {"SPT_NOENV": "1"}  # setproctitle would write over the environment that /proc shows
-_STACKS_TIMEOUT = 0.3  # seconds
+_STACKS_TIMEOUT = 0.3  # seconds; a hundred threads take some 10 ms, and a process that is stopped gives none
 _STACKS_SIZE = 1 << 16  # bytes of them that are read
 
 
@@ -133,7 +133,7 @@ class ProcessHandle(PipeHandle):
             self._vitals = Vitals()
             self._opened.callback(self._vitals.close)
             launcher.start(self._token, name, [theirs.fileno(), self._vitals.fileno()])
-            theirs.close()
+            theirs.close()  # at once: while any process has a copy, the worker's end does not show
         except BaseException:
             self._opened.close()
             raise
@@ -292,6 +292,7 @@ class Launcher:
             pass
         self._commands.close()
         self._await_end(END_TIMEOUT)
+        # Its own sweep is done if it says so; one that was killed, or gave up, has left what carries its mark.
         if self._process.returncode != 0:
             linux.kill_all_with(f"{supervisor.MARK}={self._mark}")
         self._remove_folder()

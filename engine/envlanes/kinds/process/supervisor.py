@@ -152,8 +152,10 @@ class Supervisor:
     def _become_worker(self, arguments: dict[str, Any]) -> None:
         """In the new child: leave the supervisor's things behind, serve, and never return."""
         try:
-            linux.die_with_parent(self._pid)
+            linux.die_with_parent(self._pid)  # first: from here on nothing can leave this process alone
+            # A group of its own, with which everything is killed that it starts and that stays in it.
             os.setsid()
+            # Before any code of a user's: a worker with a copy of the command socket would hide the main process's end.
             self._let_go()
             if self._method == "spawn":
                 for descriptor in arguments["descriptors"]:
@@ -168,8 +170,9 @@ class Supervisor:
 
     def _end(self, token: str) -> dict[str, Any]:
         worker = self._workers.get(token, _Worker())
-        self._reap()
+        self._reap()  # a worker that has ended by itself keeps its own status, and not that of a kill
         if worker.pid is not None and worker.status is None:
+            # Before the kill: then its children are this process's, and nothing says whose they were.
             family = linux.descendants(worker.pid)
             _kill(worker.pid)
             self._wait_for(worker.pid)

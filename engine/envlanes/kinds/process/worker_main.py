@@ -48,7 +48,7 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def _run(name: str, connection: int, vitals: int) -> None:
-    os.set_inheritable(vitals, False)
+    os.set_inheritable(vitals, False)  # what environments start would keep the memory, and could write over it
     faulthandler.register(signal.SIGUSR2, file=vitals, all_threads=True)
     enter_worker_process(name)
     server = Server(name, Progress(mmap.mmap(vitals, Progress.SIZE)))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from shutil import get_terminal_size
 from textwrap import fill
 from types import FrameType
-from typing import Any, NoReturn, ParamSpec, TextIO
+from typing import Any, NoReturn, ParamSpec
 
 from ragen.errors import EnvError, RagenError, did_you_mean
 
@@ -65,38 +64,6 @@ class CommandParser(ArgumentParser):
         for key in self.settings():
             options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={value or 'VALUE'}")
         return did_you_mean(name.replace("_", "-"), options, options.__getitem__)
-
-
-class LogLines:
-    """Progress lines for logs in place of a progress bar: written now and then, and never on a terminal."""
-
-    def __init__(self, stream: TextIO | None = None, every: float = 30.0) -> None:
-        """Begin now.
-
-        Args:
-            stream: The log; standard error if left out.
-            every: Seconds between two lines.
-        """
-        self._stream = sys.stderr if stream is None else stream
-        self.is_log = not self._stream.isatty()
-        self._every, self._start = every, time.monotonic()
-        self._last = self._start
-
-    def report(self, text: str, done: int, total: int, before: int = 0) -> None:
-        """Write a line if one is due: elapsed time, progress, remaining time, and a text.
-
-        Args:
-            text: The text.
-            done: Number of finished steps.
-            total: Total number of steps.
-            before: Steps that were already finished at the beginning.
-        """
-        now = time.monotonic()
-        if not self.is_log or now - self._last < self._every:
-            return
-        self._last, passed = now, now - self._start
-        left = passed * (total - done) / (done - before) if done > before else 0.0
-        print(f"[{clock(passed)}] {text}: {done} of {total}, {clock(left)} left", file=self._stream, flush=True)
 
 
 def positive(text: str) -> int:

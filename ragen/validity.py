@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ENV_ERROR = "env_error"
 MASK, DROP_GROUP = POLICIES = ("mask", "drop_group")
-POLICY_KEY = "es_manager.failed_trajectories"
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?=: | \(|$)")  # of "ValueError: no door (my_env.py, line 12)"
 

@@ -235,8 +235,8 @@ def keys_of_joblib_are_checked():
     from ragen.llm_agent.backends import create_backend
 
     for key, value in (("parallel_n_jobs", 0), ("parallel_backend", "dask")):
-        config = two_types("agent_proxy.use_parallel_rollout=true", f"agent_proxy.{key}={value}")
         with pytest.raises(ConfigError, match=key):
+            config = two_types("agent_proxy.use_parallel_rollout=true", f"agent_proxy.{key}={value}")
             LLMAgentProxy(config, create_backend(config), shipped())
 
 

@@ -64,7 +64,7 @@ def as_config(config: Any, sections: Collection[str] = ()) -> Config:
     """
     if isinstance(config, Config):
         return config
-    if isinstance(config, str | bytes | Path):
+    if not isinstance(config, Mapping) and (isinstance(config, Path) or not hasattr(config, "__dict__")):
         raise ConfigError(
             f"the configuration is {in_short(config)}; expected Hydra's, or nested mappings: load_config reads a file, "
             "and a manager takes the configuration first, then the mode."
@@ -105,8 +105,7 @@ def plain_sections(config: Any, sections: Collection[str] = ()) -> dict[str, Any
     from omegaconf.errors import OmegaConfBaseException
 
     config = config.source if isinstance(config, Config) else config
-    if not isinstance(config, Mapping):
-        config = vars(config)
+    config = config if isinstance(config, Mapping) else vars(config)
     if not OmegaConf.is_config(config) and "${" in repr(config):
         config = OmegaConf.create(config)
     plain = {}

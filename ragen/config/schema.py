@@ -1,13 +1,13 @@
 """Every key of a configuration, with its type, default and meaning; ``docs/reference/configuration.md`` is this file.
 
 A key that is null has its default, unless null is one of its values. Our own sections take no other keys. The sections
-that verl's trainers share (:class:`Open`) keep verl's keys as they are, but none that differs from one of ours by a
-single letter.
+that are shared with verl (:class:`Open`), or with RAGEN's manager (:class:`Managed`), keep foreign keys as they are,
+but none that differs from one of ours by a single letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
@@ -46,21 +46,37 @@ class Section(BaseModel):
             field = cls.model_fields.get(name)
             if field and isinstance(value, str) and value == "???":
                 raise PydanticCustomError("required", "", {"name": name})
-            if (
-                not field
-                and issubclass(cls, Open)
-                and any(OSA.distance(str(name), each) == 1 for each in cls.model_fields)
-            ):
+            if not field and any(OSA.distance(str(name), each) < 2 for each in cls._near_names()):
                 raise PydanticCustomError("extra_forbidden", "", {"name": name})
             if value is not None or field is None or NoneType in get_args(field.annotation):
                 kept[name] = value
         return kept
+
+    @classmethod
+    def _near_names(cls) -> Iterable[str]:
+        """The names of which an unknown key may be a misspelling."""
+        return ()
 
 
 class Open(Section):
     """A section that also has keys of verl's or RAGEN's trainers, which only these read."""
 
     model_config = ConfigDict(extra="allow")
+
+    @classmethod
+    def _near_names(cls) -> Iterable[str]:
+        return cls.model_fields
+
+
+class Managed(Open):
+    """A section of the environment manager, in which RAGEN's forks and older programs have keys of their own.
+
+    These are logged and ignored, unless they look like one of any of its sections.
+    """
+
+    @classmethod
+    def _near_names(cls) -> Iterable[str]:
+        return {*cls.model_fields, *EsManager.model_fields, *Mode.model_fields}
 
 
 # Models
@@ -276,7 +292,7 @@ class Seeds(Section):
     """Of validation; the same at every one."""
 
 
-class EnvConfigs(Section):
+class EnvConfigs(Managed):
     """The environments of a mode."""
 
     tags: list[str]
@@ -287,7 +303,7 @@ class EnvConfigs(Section):
     """Number of each tag's first group, which its seed is counted from; null: counted on."""
 
 
-class Mode(Section):
+class Mode(Managed):
     """What a mode plays."""
 
     env_groups: Count
@@ -314,7 +330,7 @@ class Ray(Section):
     """What Ray ships to the nodes, such as {working_dir: .}."""
 
 
-class EsManager(Section):
+class EsManager(Managed):
     """The environments: what is played, where, and what happens when one fails."""
 
     format_penalty: float = -0.1
@@ -352,7 +368,7 @@ class EsManager(Section):
     val: Mode | None = None
 
 
-class CustomEnv(Section):
+class CustomEnv(Open):
     """A tag: an environment type, its configuration, and its instruction to the model."""
 
     env_type: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from ragen.config.schema import Config
 
 __all__ = ["EnvEntry", "ManagerConfig", "check_extras", "custom_env", "environment_tags", "read_config"]
+
+
+log = logging.getLogger(__name__)
+_logged: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,20 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         "custom_envs": {tag: dict(entry) for tag, entry in checked.custom_envs.items()},
         "seed": dict(checked.seed),
     }
+    _log_foreign(checked.es_manager, "es_manager")
     engine = partial(_engine_settings, checked)
     folder = checked.es_manager.crash_report_dir
     read = read_settings(ManagerConfig, sections, mode, _resolve, engine, crash_report_dir=folder)
     if any(entry.spec.tag == ALL for entry in read.entries):
         raise ConfigError(f"es_manager.{mode}.env_configs.tags has {ALL!r}, which results call the row over all tags.")
     return read
+
+
+def _log_foreign(section: Any, where: str) -> None:
+    for name in section.model_extra or ():
+        if (key := f"{where}.{name}") not in _logged:
+            _logged.add(key)
+            log.warning("%s has no effect on the environment manager.", key)
 
 
 def _mode(config: Config, name: str) -> Any:

@@ -1,6 +1,5 @@
 """The command ``ragen``: what it takes, what it says, and what it does not import."""
 
-import io
 import json
 import re
 import runpy
@@ -12,7 +11,6 @@ import pytest
 
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
-from ragen.commands import LogLines
 from ragen.errors import ConfigError
 from ragen.output import output_watched
 from ragen.results.page import unpacked
@@ -225,19 +223,6 @@ def test_a_misspelt_key_is_named_rather_than_the_trainer_that_is_not_installed(c
 
 def test_training_without_a_configuration_trains_what_needs_no_gpu(capsys):
     assert "trainer:\n  backend: tiny" in run(capsys, "train", "--cfg")[1]
-
-
-def test_a_log_gets_a_line_now_and_then_with_the_time_left_and_a_terminal_none(monkeypatch):
-    clock, log, terminal = [0.0], io.StringIO(), io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr("ragen.commands.time.monotonic", lambda: clock[0])
-    both = [LogLines(stream) for stream in (log, terminal)]
-    for passed, done in ((10, 3), (40, 6), (50, 7)):
-        clock[0] = passed
-        for lines in both:
-            lines.report("success 50%", done, 10, before=2)
-    assert log.getvalue() == "[0:00:40] success 50%: 6 of 10, 0:00:40 left\n"
-    assert terminal.getvalue() == ""
 
 
 def test_ctrl_c_while_the_package_is_imported_is_no_traceback(monkeypatch):

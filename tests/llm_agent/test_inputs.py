@@ -103,7 +103,6 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager.train.env_groups", "3", "es_manager.train.env_groups"),
     ("es_manager.train.env_groups", 2.5, "es_manager.train.env_groups"),
     ("es_manager.env_groups", 1, "es_manager.train.env_groups"),
-    ("es_manager.seed_pool", 1, "es_manager.seed_pool"),
     ("es_manager.ray", {"num_cpu": 1}, "es_manager.ray.num_cpus"),
     ("es_manager.ray", {"num_cpus": "1"}, "es_manager.ray.num_cpus"),
     ("custom_envs.Walk", [], "custom_envs.Walk"),
@@ -150,6 +149,12 @@ def test_a_bad_configuration_is_told_before_anything_is_built(
     message = str(caught.value)
     assert names in message or names.replace(".env_config.", ".env_config: ") in message or "tag " in message
     assert processes() == before
+
+
+def test_a_key_of_someone_elses_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        EnvStateManager(changed("es_manager.seed_pool", 1)).close()
+    assert [record.message.partition(" ")[0] for record in caplog.records] == ["es_manager.seed_pool"]
 
 
 @pytest.mark.parametrize("key", ["parallel_friendly", "max_workers"])

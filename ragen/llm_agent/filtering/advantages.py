@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 SOFT = "algorithm.soft_advantage_reweight"
-ZERO_TASK = "algorithm.zero_task_advantage"
 LENGTH = "actor_rollout_ref.actor.grpo_advantage_length_weight"
 LENGTH_AT_TOP = "grpo_advantage_length_weight"
 GRPO = "grpo"

@@ -52,7 +52,6 @@ EMPTY_STOP = 10  # consecutive steps without a group
 ZERO = 1e-10  # measures up to this count as 0
 EPSILON = 1e-6  # of a group: tolerance for fractions that floats cannot represent
 SELECTION_EPS = 0.01  # tolerance of top_p's share, RAGEN's default
-LINEAR = "linear"
 
 
 def filter_keys(config: Any) -> tuple[dict[str, str], dict[str, Any]]:

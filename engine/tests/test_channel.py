@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from envlanes.workers.channel import Channel
@@ -79,17 +78,6 @@ def test_a_message_of_any_size_arrives_as_it_was(pair: Pair, size: int) -> None:
     thread = in_thread(send_all, main, message)
     assert unpack(worker.receive()) == message
     thread.join()
-
-
-def test_parts_of_every_kind_are_told_apart(pair: Pair) -> None:
-    worker, main = pair
-    numbers = np.arange(6, dtype=np.float64).reshape(2, 3)
-    worker.send([b"", bytearray(b"one"), memoryview(b""), numbers.data, b"", b"end"])
-    received = main.receive()
-    assert received is not None
-    assert [bytes(part) for part in received] == [b"", b"one", b"", numbers.tobytes(), b"", b"end"]
-    worker.send([])
-    assert main.receive() == []
 
 
 def test_messages_queue_behind_one_that_is_not_through(pair: Pair) -> None:

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -186,20 +185,6 @@ def test_an_interrupt_while_workers_are_busy_ends_the_wait() -> None:
         timer.join()
         active = manager.step(inputs([0, 1], 0))
         assert [len(cache["history"]) for cache in active] == [2, 2]
-
-
-@each_kind
-def test_an_interrupt_between_two_managers_exchanges_leaves_no_lane_locked(reference: Any) -> None:
-    with EnvStateManager(mixed()) as one, EnvStateManager(mixed()) as other:
-        for line in range(5, 400, 47):
-            one.reset(0)
-            with pytest.raises(KeyboardInterrupt), interrupted_at(line):
-                one.step(inputs(range(6), 0))
-                raise KeyboardInterrupt
-            other.seed_counter = 0
-            assert len(other.reset()) == 6
-            with ThreadPoolExecutor(1) as thread:
-                assert thread.submit(other.step, inputs(range(6), 0)).result(30)
 
 
 class Signalled(Walk):

@@ -108,17 +108,6 @@ def test_a_node_is_lost_and_the_rollout_is_equal(loss: str, at: int, honest: lis
             assert used(manager) == {"one", "three"}
 
 
-def test_all_nodes_but_one_are_lost_one_after_the_other(honest: list[list[dict[str, Any]]]) -> None:
-    with on_nodes() as (manager, cluster):
-        victims = iter(("one", "three"))
-        assert (
-            freeze(play(manager, TURNS, lambda turn: turn % 2 and turn < 4 and cluster.remove(next(victims))))
-            == honest[0]
-        )
-        assert freeze(play(manager, TURNS)) == honest[1]
-        assert used(manager) == {"two"}
-
-
 def test_without_any_node_left_the_main_process_goes_on(honest: list[list[dict[str, Any]]]) -> None:
     with on_nodes(max_restarts=1) as (manager, cluster):
 

@@ -131,30 +131,6 @@ def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(
         assert freeze(play(manager, TURNS, seed=1000)) == honest[0]
 
 
-def test_a_node_that_stops_is_left_when_ray_says_that_it_is_dead(
-    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
-) -> None:
-    with EnvStateManager(walks(step_timeout=1000)) as manager:
-        manager.reset(0)
-        node, pid = next(iter(lanes(manager).items()))
-        raylet = psutil.Process(cluster.raylet_pid(index_of(cluster, node)))
-        stopped = [raylet, *raylet.children(recursive=True), agent_of(pid), *agent_of(pid).children(recursive=True)]
-
-        def stop(turn: int) -> None:
-            if turn == 1:
-                for process in stopped:
-                    process.suspend()
-
-        try:
-            assert freeze(play(manager, TURNS, stop, seed=1000)) == honest[0]
-            assert node not in lanes(manager)
-        finally:
-            for process in stopped:
-                if process.is_running():
-                    process.resume()
-            cluster.remove_node(index_of(cluster, node))
-
-
 def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

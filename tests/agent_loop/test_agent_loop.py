@@ -231,7 +231,7 @@ def test_a_trajectory_whose_server_gives_no_more_tokens_ends_with_what_the_model
     assert len(turns) == 2 and all(set(turn.response_mask) == {1} for turn in turns)
 
 
-PAGES = "{env_type: 'support.toy_envs:Pages', max_actions_per_traj: 9, env_instruction: go, env_config: {%s}}"
+PAGES = "{env_type: 'support.small_games:Pages', max_actions_per_traj: 9, env_instruction: go, env_config: {%s}}"
 
 
 @pytest.mark.parametrize(

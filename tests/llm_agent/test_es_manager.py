@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from support import toy_envs
+from support import small_games
 
 MODES = {"main": {"use_multiprocessing": False}, "lanes": {"use_multiprocessing": True, "max_workers": 2}}
 COUNTER = {"env_type": "support.toy_envs:Counter", "max_actions_per_traj": 4}
@@ -310,10 +310,10 @@ def test_listed_types_stay_in_main_while_all_others_live_in_lanes() -> None:
 
 @pytest.mark.parametrize("mode", [False, True, "auto"])
 def test_listed_types_that_count_in_their_class_are_built_and_played_in_ragens_order(mode: Any) -> None:
-    numbered = {"env_type": f"{toy_envs.__name__}:Numbered", "max_actions_per_traj": 9}
+    numbered = {"env_type": f"{small_games.__name__}:Numbered", "max_actions_per_traj": 9}
     settings = {"use_multiprocessing": mode, "max_workers": 2, "sequential_env_types": [numbered["env_type"]]}
     config = manager_config({"B": numbered, "A": numbered}, groups=(4, 4), **settings)
-    toy_envs.Numbered.built = toy_envs.Numbered.turns = 0
+    small_games.Numbered.built = small_games.Numbered.turns = 0
     with EnvStateManager(config, "train") as training, EnvStateManager(config, "val") as validation:
         shown = [[cache["history"][0]["state"] for cache in each.reset()] for each in (validation, training)]
         told = training.step([reply(env_id, "go") for env_id in range(len(training.envs))])

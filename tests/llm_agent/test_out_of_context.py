@@ -12,7 +12,7 @@ from support.chat_server import chat_server, fail, say
 from support.configurations import composed
 from support.rollouts import no_prompts
 
-PAGES = "{env_type: 'support.toy_envs:Pages', max_actions_per_traj: 9, env_instruction: go, env_config: {%s}}"
+PAGES = "{env_type: 'support.small_games:Pages', max_actions_per_traj: 9, env_instruction: go, env_config: {%s}}"
 SMALL = [
     f"es_manager.{mode}.{key}"
     for mode in ("train", "val")

@@ -222,7 +222,7 @@ def test_a_server_that_no_longer_answers_ends_the_run_and_the_same_command_goes_
 
 FRAIL = """
 from pathlib import Path
-from support.toy_envs import Pages
+from support.small_games import Pages
 
 class Frail(Pages):
     def step(self, action):

@@ -9,7 +9,7 @@
     +----------------------------+                        +------------------------------------+
 
 Everything that passes between machines is a call of Ray's, and nothing here listens. An agent is an actor that has the
-workers of its node, of the same kind as the main process has its own: processes under a supervisor, or executors.
+workers of its node: processes under a supervisor, as the main process's own.
 
 1. Messages of workers go to their node's outbox. Its sender thread makes one call of all that is there, so a turn takes
    a few calls for each node and not one for each worker.
@@ -32,7 +32,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import platform
 import secrets
 import socket
@@ -44,8 +43,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from envlanes.errors import LaneStartError
-from envlanes.kinds.executor import ExecutorKind
-from envlanes.kinds.process.kind import ProcessKind, unavailable
+from envlanes.kinds.process.kind import ProcessKind
 from envlanes.this_process import NODE
 from envlanes.workers import codec
 from envlanes.workers.handle import Ending, Message, Position, WorkerGone, WorkerHandle, WorkerKind
@@ -98,7 +96,7 @@ class NodeAgent:
         ]:
             raise LaneStartError(f"cannot be used: it has {', '.join(other)}; install the same version there")
         self._node = node
-        self._kind = _home_kind(node, start_method, preload)
+        self._kind = ProcessKind(start_method, preload, {NODE: node})
         self._workers: dict[str, WorkerHandle] = {}
         self._unwanted: set[str] = set()  # to be ended before their start was known here
         self._at_work: dict[str, int] = {}  # numbers of the requests that workers have and did not reply to
@@ -206,14 +204,6 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         loop.remove_reader(descriptor)
         loop.remove_writer(descriptor)
-
-
-def _home_kind(node: str, start_method: str, preload: Sequence[str]) -> WorkerKind:
-    """What starts workers on this machine, which are given the name of their node."""
-    if not unavailable():
-        return ProcessKind(start_method, preload, {NODE: node})
-    os.environ[NODE] = node
-    return ExecutorKind(start_method)
 
 
 # In the main process

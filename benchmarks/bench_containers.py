@@ -1,4 +1,4 @@
-"""What a step of a container costs, beside a process and a pipe for each environment.
+"""The cost of a container's step, beside a process and a pipe for each environment.
 
     python benchmarks/bench_containers.py                  a table
     python benchmarks/bench_containers.py --envs 8 --picture docs/parallel_envs.png

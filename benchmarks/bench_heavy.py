@@ -224,7 +224,7 @@ class Processors:
         self.measure()
 
     def measure(self) -> float:
-        """How many times as fast as one after the other they compute together."""
+        """Their speed together, relative to one after the other."""
         start = time.perf_counter()
         for _ in self._each:
             self._each[0].submit(sum, range(COUNTED)).result()
@@ -285,7 +285,7 @@ class Result:
 
 
 def workers_of(heavy: Heavy) -> int:
-    """How many workers can compute at the same time."""
+    """Number of workers that can compute at the same time."""
     return min(heavy.workers, heavy.envs, len(os.sched_getaffinity(0)))
 
 

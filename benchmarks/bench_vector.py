@@ -129,7 +129,7 @@ ONE_EACH = ("async", "async, pipes", "sb3", "tianshou")  # contenders with a pro
 
 
 def contenders(work: str, count: int, workers: int) -> dict[str, Callable[[], Contender]]:
-    """What makes each contender that is installed."""
+    """A maker of each contender that is installed."""
     fns = [WORKS[work]] * count
 
     def gym(make: Callable[[], Any]) -> Callable[[], Contender]:
@@ -246,7 +246,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def read_arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=["cartpole", "1ms", "wait10ms", "picture84"])
     parser.add_argument("--envs", nargs="+", type=int, default=[8, 32])

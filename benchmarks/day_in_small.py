@@ -83,7 +83,7 @@ def configuration(**es_manager: Any) -> dict[str, Any]:
 
 
 class Room:
-    """Where the cluster is: a process of its own, which disturbs its nodes and replaces those that are lost.
+    """The cluster, in a process of its own, which disturbs its nodes and replaces those that are lost.
 
     Attributes:
         done: How often each fault was committed.

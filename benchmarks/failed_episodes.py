@@ -33,7 +33,7 @@ from ragen.validity import env_error, failures_in_words
 
 GROUPS, SIZE = 50, 8
 FAULTS = {"Raise": 0.02, "Hang": 0.002, "Die": 0.002}
-"""How often each fault is chosen as the action of a turn."""
+"""The share of each fault among the actions of a turn."""
 
 
 @dataclass

@@ -170,7 +170,7 @@ def run(name: str, folder: Path, url: str, after: float | None) -> int | None:
 
 
 def outcome(name: str, folder: Path) -> Any:
-    """What is compared: rows, or weights."""
+    """The result to compare: rows, or weights."""
     if name != "training":
         return (folder / "rollouts.jsonl").read_bytes()
     import torch

@@ -123,7 +123,7 @@ class Saboteur:
 
 
 def planned(turns: int, counts: dict[str, int], rng: random.Random) -> dict[int, list[str]]:
-    """What happens after how many turns, before the last tenth of them."""
+    """The accidents by the number of turns before them, in the first nine tenths."""
     plan: dict[int, list[str]] = {}
     for order, count in counts.items():
         for index in range(count):

@@ -15,7 +15,7 @@ from ragen.env.base import BaseEnv
 
 @dataclass
 class UnevenConfig:
-    """How long a turn takes: log-normal, so that a few turns take many times the usual.
+    """The duration of a turn: log-normal, so that a few turns take many times the usual.
 
     Attributes:
         median: Seconds of the usual turn.
@@ -56,5 +56,5 @@ class Uneven(BaseEnv):
         return self.render(), float(done), done, {"success": done}
 
     def render(self) -> str:
-        """How far it is."""
+        """The progress."""
         return f"{self._left} rooms lie ahead."

@@ -29,13 +29,13 @@ def _loop(times: int) -> None:
 
 
 def loops(microseconds: float) -> int:
-    """How many rounds of the loop take this long on this machine, now; measured once and then given to all."""
+    """Rounds of the loop that take this long on this machine, now; measured once and then given to all."""
     return round(microseconds * 1e-6 * _loops_per_second())
 
 
 @dataclass
 class WorkConfig:
-    """What a turn costs.
+    """The cost of a turn.
 
     Attributes:
         loops: Rounds of computing per turn.

@@ -59,7 +59,7 @@ def one_line(error: BaseException) -> str:
 
 
 def where_sought(module: str, error: BaseException) -> str:
-    """Where a user's module was looked for, and how it can be found, to follow an error message.
+    """The places where a user's module was looked for, and a cure, to follow an error message.
 
     Args:
         module: Its name, possibly dotted.

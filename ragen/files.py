@@ -59,7 +59,7 @@ def _simple(value: Any, holders: tuple[int, ...] = ()) -> Any:
 
 
 def _leaf(value: Any) -> Any:
-    """What holds no others, as JSON has it; where that cannot be made, its ``repr``."""
+    """Convert a value that is not a container for JSON; fall back to its ``repr``."""
     try:
         return json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
     except Exception:  # an integer of thousands of digits, an object whose ``tolist`` raises
@@ -74,7 +74,7 @@ def _key(key: Any) -> Any:
 
 
 def why_no_folder(folder: Path, error: OSError) -> str:
-    """Why a folder cannot be written to, and what to do, for a message.
+    """The reason for a folder not being writable, and what to do, for a message.
 
     Args:
         folder: The folder.
@@ -111,7 +111,7 @@ def new_folder(parent: Path | str) -> Path:
 
 
 def part_of(path: Path) -> Path:
-    """Where :func:`replacing` writes; a process that is killed meanwhile leaves it."""
+    """The file that :func:`replacing` writes; a process that is killed meanwhile leaves it."""
     return path.with_name(f".{path.name}.part")
 
 

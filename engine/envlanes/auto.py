@@ -39,7 +39,7 @@ MOST_WAITING, WORKER_BYTES = 64, 1e8
 
 @dataclass(frozen=True)
 class Limits:
-    """How many workers there may be.
+    """Limits on the number of workers.
 
     Attributes:
         max_workers: The configured number; None if none is.

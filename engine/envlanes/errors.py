@@ -119,7 +119,7 @@ def described_with_place(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Where a user's code raised, such as ``my_env.py, line 12``; empty if it was not the user's.
+    """The line of a user's code that raised, such as ``my_env.py, line 12``; empty if it was not the user's.
 
     It is the innermost line that is neither of this package nor of Python's libraries or an installed package; or else
     the line of an installed one that was called directly.

@@ -192,7 +192,7 @@ class JournalFile(Closing):
 
 
 def read_journal(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Event]]:
-    """What a journal is about, and its events; the file may be anybody's, and stays as it is.
+    """Read a journal, which may be anybody's, without changing it; returns its header's ``about`` and its events.
 
     Raises:
         ConfigError: It cannot be read, or is no journal of this version.

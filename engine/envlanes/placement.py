@@ -1,4 +1,4 @@
-"""Where environments live: the main process, shared workers, and quarantine workers for those that may kill a worker.
+"""The homes of environments: the main process, shared workers, and quarantine workers for those that may kill one.
 
 ``use_multiprocessing: true`` sends all environments to workers but those of ``sequential_env_types`` and those that
 turned out not to work there, ``false`` keeps all in the main process, and ``auto`` decides by tag

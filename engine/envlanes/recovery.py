@@ -45,7 +45,7 @@ from envlanes.workers.failure import Cause, WorkerFailure
 
 
 class Trouble(Enum):
-    """What happened to an environment."""
+    """The kind of trouble of an environment."""
 
     RAISED = auto()  # or, in main, it was interrupted at its deadline
     ENDED = auto()  # its worker, at its turn: it exited, crashed, or was killed for a missed deadline
@@ -56,7 +56,7 @@ class Trouble(Enum):
 
 
 class Action(Enum):
-    """What is done with an environment, or with the environments of a worker."""
+    """An action for an environment, or for the environments of a worker."""
 
     QUARANTINE = auto()  # once more, in a worker of its own
     MAIN = auto()  # once more, rebuilt in the main process

@@ -89,13 +89,13 @@ class RayOptions:
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     def local_paths(self) -> list[str]:
-        """What ``runtime_env`` ships from this machine, which Ray does for a whole job alone."""
+        """The folders that ``runtime_env`` ships from this machine, which Ray does for a whole job alone."""
         listed = self.runtime_env.get("py_modules") or []
         paths = [self.runtime_env.get("working_dir"), *(listed if isinstance(listed, list) else [listed])]
         return [str(path) for path in paths if path and "://" not in str(path)]
 
     def claims(self) -> dict[str, float]:
-        """What one worker claims, by Ray's names."""
+        """The claims of one worker, by Ray's names."""
         return {name: amount for name, amount in (("CPU", self.num_cpus), *self.resources.items()) if amount}
 
 

@@ -183,7 +183,7 @@ class Stats:
         return Work(self._environments.passed_s, inside_s, workers, self.start_s, costs, homes)
 
     def workers(self) -> list[LaneStats]:
-        """What each home has done, main first, and which environments live there now."""
+        """The work of each home, main first, and the environments that live there now."""
         homes: dict[str, list[EnvRecord]] = defaultdict(list)
         # Quarantine workers have one name and one row: a hundred environments that crash would be a hundred rows.
         for record in self._environments.records.values():

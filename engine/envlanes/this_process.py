@@ -1,4 +1,4 @@
-"""What the system knows of this process, and what it shows to others."""
+"""Facts about this process: its processors, memory and title."""
 
 from __future__ import annotations
 

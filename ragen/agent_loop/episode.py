@@ -74,7 +74,7 @@ class Episode:
 
     @property
     def env_error(self) -> str:
-        """Why the environment failed for good; "" if it did not."""
+        """The environment's final failure; "" if there was none."""
         played = self.rollout["history"][:-1]
         return str(played[-1]["info"].get("env_error", "")) if played else ""
 

@@ -100,7 +100,7 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 
 def _started(backend: str) -> str:
-    """How long a worker of a kind takes to start and to reset an environment, or why it does not."""
+    """Time for a worker of a kind to start and to reset an environment, or the reason for failing."""
     from envlanes import Engine, EnvSpec, Settings
     from ragen.env.registry import resolve_env
     from ragen.errors import RagenError

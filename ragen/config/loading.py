@@ -205,7 +205,7 @@ def _explained(model: type[BaseModel], error: ValidationError) -> ConfigError:
 
 
 def _meant(model: type[BaseModel], section: Any, path: Sequence[str]) -> str:
-    """What an unknown key of a section may have meant: a sibling, or a key of that name elsewhere."""
+    """Suggestions for an unknown key of a section: a sibling, or a key of that name elsewhere."""
     *above, name = path
     siblings, prefix = _fields(section), "".join(f"{each}." for each in above)
     elsewhere = [key for key in known_keys(model) if key.rpartition(".")[2] == name and "<" not in key]

@@ -193,7 +193,7 @@ class Filters(Open):
     rollout_filter_value: Amount | None = None
     """The strategy's number (1)."""
     rollout_filter_metric: Literal["reward_variance", "reward", "length", "entropy", "entropy_variance"] | None = None
-    """What ranks groups: reward_variance (the default), reward, length, entropy or entropy_variance."""
+    """Measure that ranks groups: reward_variance (the default), reward, length, entropy or entropy_variance."""
     rollout_filter_include_zero: bool | None = None
     """Whether groups with measure 0 may be chosen (true)."""
     rollout_filter_top_p_prob_mode: Literal["linear"] | None = None
@@ -208,9 +208,9 @@ class RewardNormalization(Section):
     """Normalization of scores."""
 
     grouping: Literal["state", "batch", "inductive"] = "state"
-    """Which trajectories are normalized together."""
+    """Trajectories that are normalized together."""
     method: Literal["identity", "mean_std", "mean", "asym_clip"] = "identity"
-    """How scores are normalized."""
+    """Normalization of scores."""
 
 
 class AgentProxy(Filters):
@@ -304,7 +304,7 @@ class EnvConfigs(Managed):
 
 
 class Mode(Managed):
-    """What a mode plays."""
+    """Environments of a mode."""
 
     env_groups: Count
     """Groups of all tags together."""
@@ -327,7 +327,7 @@ class Ray(Section):
     placement_group: str | None = None
     """Name of a placement group to claim from, or current."""
     runtime_env: dict[str, Any] | None = None
-    """What Ray ships to the nodes, such as {working_dir: .}."""
+    """Environment that Ray prepares on the nodes, such as {working_dir: .}."""
 
 
 class EsManager(Managed):
@@ -352,9 +352,9 @@ class EsManager(Managed):
     on_env_failure: Literal["fallback", "truncate", "raise"] = "fallback"
     """fallback (retry once on a rebuilt environment, then truncate), truncate or raise."""
     failed_trajectories: Literal["mask", "drop_group"] = "mask"
-    """What has no weight in training: the failed trajectory (mask), or its whole group (drop_group)."""
+    """Trajectories without weight in training: the failed one (mask), or its whole group (drop_group)."""
     max_restarts: Natural = 3
-    """How often an idle worker may die per episode."""
+    """Number of times that an idle worker may die per episode."""
     env_state_hash: bool = False
     """Adds a hash of the initial state to each turn of a history, to group turns by state."""
     crash_report_dir: Annotated[str, Field(pattern=r"\S")] | None = "outputs/crash_reports"
@@ -391,7 +391,7 @@ class CustomEnv(Open):
 
 
 class Sampling(Open):
-    """How replies are sampled."""
+    """Sampling of replies."""
 
     do_sample: bool | None = None
     """false: greedy decoding."""
@@ -653,7 +653,7 @@ class Config(Open):
     collapse_detection: CollapseDetection = CollapseDetection()
     limit: Limits = Limits()
     mode: Literal["train", "val"] = "val"
-    """Which of the two sets of environments to play."""
+    """Set of environments to play."""
     output_dir: Annotated[str, Field(pattern=r"\S")] = "outputs"
     """Folder for rows, results and reports."""
     report: bool = False

@@ -64,7 +64,7 @@ def check_kinds(where: str, env_type: str, config: Any, given: Mapping[str, Any]
 
 
 def misfits(config: Any, given: Mapping[str, Any]) -> Iterator[Misfit]:
-    """What :func:`check_kinds` refuses, in the order of the values."""
+    """The values that :func:`check_kinds` refuses, in order."""
     declared = field_types(type(config)) if given else {}
     defaults = {field.name: field.default for field in fields(config)} if declared else {}
     for name, value in given.items():

@@ -31,7 +31,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 @dataclass(frozen=True)
 class RowSource:
-    """Where rows come from; two equal sources have the same rows.
+    """A source of rows; two equal sources have the same rows.
 
     Attributes:
         env_type: The environment type, for messages.

@@ -25,7 +25,7 @@ State = Any  # a GRU's ``(1, batch, hidden)``, or an LSTM's pair of them
 
 
 class AGENT_ARCHS(enum.StrEnum):
-    """Which part has memory: none, the agent, or only its critic."""
+    """The part that has memory: none, the agent, or only its critic."""
 
     Markov = "Markov"
     Memory = "Memory"

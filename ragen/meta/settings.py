@@ -32,7 +32,7 @@ class EnvSettings(Section):
 
 
 class EngineSettings(Section):
-    """Where environments live: their number, and some settings of :class:`~envlanes.Settings`."""
+    """The number of environments, and some settings of :class:`~envlanes.Settings`."""
 
     num_envs: int = 64
     use_lanes: bool | str = "auto"

@@ -109,7 +109,7 @@ def _matched_and_marginal(scores: Floats, own: NDArray[np.int64]) -> tuple[Float
 
 
 def _retrieval(scores: Floats, own: NDArray[np.int64], prompts: Sequence[Sequence[int]] | None) -> dict[str, float]:
-    """How often a thought's own prompt is among the best ``k``, the level of chance, and their difference.
+    """The share of thoughts whose own prompt is among the best ``k``, the level of chance, and their difference.
 
     As in RAGEN-2, chance is that of one draw among all columns, times ``k``, which is a bound if prompts are equal.
     """

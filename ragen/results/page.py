@@ -209,7 +209,7 @@ def _title(facts: Mapping[str, str]) -> str:
 
 
 def _times(path: Path) -> dict[str, Any]:
-    """Where the time of the last run went; nothing if it has not ended."""
+    """The times of the last run; empty if it has not ended."""
     times = {"seconds": {}, "length": 1e-9, "tracks": {}, "workers": [], "homes": {}}
     with suppress(OSError, ValueError, TypeError):
         times |= json.loads(path.with_name(TIMES).read_text("utf-8"))

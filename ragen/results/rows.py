@@ -161,7 +161,7 @@ def unfinished(path: Path, rows: Iterable[Row]) -> str:
 
 
 def _planned(path: Path) -> int:
-    """How many trajectories a run was to play; 0 if that is unknown."""
+    """Number of trajectories that a run was to play; 0 if unknown."""
     try:
         about = read_about(path.with_name(ABOUT))
     except ConfigError:

@@ -52,7 +52,7 @@ MODES = ("train", "val")
 LONGEST_ID = 200
 """Maximum length of an id that a client chooses, in characters."""
 RESTARTS = 20
-"""How often a worker may be killed during one turn before its environment is considered the cause."""
+"""Number of times that a worker may be killed during one turn before its environment is considered the cause."""
 ENDED = 1001
 """WebSocket's close code for a connection whose session has ended."""
 Answer = dict[str, Any]
@@ -61,7 +61,7 @@ NO_EPISODE: Answer = {"episode_id": None, "step_count": 0}
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """What a server offers, and its limits.
+    """The environments that a server offers, and its limits.
 
     Attributes:
         config: RAGEN's configuration as plain dicts, including the limits of ``agent_loop``.
@@ -387,7 +387,7 @@ class ServedSession:
         return {**head, "step_count": episode.turns, "actions_left": left, "done": done}
 
     def _head(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """How an episode begins, from the data of a reset."""
+        """The beginning of an episode, from the data of a reset."""
         tags = self._sessions.settings.tags
         env, mode, seed = data.get("env") or tags[0], data.get("mode") or "train", data.get("seed")
         for name, value, allowed in (("env", env, tags), ("mode", mode, MODES)):

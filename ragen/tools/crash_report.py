@@ -49,7 +49,7 @@ _written: dict[Path, Counter[tuple[str, str]]] = defaultdict(Counter)  # by fold
 
 
 def about_failure(failure: Failure) -> dict[str, Any]:
-    """What a report says about the environment; see :mod:`ragen.tools.replay` for what is believed of it."""
+    """The environment of a report; see :mod:`ragen.tools.replay` for how far it is trusted."""
     spec = failure.spec
     return {
         "env_type": spec.env_type,

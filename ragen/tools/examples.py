@@ -1,4 +1,4 @@
-"""Which actions are played where there is no model: examples of valid ones, texts for any environment, and odd ones.
+"""Actions for play without a model: examples of valid ones, texts for any environment, and odd ones.
 
 `ragen check`, the scripted policies and `ragen suite` choose among these.
 """
@@ -20,7 +20,7 @@ _ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.S)
 
 
 def answers_in(text: str) -> list[str]:
-    """What a text has in ``<answer>`` tags."""
+    """The contents of a text's ``<answer>`` tags."""
     return _ANSWER.findall(text)
 
 
@@ -36,7 +36,7 @@ def gives_examples(env_class: Any) -> bool:
 
 
 def checked_example(env_class: Any, example: Any) -> str:
-    """What an ``example_action`` has returned.
+    """Check the result of an ``example_action``.
 
     Raises:
         ReturnError: It is no text.

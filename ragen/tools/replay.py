@@ -76,7 +76,7 @@ def replay(path: Path, folders: Sequence[str] = (), script: str | None = None, d
 
 
 def _request(event: Event) -> Any:
-    """What an event asks: ``(seed, options)``, a turn, or a change."""
+    """The request of an event: ``(seed, options)``, a turn, or a change."""
     asked, turn = event["call"] if "call" in event else event["asked"], int(event["turn"])
     if isinstance(asked, dict):
         raise CrashReportError(f"what was asked at turn {turn} could not be stored: {asked['lost']}.")

@@ -190,7 +190,7 @@ class Player(Closing):
         return self.proxy.train_es_manager if collected is None else collected.envs
 
     def work(self) -> Work:
-        """What environments did in training and validation."""
+        """The work of environments in training and validation."""
         collected = [self.proxy.train_parallel_envs, self.proxy.val_parallel_envs]
         if containers := [each.envs for each in collected if each is not None]:
             return sum((container.work() for container in containers[1:]), containers[0].work())

@@ -78,7 +78,7 @@ def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str
 
 @dataclass(slots=True)
 class _State:
-    """What main knows of one environment between two actions."""
+    """The main process's record of one environment between two actions."""
 
     raw: Any = ""
     info: dict[str, Any] = field(default_factory=dict)

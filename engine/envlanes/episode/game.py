@@ -21,7 +21,7 @@ named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half t
 
 
 class EpisodeStart(NamedTuple):
-    """How an episode began, for its journal.
+    """The beginning of an episode, for its journal.
 
     Attributes:
         seed: Seed of the episode; None if the environment's own generators continued.

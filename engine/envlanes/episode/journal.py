@@ -65,7 +65,7 @@ class Change(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """Where a replay differed from the journal.
+    """A difference between a replay and the journal.
 
     Attributes:
         turn: Index of the turn, -1 for the reset.

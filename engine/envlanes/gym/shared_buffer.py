@@ -66,7 +66,7 @@ class SharedBuffer:
 
 
 class Place(NamedTuple):
-    """Where a turn may store its observation.
+    """A place in shared memory for the observation of a turn.
 
     Attributes:
         address: The buffer's address.

@@ -69,7 +69,7 @@ Said = int | Message | None  # of a worker: its process id, once it is up; a rep
 
 
 def versions() -> dict[str, str]:
-    """What has to be equal on all nodes, for what is pickled on one to be unpickled on another."""
+    """Versions that must be equal on all nodes, since values pickled on one are unpickled on another."""
     import numpy
 
     return {"Python": ".".join(platform.python_version_tuple()[:2]), "numpy": numpy.__version__}
@@ -121,7 +121,7 @@ class NodeAgent:
                 self._look(token)
 
     async def replies(self) -> list[tuple[str, Said]]:
-        """What workers have said since the last call, in order; waits until one has."""
+        """Messages of workers since the last call, in order; waits for the first."""
         await self._may_reply.wait()
         self._may_reply.clear()
         replies, self._replies = self._replies, []
@@ -229,28 +229,28 @@ class Node:
 
 
 class Cluster(Protocol):
-    """What is needed of a cluster; :mod:`envlanes.kinds.ray_cluster` says how it is done."""
+    """The interface to a cluster; :mod:`envlanes.kinds.ray_cluster` implements it."""
 
     def nodes(self) -> list[Node]:
         """The nodes that live and are asked for."""
 
     def seats(self, node: Node, most: int | None) -> int:
-        """How many workers can claim a place on a node now, of so many that are wanted there; None: all."""
+        """The number of workers that can claim a place on a node now, of so many that are wanted there; None: all."""
 
     def may_have_room(self) -> bool:
         """Whether a node has a place as soon as others have given up what they claim."""
 
     def why_none(self) -> str:
-        """Why no node has a place, as a sentence."""
+        """A sentence that says why no node has a place."""
 
     def place(self, node: Node, seats: int) -> Any:
         """Begin to start a node's agent, with what so many workers claim; calls of its methods are as Ray's."""
 
     def get(self, call: Any, patience: float) -> Any:
-        """What a call returned; TimeoutError if nothing in so many seconds, or whatever it has failed with."""
+        """The result of a call; raises TimeoutError after so many seconds, or the call's own error."""
 
     def why_lost(self, node: Node, error: Exception, was_up: bool) -> str:
-        """Why calls of a node's agent fail with this error, in words that follow the node's name."""
+        """An error of calls to a node's agent, in words that follow the node's name."""
 
     def kill(self, agent: Any) -> None:
         """End an agent, which may have ended."""
@@ -309,7 +309,7 @@ class AgentClient:
         self._has_posted.set()
 
     def position(self, token: str) -> tuple[int, int, float] | None:
-        """Where a worker is: its request, the item, and since when; None if it has none.
+        """A worker's position: its request, the item, and since when; None if it has none.
 
         The agent is asked, unless it was a moment ago.
         """
@@ -414,7 +414,7 @@ class AgentClient:
         self.round_trip_s, self.is_there = min(took), True
 
     def _await(self, call: Any) -> Any:
-        """What a call returned, however late; None if the agent was given up meanwhile."""
+        """The result of a call, however late; None if the agent was given up meanwhile."""
         while not self.why:
             with contextlib.suppress(TimeoutError):
                 return self._cluster.get(call, _PATIENCE)

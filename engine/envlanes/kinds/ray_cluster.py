@@ -189,7 +189,7 @@ def is_wanted(node: Node, options: RayOptions) -> bool:
 
 
 def _free() -> dict[str, dict[str, float]]:
-    """What is free on each node, as far as Ray reports."""
+    """The free resources of each node, as far as Ray reports."""
     try:
         from ray._private.state import available_resources_per_node
 
@@ -199,7 +199,7 @@ def _free() -> dict[str, dict[str, float]]:
 
 
 def _why_not_started(error: Exception) -> str:
-    """Why an agent did not start, in words that follow its node's name."""
+    """The reason for an agent not starting, in words that follow its node's name."""
     text = str(error)
     if "ModuleNotFoundError: No module named 'envlanes" in text:
         return "does not have the package envlanes; install it there as here"
@@ -310,7 +310,7 @@ def _to_ship(options: RayOptions) -> dict[str, Any]:
 
 
 def _hint(address: str | None) -> str:
-    """What may be wrong where a cluster refuses connections, for which Ray gives no reason."""
+    """Likely reasons for a cluster to refuse connections, for which Ray gives none."""
     if not address or os.environ.get("RAY_AUTH_MODE"):
         return ""
     return " (if the cluster requires a token: export RAY_AUTH_MODE=token; see docs/several_machines.md)"
@@ -326,7 +326,7 @@ def _refuse_another(options: RayOptions, connected: str) -> None:
 
 
 def _refuse_local_paths(options: RayOptions) -> None:
-    """What is on this machine is shipped when a process connects, and not after."""
+    """Folders of this machine are shipped when a process connects, and not later."""
     if options.runtime_env != _job_has and (local := options.local_paths()):
         raise ConfigError(
             f"ray.runtime_env: {', '.join(local)} cannot be shipped any more, since this process is connected to a "

@@ -48,7 +48,7 @@ class EnvStateManager(RolloutManager):
         return read_config(config, mode)
 
     def render(self) -> list[Any]:
-        """What each environment renders: text, an array of shape ``(H, W, 3)``, or a list of these."""
+        """The renderings of all environments: text, an array of shape ``(H, W, 3)``, or a list of these."""
         self._caches()
         found = self._read(self._entries, "render")
         return [found[i] if i in found else self._engine.observation(i) for i in self._entries]

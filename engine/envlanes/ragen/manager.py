@@ -250,15 +250,15 @@ class RolloutManager(EnvSet):
         return [self._engine.observation(cache["env_id"]) for cache in self._caches()]
 
     def lane_stats(self) -> list[LaneStats]:
-        """What each process (main first, then workers) hosts and has done since this manager was created."""
+        """Statistics of each process, main first, since this manager was created."""
         return self._engine.stats()
 
     def home(self, env_id: int) -> str:
-        """Where an environment lives now: ``"main"``, or the name of a worker."""
+        """The home of an environment: ``"main"``, or the name of a worker."""
         return self._engine.home(env_id)
 
     def placement(self) -> dict[str, str]:
-        """Where each tag's environments live, and the costs of their turns and resets."""
+        """The home of each tag's environments, and the costs of their turns and resets."""
         work = self.work()
         return {tag: f"in {home}: {work.costs[tag].describe()}" for tag, home in work.homes.items()}
 
@@ -376,7 +376,7 @@ class RolloutManager(EnvSet):
         return self._read([i for i in env_ids if self._class_of(i) in having], "grid")
 
     def _add_rollout_info(self, caches: Sequence[dict[str, Any]]) -> None:
-        """What environments say about the whole rollout, and the correct answer of RAGEN's own MetamathQA."""
+        """Add each environment's ``rollout_info``, and the correct answer of RAGEN's own MetamathQA."""
         silent = {cache["env_id"] for cache in caches if not _has_rollout_info(self._class_of(cache["env_id"]))}
         infos = self._ask([cache["env_id"] for cache in caches if cache["env_id"] not in silent], "rollout_info")
         if self._settings.rules.as_in_ragen:

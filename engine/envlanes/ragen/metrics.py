@@ -33,7 +33,7 @@ RULES = Rules()
 
 
 def env_error(history: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why an episode's environment failed; None if it did not."""
+    """The failure of an episode's environment; None if it did not fail."""
     found = [turn["info"]["env_error"] for turn in history if turn.get("info", {}).get("env_error")]
     return str(found[-1]) if found else None
 

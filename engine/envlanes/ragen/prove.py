@@ -68,7 +68,7 @@ WAYS: dict[str, tuple[Any, bool]] = {
 
 
 class Length(NamedTuple):
-    """How episodes are played: how many, in how many turns, the most actions (None as configured), seeds, and ways."""
+    """A plan of play: episodes, turns, the most actions (None as configured), seeds, and ways."""
 
     episodes: int
     turns: int
@@ -439,7 +439,7 @@ def _digest(data: bytes) -> str:
 
 
 def first_difference(expected: Any, got: Any, path: str = "") -> str:
-    """Where two values first differ, and how; "" if they are equal."""
+    """The first difference between two values; "" if they are equal."""
     if expected == got:
         return ""
     if isinstance(expected, list | tuple) and isinstance(got, list | tuple):

@@ -1,4 +1,4 @@
-"""What a manager's environments were asked and answered, in a journal, and answers from it in a later process.
+"""A manager's requests and answers in a journal, from which a later process answers the same requests.
 
 While the resets and turns are those of the journal, its answers are given and nothing is played. The first turn that is
 not in it is played, in an environment that the engine has replayed up to there, as it would after a worker was lost.

@@ -61,7 +61,7 @@ class ManagerSettings:
     journal: str | None = None
 
     def about(self) -> dict[str, Any]:
-        """What decides the environments, by tag."""
+        """The settings that decide the environments, by tag."""
         return {
             f"custom_envs.{entry.spec.tag}": {
                 "env_type": entry.spec.env_type,

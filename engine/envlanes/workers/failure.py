@@ -1,4 +1,4 @@
-"""Why a worker gave no reply."""
+"""Failures of workers to reply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FROM_OUTSIDE = (None, -signal.SIGTERM, -getattr(signal, "SIGKILL", signal.SIGTE
 
 
 class Cause(Enum):
-    """Why a worker is gone."""
+    """Causes of a worker's loss."""
 
     DIED = "died"
     TIMEOUT = "timeout"  # an item was overdue, and it was killed for it

@@ -42,7 +42,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a worker ended.
+    """The end of a worker.
 
     Attributes:
         where: Where it ran, for messages, such as ``"pid 4242"``; "" if it was never started.
@@ -95,7 +95,7 @@ class WorkerHandle(ABC):
 
     @property
     def where(self) -> str:
-        """Where the worker is, for messages and statistics only."""
+        """The worker's location, for messages and statistics only."""
         return f"pid {self.pid}" if self.pid is not None else ""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class WorkerHandle(ABC):
                 os.kill(self.pid, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
 
     def position(self) -> Position | None:
-        """Where the worker is; None where that is not known: then a request has the time of all its items together."""
+        """The worker's position; None if unknown: then a request has the time of all its items together."""
         return None
 
     def stacks(self) -> str:

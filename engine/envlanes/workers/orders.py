@@ -60,7 +60,7 @@ class Order:
         return False
 
     def steps(self, index: int) -> int:
-        """How many deadlines the item may take, one after the other."""
+        """Number of deadlines that the item may take, one after the other."""
         return 1
 
 

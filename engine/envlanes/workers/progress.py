@@ -1,4 +1,4 @@
-"""Where a worker is, in a few bytes of memory that the main process reads while the worker writes them.
+"""A worker's position, in a few bytes of memory that the main process reads while the worker writes them.
 
 So the main process knows which item's deadline is running without a message being sent.
 """
@@ -41,7 +41,7 @@ class Progress:
         self._integers[1] = index
 
     def read(self) -> Position:
-        """Where the worker is."""
+        """The worker's position."""
         # Until two readings agree: each field is written at once, the three of them are not.
         position = None
         while position != (again := (self._integers[2], self._integers[1], self._floats[0])):

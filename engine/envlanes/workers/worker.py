@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker is asked to do.
+    """A request to a worker.
 
     Attributes:
         engine: Number of the engine whose environments are meant.

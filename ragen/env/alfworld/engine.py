@@ -160,7 +160,7 @@ def _story_class() -> Any:
             return self.problem.written[key]
 
         def _key(self, action: Any) -> tuple[str, ...] | None:
-            """What decides an action's command: its template and objects; None where other rules or facts do."""
+            """The template and objects that decide an action's command; None where other rules or facts do."""
             template = action.command_template
             if "#" in template or not self._fixed.issuperset(re.findall(r"(\w+)\s*\(", template)):
                 return None
@@ -241,7 +241,7 @@ def _story_class() -> Any:
 
         @property
         def applied(self) -> int:
-            """How many operators were applied in this episode."""
+            """Number of operators applied in this episode."""
             return int(self._pddl_state.applied)
 
         def close(self) -> None:

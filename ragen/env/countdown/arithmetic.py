@@ -17,7 +17,7 @@ MAX_LENGTH = 10_000
 """Characters of the longest expression."""
 
 MAX_DEPTH = 100
-"""How deep operations and signs may be nested, far below where Python stops, which depends on the caller's stack."""
+"""Maximum nesting of operations and signs, far below Python's own limit, which depends on the caller's stack."""
 
 MAX_BITS = 1024
 """Bits of the largest numerator and denominator."""

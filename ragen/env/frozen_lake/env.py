@@ -84,7 +84,7 @@ class FrozenLakeEnv(GridEnv):
         return self.render(), int(moved and tile == GOAL), tile != FROZEN, info
 
     def _slip(self, number: float) -> int:
-        """How many quarter turns this step is off: -1, 0 or 1."""
+        """Number of quarter turns by which this step is off: -1, 0 or 1."""
         before_left, before_straight, _ = self._up_to
         if number < before_left:
             return -1

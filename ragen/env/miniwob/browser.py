@@ -62,7 +62,7 @@ def browser_of(path: str | None) -> str | None:
 
 
 def missing(path: str | None = None) -> list[str]:
-    """What this machine lacks, each with the command that installs it; nothing is started."""
+    """Missing parts of this machine, each with the command that installs it; nothing is started."""
     if sys.platform != "linux":
         return [f"Linux: this is {sys.platform}, which has no namespaces to isolate a browser"]
     lacks = [f"{name}: {install_command('browser')}" for name in missing_packages("browser")]

@@ -1,4 +1,4 @@
-"""What a configuration says of an environment on an OpenEnv server."""
+"""Configuration of an environment that runs on an OpenEnv server."""
 
 from __future__ import annotations
 

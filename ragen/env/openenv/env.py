@@ -47,7 +47,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
 
     @property
     def action_hint(self) -> str:
-        """What an action is, as far as the server has been asked."""
+        """The form of an action, as far as the server has been asked."""
         return self._actions.hint if self._actions is not None else "any text"
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
@@ -121,7 +121,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
         return self._shown, 0.0, False, {"action_is_valid": False, "action_is_effective": False}
 
     def render(self, mode: str | None = None) -> Any:
-        """What the server last showed: text, or images where it sent some and no text.
+        """The server's last observation: text, or images if it sent some and no text.
 
         Raises:
             InputError: Another mode than the server's was asked for.
@@ -148,7 +148,7 @@ def _facts(url: str, headers: tuple[tuple[str, str], ...], timeout: float) -> Fa
 
 
 def shown(observation: Any, field: str | None = None) -> Any:
-    """What a model is shown of an observation.
+    """The part of an observation that a model sees.
 
     Args:
         observation: As the server sent it.

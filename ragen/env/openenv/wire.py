@@ -28,7 +28,7 @@ from ragen.extras import needs
 LARGEST_REPLY = 100 * 2**20
 """Bytes of a message; OpenEnv's own clients take as many."""
 SESSIONS, TOKEN = "sessions", "{token}"
-"""Where ``/metadata`` says that sessions are kept: ``{"extensions": {"sessions": "/s/{token}"}}``."""
+"""Path of sessions in ``/metadata``: ``{"extensions": {"sessions": "/s/{token}"}}``."""
 LOST, TIMEOUT, REFUSED = "LOST", "TIMEOUT", "VALIDATION_ERROR"
 """Codes of errors: no connection, no answer in time (both ours), and OpenEnv's for an action that is none."""
 GENERIC_TEXTS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.")
@@ -60,7 +60,7 @@ def auth_headers(token_file: str | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server says of itself.
+    """A server's description of itself.
 
     Attributes:
         action: The JSON schema of its actions.
@@ -266,7 +266,7 @@ class Actions:
 
     @property
     def hint(self) -> str:
-        """What may be written, for people."""
+        """The accepted forms, for people."""
         if not self.only:
             return f"a JSON object with {', '.join(self._required) or 'any fields'}"
         kinds = "/".join(sorted(self._kinds(self.only))) or "any value"

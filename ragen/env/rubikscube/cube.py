@@ -48,7 +48,7 @@ def _turns(cycles: dict[str, Cycles]) -> tuple[Turn, ...]:
 
 
 TURNS = _turns(_CYCLES)
-"""What each of ``MOVES`` does to the stickers."""
+"""The effect of each of ``MOVES`` on the stickers."""
 
 LEGACY_TURNS = _turns({**_CYCLES, "B": _LEGACY_B})
 """The same with RAGEN 2026's back turn."""

@@ -110,7 +110,7 @@ class Ended(NamedTuple):
 
 
 def missing(profile: Profile) -> list[str]:
-    """What this machine lacks for such a sandbox, each with the command that installs it; nothing is started."""
+    """Missing parts of this machine for such a sandbox, each with the command that installs it; nothing is started."""
     lacks = []
     if sys.platform != "linux":
         return [f"Linux: this is {sys.platform}, which has no namespaces to isolate a program"]

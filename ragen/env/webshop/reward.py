@@ -63,7 +63,7 @@ def score_purchase(product: Record, price: float, options: dict[str, str], goal:
 
 
 def type_parts(product: Record, goal: Goal) -> dict[str, Any]:
-    """How well the type of a product matches the goal, by query, categories, and words of the title."""
+    """The match of a product's type with the goal, by query, categories, and words of the title."""
     query_match = product.query == goal.query
     shared = _categories(product.product_category) & _categories(goal.product_category)
     category_match = len(shared) >= 2

@@ -256,7 +256,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request failed.
+    """The failure of a request.
 
     Attributes:
         reason: The reason, for messages.

@@ -1,4 +1,4 @@
-"""Which backend, tokenizer and model a configuration names; each is imported only when it is used."""
+"""The backend, tokenizer and model of a configuration; each is imported only when it is used."""
 
 from __future__ import annotations
 

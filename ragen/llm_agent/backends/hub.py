@@ -58,7 +58,7 @@ def check_model(key: str, name: str) -> bool:
 
 
 def _why_unreachable(url: str) -> str:
-    """Why no connection to a server, or to its proxy, can be opened; empty if one can."""
+    """The reason for a server, or its proxy, being out of reach; empty if it can be reached."""
     parts = urlsplit(url)
     parts = urlsplit(getproxies().get(parts.scheme) or url) if not proxy_bypass(parts.netloc) else parts
     try:

@@ -103,7 +103,7 @@ class Plan:
 
 
 def decide(env_type: str, prompt: Prompt, rng: Random, thoughtful: bool) -> Plan:
-    """What to answer.
+    """The next answer.
 
     Args:
         env_type: The environment type; those not in ``POLICIES`` get actions, or examples, that the prompt names.

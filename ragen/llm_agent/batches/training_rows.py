@@ -201,7 +201,7 @@ def with_stand_ins(scores: Sequence[float], rollouts: Sequence[Mapping[str, Any]
 
 
 def signal_of(rollouts: Sequence[Mapping[str, Any]], settings: ContextSettings) -> list[bool]:
-    """Which trajectories are learned from; see :func:`ragen.validity.with_signal`."""
+    """The trajectories that are learned from; see :func:`ragen.validity.with_signal`."""
     groups = [each.get("group_id", ("alone", place)) for place, each in enumerate(rollouts)]
     return with_signal(groups, [env_error(each) for each in rollouts], settings.failed_trajectories).tolist()
 

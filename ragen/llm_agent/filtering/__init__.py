@@ -1,4 +1,4 @@
-"""Which groups to train on (RAGEN's filters of 2025 and 2026), weights of advantages, and early stopping.
+"""Selection of groups to train on (RAGEN's filters of 2025 and 2026), weights of advantages, and early stopping.
 
 The tiny trainer and the bridge to verl read them.
 """

@@ -152,7 +152,7 @@ class GroupFilter:
         return sorted(ranked[: max(1, int(share))])
 
     def _nucleus(self, ranked: Sequence[float]) -> int:
-        """How many of the ranked measures add up to the share; 0 if it is not reached before what adds nothing."""
+        """Number of ranked measures that add up to the share; 0 if it is not reached before what adds nothing."""
         total, wanted = 0.0, self.value * sum(ranked) - SELECTION_EPS
         for taken, measure in enumerate([*ranked, 0.0]):
             if total >= wanted:

@@ -64,5 +64,5 @@ class ParallelRolloutManager(LLMAgentProxy):
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why (a part of) the last rollout was played by the ordinary loop; None if it was not."""
+        """The reason for (a part of) the last rollout being played by the ordinary loop; None if it was not."""
         return self.parallel.fallback_reason

@@ -1,4 +1,4 @@
-"""How a run ends before its end: by Ctrl-C, by SIGTERM, or by a limit; and what it says then.
+"""Early ends of a run: by Ctrl-C, by SIGTERM, or by a limit.
 
 SIGTERM, which batch systems send before they kill, is taken as Ctrl-C: nothing is lost, and the exit code is its own.
 ``limit.cost`` (dollars) and ``limit.tokens`` (of prompts and replies) are those of all runs of an output folder;
@@ -29,7 +29,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 class Stop:
-    """How a run was stopped.
+    """The way a run was stopped.
 
     Attributes:
         is_terminated: Whether by SIGTERM.
@@ -109,7 +109,7 @@ NAMES = ("cost", "tokens", "minutes")
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be used; None is no limit.
+    """Limits on a run; None is no limit.
 
     Attributes:
         cost: Dollars.
@@ -165,7 +165,7 @@ class Limits:
         return {name: f"{limit + used:.12g}"}
 
     def watch(self, used: Callable[[], Mapping[str, float]]) -> Callable[[], None]:
-        """What raises as soon as a limit is reached, counted from now.
+        """A check that raises as soon as a limit is reached, counted from now.
 
         Args:
             used: Tells what all runs have used.

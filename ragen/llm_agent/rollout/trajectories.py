@@ -88,7 +88,7 @@ def _names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:
 
 
 def _reply(turn: Mapping[str, Any]) -> str:
-    """What the model wrote in a played turn, without an opening tag that was put before it."""
+    """The model's own text in a played turn, without an opening tag that was put before it."""
     raw = turn.get("llm_raw_response", turn.get("llm_response", ""))
     return str(raw)[raw.index(">") + 1 if getattr(raw, "tag_added", False) else 0 :]
 

@@ -41,7 +41,7 @@ class Fact(NamedTuple):
 
 
 class Player(Protocol):
-    """What decides which inputs a manager gets."""
+    """The facts that decide a manager's inputs."""
 
     def inputs(self, manager: EnvStateManager, caches: Sequence[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
         """Inputs of ``EnvStateManager.step`` for some or all of the environments that ``caches`` are of."""
@@ -52,7 +52,7 @@ BeforeTurn = Callable[[EnvStateManager, int], None]
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two recordings part.
+    """The first difference between two recordings.
 
     Attributes:
         place: The first place with different facts.
@@ -70,7 +70,7 @@ class Difference:
 
 
 class Recording:
-    """What was seen of a manager, in order.
+    """A recording of a manager, in order.
 
     Attributes:
         notes: What was noted: its place, and its facts, or the bytes that they can be read from.

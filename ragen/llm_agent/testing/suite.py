@@ -153,7 +153,7 @@ def run(check: Check, size: Size) -> Report:
 def _played(
     check: Check, size: Size, notes: dict[str, str], settings: Mapping[str, Any] | None = None
 ) -> tuple[Recording, str]:
-    """What a manager showed, and the finding."""
+    """A manager's output, and the finding."""
     from ragen.llm_agent.testing.equivalence import Recording, record_episode  # late, as it imports numpy
 
     recording, valid, acted = Recording(), set[str](), set[str]()

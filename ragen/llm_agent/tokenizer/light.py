@@ -150,7 +150,7 @@ class _BytePairs:
         return [token for word in self._parts.findall(text) for token in self._merged(word)[0]]
 
     def places(self, text: str) -> Iterator[Place]:
-        """Which characters each token of a text came from."""
+        """The characters that each token of a text came from."""
         for part in self._parts.finditer(text):
             start, word = part.start(), part.group()
             owners = [place for place, letter in enumerate(word, start) for _ in letter.encode()]

@@ -139,7 +139,7 @@ class ProcessHandle(PipeHandle):
             raise
 
     def position(self) -> Position | None:
-        """Where the worker is; once it was ended, where it was in the end."""
+        """The worker's position; once it was ended, its last one."""
         return self._vitals.position() if self.ending is None else self.ending.position
 
     def stacks(self) -> str:
@@ -189,7 +189,7 @@ class Vitals:
         return self._file.fileno()
 
     def position(self) -> Position:
-        """Where the worker is."""
+        """The worker's position."""
         return self._progress.read()
 
     def stacks(self, pid: int) -> str:

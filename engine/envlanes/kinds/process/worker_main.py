@@ -1,4 +1,4 @@
-"""What runs in a worker process: receive a message, hand it to the worker, send the reply.
+"""The main loop of a worker process: receive a message, hand it to the worker, send the reply.
 
 One thread, one message at a time. It ends when it was asked to, or when the main process closes its end of the socket,
 and is ended by the kernel when the supervisor, its parent, ends.

@@ -48,7 +48,7 @@ _STACKS_SIZE = 1 << 16  # bytes of them that are read
 
 
 def unavailable() -> str:
-    """Why there can be no workers of this kind here, such as ``"there is no os.fork on win32"``; "" if there can."""
+    """The reason for having no workers of this kind here, such as ``"there is no os.fork on win32"``, or ""."""
     if sys.platform not in ("linux", "darwin"):
         return f"it requires Linux or macOS, and this is {sys.platform}"
     if not sys.executable:

@@ -33,6 +33,10 @@ _LONGEST = 4000  # maximum characters of an error message, which may quote text 
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 
 
+def go_on() -> None:
+    """Let a command finish its work when its output is no longer read."""
+
+
 def called_as() -> tuple[str, ...]:
     """The program and arguments of the running command; empty if there is none."""
     return _called.get()
@@ -163,7 +167,7 @@ def main_of(
     prog: str,
     run: Callable[[Config], int],
     compose: Compose,
-    on_cut: Callable[[], object] = list,
+    on_cut: Callable[[], None] = go_on,
 ) -> Callable[..., int]:
     """The ``main`` of a command that takes a configuration.
 

@@ -32,7 +32,7 @@ M = TypeVar("M", bound=BaseModel)
 REQUIRED = "???"
 DATED = "outputs/${now:%Y-%m-%d}/${now:%H-%M-%S-%f}"
 _CALL = re.compile(r"\w+\(")  # such as glob(*, exclude=a*)
-_NAMES = {
+_NAMES: dict[Any, str] = {
     **{bool: "true or false", int: "an integer", float: "a number", str: "a text", Any: "a value", NoneType: "null"},
     **{list: "a list", dict: "a section of keys"},
 }
@@ -177,7 +177,7 @@ def _explained(model: type[BaseModel], error: ValidationError) -> ConfigError:
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     path, hint, bounds = list[str](), model, ()
     for part in first["loc"]:
-        field = _fields(hint).get(part)
+        field = _fields(hint).get(str(part))
         holder = list if isinstance(part, int) else dict
         held = [get_args(each)[-1] for each in (hint, *get_args(hint)) if get_origin(each) is holder]
         if field is not None:
@@ -419,7 +419,7 @@ def decisive_settings(config: Config, keys: Sequence[str]) -> dict[str, Any]:
         config: The configuration.
         keys: Keys of values or sections. Settings of parallel rollouts only affect speed, and are excluded.
     """
-    flat = {}
+    flat = dict[str, Any]()
     for key in keys:
         flat |= _flat(key, config.select(key))
     flat = json.loads(json.dumps(flat, default=str))

@@ -165,7 +165,7 @@ def groups_of(config: Any, mode: str) -> list[TagGroups]:
 def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:
     """The tag of each environment id, and the number of environments of each tag; see :func:`groups_of`."""
     groups, size = groups_of(config, mode), as_config(config, ("es_manager",)).select(f"es_manager.{mode}.group_size")
-    owners = [each.tag for each in groups for _ in range(each.count * size)]
+    owners = [each.tag for each in groups for _ in range(each.number * size)]
     return dict(enumerate(owners)), {tag: owners.count(tag) for tag in owners}
 
 

@@ -55,7 +55,7 @@ def demonstrations(config: Any, tokenizer: Any, settings: WarmUpKeys) -> list[To
 def demonstration_config(config: Any, settings: WarmUpKeys) -> Config:
     """The configuration of demonstrations: many groups of one, with the tags of replies included in the loss."""
     whole = as_config(config)
-    shares = [each.count for each in groups_of(whole, "train")]
+    shares = [each.number for each in groups_of(whole, "train")]
     groups = [max(1, settings.groups * share // sum(shares)) for share in shares]
     section, actor = "es_manager.train", "actor.scripted"
     return whole.changed(

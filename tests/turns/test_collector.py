@@ -230,7 +230,6 @@ def test_rows_of_a_batch_are_dicts():
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"env": {}}, "max_turn"),
         ({"env": {"max_steps": 0}}, "max_steps"),
         ({"data": {"truncation": "top"}}, "truncation"),
         ({"algorithm": {"filter_groups": {"on_exhausted": "give up"}}}, "on_exhausted"),

@@ -1,5 +1,6 @@
 """``ragen new`` writes what works, and ``ragen list`` lists what there is."""
 
+import importlib.util
 import subprocess
 import sys
 from contextlib import suppress
@@ -116,7 +117,8 @@ def test_a_misspelt_file_is_answered_with_the_one_that_was_meant(capsys, monkeyp
 
 
 def test_a_configuration_that_begins_with_verls_is_composed_where_verl_is_not_installed(tmp_path, monkeypatch):
-    monkeypatch.setattr("ragen.config.loading._verl_config_directory", lambda: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "verl" else find(name, *_))
     lines = ["defaults: [ppo_trainer, envs]", "hydra: {searchpath: ['pkg://verl.trainer.config']}", "es_manager: {}"]
     (tmp_path / "mine.yaml").write_text("\n".join(lines))
-    assert "es_manager" in load_config("mine", [], str(tmp_path))
+    assert load_config("mine", [], str(tmp_path)).es_manager.max_restarts == 3

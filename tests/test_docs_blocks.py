@@ -15,8 +15,7 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 RUN = {  # pages whose Python needs nothing but this package
     "python": 2,
-    "cage2": 1,
-    "cage2_search": 1,
+    "cage2": 2,
     "parallel_env_processing": 1,
     "parallel_rollouts": 1,
     "several_machines": 1,

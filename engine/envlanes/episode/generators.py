@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 SEED, OWN = "_np_random_seed", "_np_random"  # attributes of gymnasium's environments and spaces
 _MOST_LAYERS = 100  # wrappers that are followed: an environment's `env` may lead back to itself
 
@@ -62,6 +60,8 @@ def _attributes(value: Any) -> dict[str, Any]:
 @lru_cache(maxsize=1000)  # every attribute is looked at in every reset without a seed
 def _sort_of(kind: Any) -> str:
     """``"generator"``, ``"space"``, or "" for a class of other values."""
+    import numpy as np  # late: the commands' help imports this module
+
     if issubclass(kind, np.random.Generator | np.random.RandomState) or kind is random.Random:
         return "generator"
     return "space" if hasattr(kind, "contains") and hasattr(kind, "sample") else ""
@@ -84,6 +84,8 @@ def _states_in(value: Any, sort: str) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def _state_of(generator: Any) -> Any:
+    import numpy as np
+
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
@@ -97,6 +99,8 @@ def _get(holder: Any, name: Any) -> Any:
 
 def _put(holder: Any, name: Any, state: Any) -> None:
     """Restore a generator, in place if it is there: the environment may hold it under a second name."""
+    import numpy as np
+
     present = _get(holder, name)
     if isinstance(state, tuple):
         if present is None:

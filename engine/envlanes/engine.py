@@ -21,6 +21,8 @@ only.
 from __future__ import annotations
 
 import itertools
+import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace

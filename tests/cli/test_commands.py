@@ -16,7 +16,7 @@ from ragen.output import output_watched
 from ragen.results.page import unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"torch", "verl", "transformers", "tensordict", "ray", "hydra", "omegaconf", "numpy", "rich", "matplotlib"}
+HEAVY = {"torch", "verl", "transformers", "tensordict", "ray", "hydra", "omegaconf", "rich", "matplotlib"}
 
 
 def run(capsys, *words):

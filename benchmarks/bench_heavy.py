@@ -250,7 +250,7 @@ class Result:
         computed: Processor time of the same turns in seconds, of this process and all its descendants.
         kills: Seconds of the turns with a kill.
         equal: Whether all contenders produced equal rollouts.
-        processors: How much faster as many processes as workers compute than one, beside each turn.
+        processors: Speedup of as many processes as workers over one, beside each turn.
     """
 
     name: str

@@ -86,7 +86,7 @@ class Room:
     """The cluster, in a process of its own, which disturbs its nodes and replaces those that are lost.
 
     Attributes:
-        done: How often each fault was committed.
+        done: Count of each fault.
     """
 
     def __init__(self, cluster: LocalCluster, nodes: int, every: float, seed: int) -> None:

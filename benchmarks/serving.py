@@ -27,7 +27,7 @@ class Server:
 
     Attributes:
         url: Its address.
-        starts: How often it was started.
+        starts: Number of starts.
     """
 
     def __init__(self, *words: str) -> None:

@@ -56,7 +56,7 @@ class CheckpointFolder:
 
         Args:
             phase: One of the folder's phases.
-            step: How many steps of the phase are done.
+            step: Number of finished steps of the phase.
             state: Tensors and plain values; random states are added to it.
 
         Raises:

@@ -63,7 +63,7 @@ def where_sought(module: str, error: BaseException) -> str:
 
     Args:
         module: Its name, possibly dotted.
-        error: What its import has raised; the text is empty unless there is no such module.
+        error: The exception of its import; the text is empty unless there is no such module.
     """
     import sys  # here, since workers import this module
     from pathlib import Path
@@ -143,7 +143,7 @@ class OpenEnvError(EnvError):
         """Store the code.
 
         Args:
-            message: What happened.
+            message: The failure in words.
             code: The server's code, such as ``CAPACITY_REACHED``; ``LOST`` for a lost connection, ``TIMEOUT`` for no
                 answer in time; empty for an unreadable answer.
         """

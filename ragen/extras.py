@@ -72,7 +72,7 @@ def needs(extra: str, what: str) -> Iterator[None]:
 
     Args:
         extra: A key of :data:`EXTRAS`.
-        what: What needs the packages, in the singular; the message begins with it.
+        what: The feature that needs the packages, in the singular; the message begins with it.
 
     Raises:
         MissingExtraError: A package of the extra is not installed.
@@ -91,7 +91,7 @@ def check_installed(extra: str, what: str) -> None:
 
     Args:
         extra: A key of :data:`EXTRAS`.
-        what: What needs the packages, in the singular; the message begins with it.
+        what: The feature that needs the packages, in the singular; the message begins with it.
 
     Raises:
         MissingExtraError: At least one of them is not installed.

@@ -113,7 +113,7 @@ def new_console(is_plain: bool = False) -> Console:
     """
     try:
         from rich.console import Console
-    except ImportError as error:  # where hydra is not installed
+    except ImportError as error:  # hydra is not installed
         raise MissingExtraError("tables are printed with rich: python -m pip install rich") from error
     made = Console(markup=not is_plain, emoji=not is_plain, highlight=not is_plain)
     if not (made.is_terminal or made.is_jupyter or "COLUMNS" in os.environ):

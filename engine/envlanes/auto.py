@@ -77,7 +77,7 @@ class Auto:
     """Decides which tags live in workers.
 
     Attributes:
-        limits: How many workers there may be; may change from one decision to the next.
+        limits: Limits on the number of workers; may change from one decision to the next.
         workers: The number of workers of use to each tag that lives in workers, or is about to move there.
     """
 

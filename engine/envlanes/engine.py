@@ -354,7 +354,7 @@ class Engine(Closing):
                     values[env_id] = self.records[env_id].commit_change(change, value)
             return values
 
-    # Where environments live
+    # Homes of environments
 
     @property
     def use_lanes(self) -> Mode:

@@ -35,7 +35,7 @@ class EnvFailed:
     """An environment that has failed for good in this episode; returned in place of a result.
 
     Attributes:
-        text: What happened, in the same words wherever the environment lived.
+        text: The failure, in the same words wherever the environment lived.
         error: The full error, with the environment's own exception as its cause where there is one.
         phase: The operation that failed.
     """
@@ -54,20 +54,20 @@ class EnvRecord:
         home: The worker it was assigned to; None for the main process.
         is_pinned: Whether it stays at the home that it was added to, whatever the placement decides.
         env_id: Its index.
-        worker: Where it lives now: its home, or a quarantine worker.
+        worker: Its present worker: its home, or a quarantine worker.
         generation: The process of ``worker`` that has it loaded.
         in_sync: Whether its replica is exactly at the end of its journal.
         before: Worker and generation of the replica at the end of its journal that it moves from, which stays open
             until the new one has returned a result; None if there is none.
-        bound_to_main: Why it turned out not to work in a worker; empty if it did not.
-        suspicion: Why it is played in a quarantine worker, or waits for room in one: ``"killed"``, if its worker was
+        bound_to_main: The reason that it does not work in a worker; empty if none is known.
+        suspicion: The reason for its quarantine, or for waiting for room there: ``"killed"``, if its worker was
             killed, perhaps from outside; ``"failed"`` for anything else; ``""`` if it is no suspect.
-        failures: How often it has failed at the current request.
-        kills: How often its worker was killed during the current request, perhaps from outside.
+        failures: Number of its failures at the current request.
+        kills: Number of kills of its worker during the current request, perhaps from outside.
         may_end_main: Whether what it did at the current request would have ended or stopped the main process.
         restored: The turn of the snapshot that its episode first went on from; None if from none, 0 is the reset's.
-        doubt: How a replay from a snapshot differed; the whole journal is replayed next. Empty if it did not.
-        failed: Why its episode is over, if it has failed for good.
+        doubt: The difference of a replay from a snapshot; the whole journal is replayed next. Empty if none.
+        failed: The failure that ended its episode, if it has failed for good.
         journal: The episode so far.
         observation: Its last observation.
     """

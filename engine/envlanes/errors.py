@@ -26,7 +26,7 @@ def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = 
         name: The unknown name.
         known: The known names.
         shown: Formats the suggested name.
-        cutoff: How similar a name must be, from 0 to 1.
+        cutoff: Least similarity of a name, from 0 to 1.
     """
     return suggestion(shown(each) for each in nearest(name, known, cutoff))
 
@@ -129,7 +129,7 @@ def place_of(error: BaseException) -> str:
 
     paths = sysconfig.get_paths()
     python, platform, *installed = (f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    pickler = [f"{folder}cloudpickle{os.sep}" for folder in installed]  # which is called on what users return
+    pickler = [f"{folder}cloudpickle{os.sep}" for folder in installed]  # called on values that users return
     ours = (*(f"{folder}{os.sep}" for folder in own_folders), "<", *pickler)
     called = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
     own = [each for each in called if not each.filename.startswith((python, platform, *installed))]

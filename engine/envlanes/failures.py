@@ -107,7 +107,7 @@ class Failures:
 
     def begin_episodes(self, records: Collection[EnvRecord], reseeded: Collection[int]) -> None:
         """Forget the failures of environments that are about to be reset, and what their workers have lost."""
-        # Where episodes begin one by one, a worker's count begins anew with each of them: counted forever, a worker
+        # If episodes begin one by one, a worker's count begins anew with each of them: counted forever, a worker
         # that loses a process a day would send its environments to quarantine for good.
         for record in records:
             self._losses.pop(record.home, None)
@@ -245,7 +245,7 @@ class Failures:
         if counter:
             setattr(record, counter, getattr(record, counter) + 1)
         if counter == "failures" and trouble in (Trouble.ENDED, Trouble.KILLED):
-            record.may_end_main = True  # what exits, crashes or hangs in C there would take main with it
+            record.may_end_main = True  # an exit, a crash or a hang in C would take main with it
         if action is Action.FAIL:
             record.failed = EnvFailed(text, error, phase)
             if in_main:
@@ -297,7 +297,7 @@ class Failures:
             trouble = Trouble.KILLED if is_outside else Trouble.ENDED
             self._decide(record, trouble, order, requested, text, error, is_shared=is_shared)
         if not is_outside:
-            # What ends its process at a turn must not do so in main; but others of its type have played there so far.
+            # One that ends its process at a turn must not end main; but others of its type have played there so far.
             env_ids = {env_id for index in range(len(order)) for env_id in order.envs_at(index)}
             for record in self.environments.of(sorted(env_ids.difference(blamed))):
                 if record.spec.env_type == first.env_type:

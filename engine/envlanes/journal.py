@@ -45,7 +45,7 @@ class JournalFile(Closing):
 
     Attributes:
         path: The file.
-        events: What earlier processes have written, in order. Whoever takes them may clear the list.
+        events: Events of earlier processes, in order. A caller that takes them may clear the list.
     """
 
     def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any] | None = None) -> None:
@@ -53,7 +53,7 @@ class JournalFile(Closing):
 
         Args:
             path: The file.
-            about: What is played, as keys and plain values; an existing file must say the same.
+            about: A description of the run, as keys and plain values; an existing file must say the same.
 
         Raises:
             ConfigError: Another process writes to it, it is about something else, or it cannot be opened.

@@ -71,8 +71,8 @@ class Facts:
 
     Attributes:
         in_main: Whether it lives in the main process.
-        failures: How often it has failed at this request before.
-        kills: How often its worker was killed at this request before.
+        failures: Number of its earlier failures at this request.
+        kills: Number of earlier kills of its worker at this request.
         shared: Whether others of its tag share the failure: it happened as their class was loaded.
         may_end_main: Whether what it did at this request would have ended or stopped the main process.
     """

@@ -78,7 +78,7 @@ def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
 
     Args:
         env: The environment.
-        returned: What it returned.
+        returned: The returned value.
         expected: The names of the values, in brackets.
     """
     names = expected.strip("()").split(", ")
@@ -103,7 +103,7 @@ def wrong_reset(env: Any, returned: Any) -> ReturnError:
 
     Args:
         env: The environment.
-        returned: What it returned.
+        returned: The returned value.
     """
     return wrong(env, "reset", returned, "a tuple (observation, info), the info a dict")
 
@@ -114,9 +114,9 @@ def wrong(env: Any, method: str, returned: Any, expected: str, part: str = "") -
     Args:
         env: The environment.
         method: The method's name.
-        returned: What it returned, or the part of it that is wrong.
-        expected: What was expected, in words.
-        part: Which part of the returned values is wrong; empty for all.
+        returned: The returned value, or the part of it that is wrong.
+        expected: The expected value, in words.
+        part: The wrong part of the returned values; empty for all.
     """
     count = f"{len(returned)} values, " if isinstance(returned, tuple) and not part else ""
     kind = "" if count or returned is None else f" ({type(returned).__name__})"

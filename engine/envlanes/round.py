@@ -150,7 +150,7 @@ class Round:
         seen: dict[Worker | None, int] = {None: IN_MAIN}  # workers: another thread may replace them from here on
         for env_id in todo:
             record = self._records[env_id]
-            if env_id in at_work:  # where another thread may have moved it from
+            if env_id in at_work:  # it stays there: another thread may have moved its record meanwhile
                 continue
             if record.failed is not None:
                 self.values[env_id] = record.failed
@@ -220,7 +220,7 @@ class Round:
         for worker, (order, _) in self._sent.items():
             if order.rebuilds:
                 urgent.add(worker)
-        if None in orders and not urgent and not exchange.has_failed:  # what was lost is rebuilt first
+        if None in orders and not urgent and not exchange.has_failed:  # lost environments are rebuilt first
             here = self._play_here(*orders[None][:2])
         if not self._sent:
             return here, {}

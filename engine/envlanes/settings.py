@@ -116,14 +116,14 @@ class Settings:
         step_timeout: For one turn of one environment, and for one call of it.
         reset_timeout: For one reset, and for each step of a replay.
         startup_timeout: For one worker to start, and for loading the classes of a tag there.
-        on_env_failure: What happens when an environment fails: ``"fallback"`` (retry once on a rebuilt environment,
+        on_env_failure: Response to an environment's failure: ``"fallback"`` (retry once on a rebuilt environment,
             then it has failed), ``"truncate"`` and ``"raise"`` (it has failed at once).
-        max_restarts: How often an idle worker may die per episode before its environments take turns in quarantine
-            (kills that may come from outside count until a turn was played);
-            also how often an environment's worker may be killed, perhaps externally, during its turn.
+        max_restarts: Number of deaths of an idle worker per episode before its environments take turns in quarantine
+            (kills that may come from outside count until a turn was played); also the number of times that an
+            environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
-        ray: Which nodes of a cluster are used and what workers claim there; options or a mapping of them.
-        preloaded: How the names of modules begin that are imported once for all workers, such as ``"my_envs."``, where
+        ray: The nodes of a cluster to use and the resources to claim there; options or a mapping of them.
+        preloaded: Prefix of names of modules that are imported once for all workers, such as ``"my_envs."``, where
             such a module defines an environment's class or a base of it.
     """
 

@@ -32,4 +32,4 @@ def set_title(title: str) -> None:
     with contextlib.suppress(ImportError):
         from setproctitle import setproctitle
 
-        setproctitle(title)  # which does nothing in a fork of a process that has changed its environment
+        setproctitle(title)  # does nothing in a fork of a process that has changed its environment

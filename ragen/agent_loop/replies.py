@@ -28,7 +28,7 @@ class SampledReply:
     Attributes:
         tokens: The sampled tokens.
         log_probs: Of each token; None if unknown.
-        extra_fields: What else the server said, such as the version of its weights.
+        extra_fields: Further values from the server, such as the version of its weights.
     """
 
     tokens: list[int]
@@ -58,7 +58,7 @@ class StepReplies:
 
         Args:
             step: The training step.
-            place: Which trajectory asks, and which of its replies it is.
+            place: The trajectory, and the index of this reply in it.
             asked: The sampling parameters.
             prompt: The tokens of the prompt.
             ask: Has the server answer.

@@ -118,7 +118,7 @@ class _ValidOnly(ReplayBuffer):
             self._begun[group] = (extra.get("env_seed", 0), extra.get("env_tag", ""))
             self._fresh.append({"tag": extra.get("env_tag", ""), "env_error": error})
         self._errors += errors
-        if partition != TRAIN:  # where nothing is compared
+        if partition != TRAIN:  # nothing is compared there
             stays = [error is None for error in errors]
         else:
             raised = [group for group, count in Counter(groups).items() for _ in range(self._members - count)]

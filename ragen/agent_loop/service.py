@@ -84,7 +84,7 @@ class Opened(NamedTuple):
     Attributes:
         observation: The first observation.
         max_actions: Maximum number of actions of the episode.
-        env_error: Why it could not be built or reset; "" if it was.
+        env_error: The error of building or resetting it; "" if none.
     """
 
     observation: Observation
@@ -147,7 +147,7 @@ class EnvService:
 
         Args:
             name: The name of an open environment.
-            actions: What the model asked for.
+            actions: The model's actions.
             actions_left: Actions that the episode still allows.
 
         Returns:

@@ -130,7 +130,7 @@ def trainer_config(config: Any) -> DictConfig:
         verl.trainer.log_val_generations = as_config(config).trainer.generations_to_log_to_wandb.val
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
-        validation.temperature = 0  # what verl looks at
+        validation.temperature = 0  # verl looks at these
     return verl
 
 

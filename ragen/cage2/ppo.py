@@ -88,7 +88,7 @@ class ParallelOrderConditionedPPO:
 
         Args:
             input_dims: Width of an observation.
-            n_envs: How many environments it plays.
+            n_envs: Number of environments that it plays.
             lr: Adam's learning rate.
             betas: Adam's betas.
             gamma: Discount factor per step.
@@ -99,7 +99,7 @@ class ParallelOrderConditionedPPO:
             alignment_alpha: The value of full compliance with the workflow.
             alignment_beta: The cost of full violation.
             update_steps: Steps of all environments for an update.
-            compliance_definition: Which fixes comply; see :mod:`ragen.cage2.workflow`.
+            compliance_definition: The fixes that comply; see :mod:`ragen.cage2.workflow`.
             seed: Seed of weights and actions.
 
         Raises:
@@ -242,7 +242,7 @@ class ParallelOrderConditionedPPO:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a result of :meth:`state_dict`; the workflow is unchanged."""
         self.policy.load_state_dict(state["policy"])
-        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which would keep the tensors it is given
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # it would keep the tensors it is given
         self.return_mean, self.return_std = state["returns"]
 
     def _inputs(self, states: np.ndarray) -> Tensor:

@@ -32,7 +32,7 @@ class SearchSettings(Section):
             reaches it.
         min_episodes: Minimum number of episodes of each environment before that.
         update_every_steps: Steps of all environments for an update of the policy.
-        compliance_definition: Which fixes comply.
+        compliance_definition: The fixes that comply.
         lr, gamma, k_epochs, eps_clip: Hyperparameters of PPO.
         seed: Seed of the whole search.
         simulator: "embedded", "cage2", or "auto": CAGE 2 if found.

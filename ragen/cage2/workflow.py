@@ -128,7 +128,7 @@ class Compliance:
         Args:
             n_envs: Number of environments.
             order: The workflow.
-            definition: Which fixes comply; see :mod:`ragen.cage2.workflow`.
+            definition: The fixes that comply; see :mod:`ragen.cage2.workflow`.
             alignment_alpha: The value of full compliance.
             alignment_beta: The cost of full violation.
 

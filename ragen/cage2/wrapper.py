@@ -64,7 +64,7 @@ class ParallelEnvWrapper(SubEnvs):
         """Register the environments; each is built in its process at its first reset.
 
         Args:
-            n_envs: How many.
+            n_envs: Number of environments.
             scenario_path: See :class:`~ragen.cage2.env.Cage2Env`.
             red_agent_type: Red's class, or its name.
             max_steps: Number of steps after which an episode ends.
@@ -93,7 +93,7 @@ class ParallelEnvWrapper(SubEnvs):
             reset_timeout=reset_timeout,
         )
         specs = [EnvSpec.of(self.config, env_id=i, tag="cage2", game=GYM) for i in range(self.n_envs)]
-        self._base = [self.seed, -1]  # what seeds of episodes depend on: the seed, and the resets since it was set
+        self._base = [self.seed, -1]  # seeds of episodes depend on both: the seed, and the resets since it was set
         next_seed = partial(episode_seed, self._base)
         super().__init__(specs, settings, AutoresetMode.SAME_STEP, next_seed=next_seed)
         self._is_begun = False

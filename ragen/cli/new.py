@@ -165,7 +165,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
     is_clone = (options.folder / "ragen").is_dir() and (options.folder / "conftest.py").exists()
     alone = (
         "-c /dev/null --rootdir . --noconftest " if is_clone else ""
-    )  # what pytest is told there is for its own tests
+    )  # the clone's pytest options are for its own tests
     where = "" if options.folder == Path() else f"cd {options.folder}\n  "
     print(
         f"next:\n  {where}ragen play {options.name}:{cls}\n  ragen check {options.name}:{cls}\n"
@@ -214,7 +214,7 @@ def _hidden_by(name: str, folder: Path) -> str:
     """The module that a module of this name would hide, in words; empty for none."""
     if name in sys.stdlib_module_names:
         return "a module of Python's standard library"
-    if name == __name__.partition(".")[0]:  # which may be installed from this folder
+    if name == __name__.partition(".")[0]:  # it may be installed from this folder
         return "this package"
     found = PathFinder.find_spec(name, [each for each in sys.path if each and Path(each).resolve() != Path.cwd()])
     places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]

@@ -20,8 +20,8 @@ class Misfit(NamedTuple):
 
     Attributes:
         name: The field's.
-        value: What it was given.
-        expected: What it is declared to be, in words.
+        value: The given value.
+        expected: The declared type, in words.
     """
 
     name: str
@@ -52,8 +52,8 @@ def check_kinds(where: str, env_type: str, config: Any, given: Mapping[str, Any]
 
     Args:
         where: Stands before a field's name in the message, such as ``"env_kwargs."``.
-        env_type: Whose configuration it is.
-        config: What was made of the values.
+        env_type: Environment type of the configuration.
+        config: The configuration made of the values.
         given: The values, by name.
 
     Raises:
@@ -143,7 +143,7 @@ def read_settings(env_type: str, config_class: type | None, settings: Iterable[s
     """Keys of a configuration as they are written on a command line.
 
     Args:
-        env_type: Whose configuration it is, for messages.
+        env_type: Environment type of the configuration, for messages.
         config_class: The configuration's class; None if it is a dictionary, which takes any key.
         settings: ``"key=value"`` each, the value as its key's type is written.
 

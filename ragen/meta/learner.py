@@ -96,7 +96,7 @@ class Learner:
         """Collect rollouts, several at once. An interrupted call stores nothing.
 
         Args:
-            num_rollouts: How many.
+            num_rollouts: Number of rollouts.
             random_actions: Whether actions are drawn uniformly, without the agent.
             parallel_env: The environments; None for one after the other, in ``train_env``.
 

@@ -118,5 +118,5 @@ def _maker(
         has_say = {name: value for name, value in kwargs.items() if name not in _OF_THE_RUN}
         tasks = TaskSet.drawn(partial(sample, **has_say), seed, n_tasks, n_train)
     maker: Any = partial(_build, env_id, episodes_per_task, oracle, start, tasks, kwargs)
-    maker.uses_global_rng = getattr(env_class, "uses_global_rng", True)  # which the engine reads
+    maker.uses_global_rng = getattr(env_class, "uses_global_rng", True)  # the engine reads it
     return maker

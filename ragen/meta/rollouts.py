@@ -95,7 +95,7 @@ class Rollout:
         steps: Its steps. An action is stored as an index ``(1,)``, or as numbers; a reward and a terminal as ``(1,)``.
         seen: The current observation, flat.
         successes: Number of steps in a goal state.
-        error: Why the environment failed; None if it did not.
+        error: The environment's failure; None if it has none.
     """
 
     index: int

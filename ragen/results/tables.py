@@ -87,7 +87,7 @@ def print_summary(
         seconds: Seconds by activity; the rest of ``total`` is shown as "other".
         total: Seconds of the rollout.
         lanes: The manager's ``LaneStats``, one per process that hosts environments.
-        placement: Where each tag's environments were placed, and why.
+        placement: Homes of each tag's environments, with the reason.
     """
     other = max(0.0, total - sum(seconds.values()))
     time = plain_table("Time", "part", "seconds", "share")

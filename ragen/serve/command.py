@@ -117,7 +117,7 @@ def _in_time(server: Any) -> Any:
 
     class InTime(server):  # type: ignore[misc]
         def handle_exit(self, sig: int, frame: Any) -> None:
-            # What was answered is in the journals, and worker processes end with this one.
+            # Answered requests are in the journals, and worker processes end with this one.
             last = threading.Timer(2 * GRACE_S, os._exit, [128 + sig])
             last.daemon = True
             last.start()
@@ -131,7 +131,7 @@ def read_token(file: Path | None, host: str) -> str | None:
 
     Args:
         file: The file with the token; surrounding whitespace is ignored.
-        host: Where the server will listen.
+        host: Address that the server will listen on.
 
     Raises:
         ConfigError: The file or its token is invalid, or there is none although other machines could connect.

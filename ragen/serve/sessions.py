@@ -263,7 +263,7 @@ class ServedSession:
             self._has_ended = True
             if not keeps_journal:
                 with suppress(RagenError):
-                    await self._load()  # which locks the journal
+                    await self._load()  # it locks the journal
             is_kept = keeps_journal and self._episode is not None
             await self._disk(JournalFile.close if is_kept else JournalFile.remove)
             episode, self._episode = self._episode, None

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     """Run the command line.
 
     Args:
-        arguments: What follows the program's name; None takes it from the command line.
+        arguments: Arguments after the program's name; None takes it from the command line.
         prog: The program's name.
 
     Returns:

@@ -210,7 +210,7 @@ def _played(
     return AS_RECORDED, "It did not happen again: everything went as recorded."
 
 
-# What is believed of a report
+# Checks of a report
 
 
 def _spec(about: Mapping[str, Any], folders: Sequence[str], script: str | None) -> EnvSpec:

@@ -160,7 +160,7 @@ class CollapseDetector:
     ``collapse/..`` has the fractions of replies with a thought.
 
     Attributes:
-        settings: What to measure, and when.
+        settings: Measurements and their intervals.
         averages: The moving averages of standard deviations, by sample and kind; to be saved in checkpoints.
     """
 
@@ -168,7 +168,7 @@ class CollapseDetector:
         """Begin without measurements.
 
         Args:
-            settings: What to measure, and when.
+            settings: Measurements and their intervals.
             seed: Determines the samples, together with the step.
         """
         self.settings = settings

@@ -56,7 +56,7 @@ class Outcome:
         finished: Whether all steps are done, or the run stopped early; False if it was interrupted.
         folder: The output folder.
         validations: Validation metrics of this process, by training step.
-        early_stop: Why it ended before its last step, see :attr:`EarlyStop.kind`; None if it did not.
+        early_stop: The reason for ending before its last step, see :attr:`EarlyStop.kind`; None if it did not.
     """
 
     finished: bool
@@ -296,7 +296,7 @@ class TinyTrainer(Closing):
         self._say(f"step {step:4d}: {judged}{f'; environments failed: {failed}' if failed else ''}")
         return metrics
 
-    # What is written
+    # Files
 
     def _record(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         assert self._metrics is not None

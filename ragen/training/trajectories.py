@@ -50,10 +50,10 @@ class Trajectory:
         env_id: Its environment.
         tag: The environment's tag.
         reward: The sum of the environment's rewards, with the sign of ``trainer.reward_sign``.
-        score: What it is trained on: rewards and penalties, normalized as the configuration says.
+        score: Score for training: rewards and penalties, normalized as the configuration says.
         rows: Its tokens. One row, or several if prompts did not contain earlier replies token by token.
         entropy: The mean token entropy in nats, averaged over its rows; None if not requested.
-        env_error: Why its environment failed; None if it did not.
+        env_error: Its environment's failure; None if it has none.
         has_signal: Whether it is learned from; if not, it has no rows. See :mod:`ragen.validity`.
     """
 

@@ -70,7 +70,7 @@ class CollectorSettings:
         max_num_gen_batches: Maximum number of tries, ``algorithm.filter_groups.max_num_gen_batches``; 0 for no limit.
         on_exhausted: After the last try, ``algorithm.filter_groups.on_exhausted``: keep it whole (``keep``), or raise
             an error (``raise``).
-        failed_trajectories: What is not learned from if an environment failed; see :mod:`ragen.validity`.
+        failed_trajectories: The part not learned from if an environment failed; see :mod:`ragen.validity`.
     """
 
     max_steps: int
@@ -140,8 +140,8 @@ class Trajectory:
         rows: A mapping for each turn: ``chat`` (the prompt's tokens), ``exchange``, and columns of the batch.
         infos: The info of each turn.
         done: Whether it is over.
-        error: Why it got no reply or its environment failed.
-        env_error: Why its environment failed.
+        error: The reason that it got no reply, or its environment's failure.
+        env_error: Its environment's failure.
         has_signal: Whether it is learned from.
         success: The kinds of success; NaN if it has an error.
     """
@@ -247,7 +247,7 @@ class TrajectoryCollector:
         config: The whole configuration.
         settings: Its settings for collectors.
         tokenizer: The actor's tokenizer.
-        failures: Why an environment got no reply or could not continue in the last rollout, by index.
+        failures: The reason that an environment got no reply or could not continue in the last rollout, by index.
         played: All trajectories of the last call of :meth:`multi_turn_loop`, also those that are not in its batch:
             mappings with ``tag``, ``env_error`` and ``metrics``, see :mod:`ragen.llm_agent.batches.metrics`.
     """

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _one_at_a_time = threading.RLock()
-_in_place: EnvRng | None = None  # whose states the global generators have now
+_in_place: EnvRng | None = None  # the owner of the global generators' present states
 
 
 class EnvRng:

@@ -58,7 +58,7 @@ class ResetResult(NamedTuple):
         digest: Its digest for the journal.
         before: State of the generators before the reset that no seed decides; see :class:`EpisodeJournal`.
         is_loaded: Whether the state was loaded: what the first member of its group had saved.
-        doubt: How ``load`` failed to bring it there, in words, so that it was reset; empty if it did not.
+        doubt: The failure of ``load`` to bring it there, in words, so that it was reset; empty if none.
     """
 
     observation: Any
@@ -231,9 +231,9 @@ class Replica:
         Args:
             shown: The current observation.
             seconds: Seconds that the turn took.
-            began: How an episode has just begun; None if none has.
+            began: The start of an episode that has just begun; None if none has.
         """
-        self._unsaved_s = self._unsaved_s + seconds if began is None else 0.0  # what was before is not replayed
+        self._unsaved_s = self._unsaved_s + seconds if began is None else 0.0  # turns before it are not replayed
         begins_unseeded = began is not None and began.seed is None
         if not (begins_unseeded or self.saves_midway):
             return

@@ -40,7 +40,7 @@ from envlanes.interrupts import in_main_thread
 _REAL, _DEFAULT = _signal.ITIMER_REAL, _signal.SIG_DFL
 _SOON = 0.001  # seconds after which to look again where nothing may be interrupted
 _LONGEST = 1e6  # longest setting of the timer, in seconds; a longer deadline sets it again
-_OURS = (host.__file__, __file__)  # where nothing is interrupted: half of a change would be left behind
+_OURS = (host.__file__, __file__)  # not interrupted: half of a change would be left behind
 _AGAIN = 1.0  # seconds until an environment that swallowed the interrupt is interrupted again
 EXIT_TIMEOUT = 2.0  # seconds for environments' exit functions, and for processes from SIGTERM to SIGKILL
 
@@ -58,7 +58,7 @@ class Deadline:
 
     Args:
         home: Has ``since``, when the code began that may be interrupted, on ``time.perf_counter()``; or 0.
-        seconds: How long it may take.
+        seconds: Time that it may take.
     """
 
     __slots__ = ("_handler", "_home", "_outer", "_seconds")
@@ -80,7 +80,7 @@ class Deadline:
         return True
 
     def __exit__(self, *_: object) -> None:
-        handler, self._handler = self._handler, None  # what rings from here on must not set the timer again
+        handler, self._handler = self._handler, None  # a signal from here on must not set the timer again
         if handler is None or _signal.getsignal(_signal.SIGALRM) is not handler:
             return  # the environment has taken it
         _signal.setitimer(_REAL, 0)
@@ -113,7 +113,7 @@ class EnvironmentCode:
             atexit.register(_disarm)
             _registered = atexit._ncallbacks()
         thread: Any = current_thread()
-        self._was_daemonic = thread._daemonic  # which has no public setter once a thread runs
+        self._was_daemonic = thread._daemonic  # no public setter works once a thread runs
         thread._daemonic = True  # new threads take it from the thread that starts them
         self._started = threading.enumerate()
         self._before = _children.read()

@@ -69,9 +69,9 @@ class Divergence(NamedTuple):
 
     Attributes:
         turn: Index of the turn, -1 for the reset.
-        what: What differed: ``"observation"``, ``"reward"``, ``"done"`` ...
-        expected: What the journal holds.
-        got: What the replay gave.
+        what: The part that differed: ``"observation"``, ``"reward"``, ``"done"`` ...
+        expected: The value in the journal.
+        got: The value in the replay.
         snapshot: After which turn the snapshot was taken that the replay began at, 0 for the reset; None if it began
             with a reset.
     """
@@ -119,7 +119,7 @@ class EpisodeJournal:
         entries: Turns and changes, in order.
         has_begun: Whether there was a reset; a journal without one holds settings only.
         snapshots: Snapshots that were taken in the episode, in order.
-        left_out: How many turns were played before the first entry, where the journal begins at a snapshot.
+        left_out: Number of turns played before the first entry, where the journal begins at a snapshot.
     """
 
     seed: int | None = None

@@ -69,7 +69,7 @@ class Pickled:
         """The value.
 
         Raises:
-            Exception: Whatever unpickling it raises.
+            Exception: Unpickling it may raise anything.
         """
         return pickle.loads(self.pickled)
 
@@ -114,7 +114,7 @@ class PickledSpecs(NamedTuple):
 
         Raises:
             EnvError: They could not be pickled.
-            Exception: Whatever unpickling them raises.
+            Exception: Unpickling them may raise anything.
         """
         program.take_over(self.settings)
         if program.in_worker:
@@ -125,7 +125,7 @@ class PickledSpecs(NamedTuple):
         if program.in_worker and self.registered:
             warnings.filterwarnings("ignore", ".*Overriding environment")  # as a module is imported that registers ids
             try:
-                registered = _received(self.registered)  # which imports gymnasium
+                registered = _received(self.registered)  # imports gymnasium
                 sys.modules[_REGISTRATION].registry.update(registered)
             except Exception:  # this machine lacks gymnasium, or the class of an id that others may need
                 log.debug("the ids that the program has registered with gymnasium are unknown here", exc_info=True)

@@ -72,7 +72,7 @@ def _set_path(path: list[str]) -> None:
 def _set_environ(variables: dict[str, str]) -> None:
     before, own = _given["environ"], os.environ.get(OWN, "").split()
     for name in before.keys() | variables.keys():
-        # What the worker or its environments have set themselves stays, unless the program has changed it since.
+        # Variables that the worker or its environments have set stay, unless the program has changed them since.
         if name in own or before.get(name) == variables.get(name):
             continue
         if name in variables:
@@ -156,4 +156,4 @@ _SETTINGS: dict[str, tuple[Any, Any]] = {
     "script": (_script, _set_script),
     "modules": (_loaded_by_path, _set_loaded),
 }
-_given = settings_now()  # what the program had when this process, or the one that it is a fork of, began
+_given = settings_now()  # as they were when this process, or the one that it was forked from, began

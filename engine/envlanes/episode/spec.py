@@ -11,7 +11,7 @@ from envlanes.episode.game import Game
 from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean
 
-HINTS = ("cheap", "heavy", "io")  # how a class may declare where its environments are best played
+HINTS = ("cheap", "heavy", "io")  # costs that a class may declare, which decide between main and workers
 
 
 @dataclass(frozen=True, slots=True)

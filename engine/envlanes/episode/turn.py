@@ -87,7 +87,7 @@ def play_turn(env: Any, turn: Turn, sums_raw_reward: bool = True) -> TurnResult:
 
     Raises:
         ReturnError: The environment returned values of the wrong form, or the turn's reward is not a finite number.
-        Exception: Whatever the environment raises.
+        Exception: The environment may raise anything.
     """
     actions, actions_left = turn
     known = map_actions(env, actions)
@@ -104,7 +104,7 @@ def play_turn(env: Any, turn: Turn, sums_raw_reward: bool = True) -> TurnResult:
             reward += gained
             info.update(extra)
             goes_on = not done
-        except Exception as error:  # whatever values of a user's classes raise
+        except Exception as error:  # values of a user's classes may raise anything
             raise wrong_step(env, returned) from error
         executed.append(action)
         if RAW_REWARD in extra:

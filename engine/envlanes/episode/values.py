@@ -71,7 +71,7 @@ def _content(value: Any) -> bytes:
     else:
         try:
             return pickle.dumps(value, protocol=5)
-        except Exception:  # what cannot be pickled is identified by its class alone
+        except Exception:  # not picklable: identified by its class alone
             return kind.__qualname__.encode()
     return kind.__name__.encode() + b"".join([hashlib.blake2b(part, digest_size=16).digest() for part in parts])
 

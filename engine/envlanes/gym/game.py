@@ -51,7 +51,7 @@ class GymTurn(NamedTuple):
         begins: Whether and when the next episode begins: :data:`NEVER`, :data:`NOW`, :data:`AT_END`.
         seed: The seed of that episode's reset.
         options: The options of that episode's reset.
-        place: Where the observation may be stored in shared memory.
+        place: A place in shared memory for the observation.
     """
 
     action: Any
@@ -120,7 +120,7 @@ class GymGame(Game):
             try:
                 observation, reward, terminated, truncated, info = returned
                 terminated, truncated = bool(terminated), bool(truncated)
-            except Exception as error:  # whatever values of a user's classes raise
+            except Exception as error:  # values of a user's classes may raise anything
                 raise wrong_step(env, returned, FIVE) from error
             if type(reward) is not float:
                 if not is_number(reward):  # NaN and infinity are passed on, as gymnasium's own vector environments do
@@ -262,7 +262,7 @@ class GymOldGame(GymGame):
                 return values
             observation, reward, done, info = values
             over, truncated = bool(done), bool(info.get("TimeLimit.truncated", False))
-        except Exception as error:  # whatever values of a user's classes raise
+        except Exception as error:  # values of a user's classes may raise anything
             raise wrong_step(env, values) from error
         return observation, reward, over and not truncated, over and truncated, info
 

@@ -367,7 +367,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             shared_memory: Whether large observations may be sent through shared memory; rejects spaces whose
                 observations have no fixed size.
             copy: Whether each step returns a new array of observations.
-            context: How workers start: ``"forkserver"`` (also for None and ``"fork"``) or ``"spawn"``.
+            context: Start method of workers: ``"forkserver"`` (also for None and ``"fork"``) or ``"spawn"``.
             daemon: Accepted for compatibility; workers always end with this process, and may have child processes.
             worker: Must be None.
             observation_mode: ``"same"``, ``"different"``, or a pair of the observation space and the single one.
@@ -381,7 +381,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             startup_timeout: Seconds for one worker to start.
             on_env_failure: ``"raise"`` the sub-environment's exception, ``"truncate"`` its episode, or ``"fallback"``:
                 retry once on a rebuilt one, then truncate. Killed workers are always replaced.
-            max_restarts: How often a sub-environment's worker may be killed, perhaps externally, during one step.
+            max_restarts: Number of times a sub-environment's worker may be killed, perhaps externally, during one step.
             autoreset_options: Options of autoresets: one mapping for all, one for each, or a function of index and
                 episode (the last explicit reset began episode 1).
             autoreset_seeds: Seeds of autoresets, likewise; None continues with the generators.
@@ -448,10 +448,10 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         self.single_observation_space = single
         self.metadata = {**metadata, "autoreset_mode": self.autoreset_mode}
-        if self.shared_memory and self._envs.engine.settings.backend != "ray":  # whose workers are on other machines
+        if self.shared_memory and self._envs.engine.settings.backend != "ray":  # its workers are on other machines
             refuse_shared_memory(single)  # as gymnasium does, though only large arrays are shared
             self._envs.buffer = _buffer_for(single, self.num_envs)
-        # Where they live, since the spaces of many environments with large observations are larger than a step.
+        # Compared in the workers: the spaces of many environments with large observations are larger than a step.
         fits = self._ask(ids, "fits", mode == "same", Pickled.of((single, self.single_action_space)).pickled)
         for index, what, expected in (0, "observation", single), (1, "action", self.single_action_space):
             if strangers := [env for env, fit in enumerate(fits) if not fit[index]]:
@@ -461,7 +461,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                     f"the sub-environments {what} spaces {rule}. Expected {expected}, which those of environments "
                     f"{strangers} are not.{'' if index or mode != 'same' else hint}"
                 )
-        # What an environment shows that has failed in its first reset.
+        # The observation of an environment that has failed in its first reset.
         blank = next(iter(iterate(batch_space(single, 1), create_empty_array(single, n=1))))
         self._envs.last = [blank] * self.num_envs
         self._observations: Any = create_empty_array(
@@ -612,7 +612,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Wait for sub-environments that were sent a step.
 
         Args:
-            min_envs: How many to wait for; all finished ones are returned.
+            min_envs: Number to wait for; all finished ones are returned.
             in_order: Return exactly ``min_envs``, those that were sent first, regardless of which are faster.
             timeout: Maximum number of seconds to wait.
 
@@ -751,7 +751,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 f"`{kind}_wait` again to get its result."
             )
         self._pending = None
-        interrupts_come_too_late()  # what was committed in the thread cannot be undone
+        interrupts_come_too_late()  # a commit in the thread cannot be undone
         return future.result()
 
     @property

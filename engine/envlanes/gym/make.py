@@ -58,7 +58,7 @@ def make_vec(
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))
     try:
         envs = LaneVectorEnv([_Make(spec, wrappers or (), kwargs)] * num_envs, **vector)
-    except TypeError as error:  # which the environment may have raised, since it knows no such argument
+    except TypeError as error:  # perhaps from the environment, since it knows no such argument
         for key in kwargs:
             if f"'{key}'" in str(error) and (meant := did_you_mean(key, names)):
                 raise ConfigError(f"make_vec got {key!r}, which {spec.id} does not take.{meant}") from error

@@ -69,7 +69,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Observations, rewards, dones, and an info for each; the last info of an episode has its last observation."""
         observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
-        over = terminated | truncated  # what the next row shows is the next episode then
+        over = terminated | truncated  # the next row shows the next episode then
         all_infos = []
         for index in range(self.num_envs):
             row = row_of(infos, index)

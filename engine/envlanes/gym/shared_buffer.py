@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
     Attributes:
         address: The buffer's address.
-        slot: Which of the two rows.
+        slot: Index of the row, 0 or 1.
         env: Index of the environment.
     """
 

@@ -19,8 +19,8 @@ class Stepped(NamedTuple):
     """The result of one ``step``.
 
     Attributes:
-        returned: What ``step`` returned.
-        observation: What the environment renders then.
+        returned: The value that ``step`` returned.
+        observation: The rendered observation after it.
         digest: The observation's digest.
         reward, done: Two of the returned values, which a replay must reproduce.
     """

@@ -66,7 +66,7 @@ def hosted(classes: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     Raises:
         ConfigError: A setting is unknown, or has an invalid value.
     """
-    if program.in_worker:  # which has imported the package that calls this
+    if program.in_worker:  # it has imported the package that calls this
         return dict(classes)
     bare.leave_out("ragen", "ragen.env")
     host = _Host(Settings.of(**{"use_lanes": True, "on_env_failure": "raise", **settings}))

@@ -353,7 +353,7 @@ class RolloutManager(EnvSet):
         named = {"env_id": entry["env_id"], "history": history, "group_id": entry["group_id"], "tag": entry["tag"]}
         return {**named, "penalty": 0}
 
-    # What is asked of environments at the end
+    # Requests to environments at the end
 
     def _class_of(self, env_id: int) -> Any:
         return self._engine.spec(env_id).env_class

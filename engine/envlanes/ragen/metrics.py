@@ -82,7 +82,7 @@ def info_numbers(history: Sequence[dict[str, Any]], rules: Rules = RULES) -> dic
             if number is not None:
                 values.setdefault(key, []).append(number)
             elif rules == (2026, True):
-                values.setdefault(key, [])  # whose metric is 0
+                values.setdefault(key, [])  # its metric is 0
     return values
 
 
@@ -146,6 +146,6 @@ def number_of(value: Any, texts: bool = False) -> float | None:
         return None
     try:
         return float(value)
-    except BaseException as error:  # whatever an environment's own class raises
+    except BaseException as error:  # an environment's own class may raise anything
         let_signals_pass(error)
         return None

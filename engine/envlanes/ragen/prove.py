@@ -57,7 +57,7 @@ OTHER_DOOR = (
     f"ragen/env/__init__.py, after `from {OURS} import hosted`"
 )
 CHILD = "ENVLANES_PROVE"
-EXAMPLES = ("1 + 2", "3 - 1", "5 * 2", "Left", "up", "42", "\\boxed{4}")  # where an environment has no action names
+EXAMPLES = ("1 + 2", "3 - 1", "5 * 2", "Left", "up", "42", "\\boxed{4}")  # for an environment without action names
 WAYS: dict[str, tuple[Any, bool]] = {
     "false": (False, False),
     "true": (True, False),
@@ -140,7 +140,7 @@ def prove(checkout: Path, only: list[str], workers: int) -> int:
     return NOT_PLAYED if not played or (only and proof.silent) else EQUAL
 
 
-# What is compared
+# Comparisons
 
 
 def own_source(checkout: Path) -> tuple[str, str]:
@@ -234,7 +234,7 @@ def _loaded(source: str, where: str) -> ModuleType:
     name = "ragen.llm_agent.own_es_manager"
     module = ModuleType(name)
     module.__file__, module.__package__ = MANAGER, "ragen.llm_agent"
-    sys.modules[name] = module  # where dataclasses look it up
+    sys.modules[name] = module  # dataclasses look it up there
     try:
         importlib.import_module("ragen.llm_agent")
         exec(compile(source, where, "exec"), vars(module))
@@ -403,7 +403,7 @@ def _input(entry: Mapping[str, Any], episode: int, turn: int) -> dict[str, Any]:
     """A model's answer: one to three actions, now and then one that is unknown, or none."""
     env_id = entry["env_id"]
     drawn = random.Random(f"{episode} {turn} {env_id}")
-    lookup = getattr(getattr(entry["env"], "config", None), "action_lookup", None)  # which a reset may set
+    lookup = getattr(getattr(entry["env"], "config", None), "action_lookup", None)  # a reset may set it
     actions = [drawn.choice(list(map(str, lookup.values())) if lookup else EXAMPLES)]
     if lookup:
         actions += [drawn.choice(list(map(str, lookup.values()))) for _ in range(drawn.randrange(3))]

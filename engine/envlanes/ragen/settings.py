@@ -24,7 +24,7 @@ class EnvEntry:
     """One environment to manage.
 
     Attributes:
-        spec: How to build it.
+        spec: Its class and configuration.
         max_actions_per_traj: Maximum number of actions per episode.
     """
 

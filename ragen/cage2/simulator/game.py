@@ -297,7 +297,7 @@ def _chosen(network: Network, options: tuple[Exploit, ...]) -> Exploit | None:
 def _guessed(network: Network, host: int, service: Service) -> Session | None:
     events = network.events[host]
     events.connect(service.port, GUESSES)
-    if service.is_decoy or host == DEFENDER:  # which has no guessable user
+    if service.is_decoy or host == DEFENDER:  # it has no guessable user
         return None
     events.connect(service.port)
     return Session(is_privileged=False, is_known=False)

@@ -19,7 +19,7 @@ class OpenEnvEnvConfig:
         url: The server's address, such as ``http://127.0.0.1:8000``; required.
         timeout: Seconds that a call may take, connecting and one retry included. Keep it below
             ``es_manager.step_timeout``, or a slow server costs a worker instead of an environment.
-        reset_options: What a reset sends beside the seed, such as ``{"env": "sokoban"}``.
+        reset_options: Values that a reset sends beside the seed, such as ``{"env": "sokoban"}``.
         observation_field: The field of an observation that is shown; None shows ``text``, or the only field if it is a
             text, or else the whole observation as JSON.
         success_reward: An episode whose last reward is at least this counts as a success; None leaves that to a

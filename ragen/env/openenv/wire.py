@@ -34,7 +34,7 @@ LOST, TIMEOUT, REFUSED = "LOST", "TIMEOUT", "VALIDATION_ERROR"
 GENERIC_TEXTS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.")
 PAUSES = (0.1, 0.3, 1.0)  # seconds before a lost call is made again; the last one again and again
 _CLOSING = 2.0  # seconds for a goodbye
-_ENDED = 1000  # how a server closes the socket of a session that was ended; one that is stopped says another code
+_ENDED = 1000  # close code of a session that was ended; a server that is stopped sends another one
 
 
 def base_url(url: str) -> str:
@@ -64,7 +64,7 @@ class Facts:
 
     Attributes:
         action: The JSON schema of its actions.
-        sessions: Where it keeps sessions by their token, such as ``/s/{token}``; empty if it does not.
+        sessions: Path of a session by its token, such as ``/s/{token}``; empty if it has none.
     """
 
     action: Mapping[str, Any]
@@ -145,7 +145,7 @@ class Session:
 
         Args:
             kind: ``"reset"``, ``"step"`` or ``"state"``.
-            data: What goes with it.
+            data: Its content.
 
         Returns:
             The answer's ``data``.

@@ -30,7 +30,7 @@ class SearchEnvConfig:
         backend: ``"fts5"`` (SQLite), ``"http"`` (a retrieval server) or ``"mock"`` (RAGEN 2026's two placeholders);
             None means ``"mock"`` with ``mock_mode``, ``"http"`` if ``retrieval_server_url``, or ``train_path`` without
             a ``corpus``, is given, else ``"fts5"``.
-        style: How actions are parsed, replies worded and questions drawn: ``"own"``, or ``"ragen"``, exactly as RAGEN
+        style: Rules for actions, wording of replies and drawing of questions: ``"own"``, or ``"ragen"``, as RAGEN
             2026 does; None means ``"ragen"`` if ``train_path`` or ``mock_mode`` is given, else ``"own"``.
         retrieval_server_url: The address of a server; None means ``http://127.0.0.1:8000`` for ``"http"``.
         retrieval_timeout: The server's time-out in seconds.

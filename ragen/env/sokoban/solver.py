@@ -21,7 +21,7 @@ def solve(
     """The shortest solution of a level.
 
     Args:
-        observation: What the environment rendered, in the format ``grid`` or ``grid_coord``.
+        observation: The rendered state, in the format ``grid`` or ``grid_coord``.
         grid_lookup: The symbols of the tiles; None are the configuration's defaults.
         action_lookup: The names of the moves up (1), down (2), left (3) and right (4), likewise.
 

@@ -91,8 +91,8 @@ class Reply:
         finish_reason: The server's reason for ending it; None if it sent none.
         refused: Whether the server reported that the model refused.
         tool_calls: Number of tool calls that the model requested; none is executed.
-        error: Why there is no reply. Only this request's trajectory ends then, not the batch.
-        out_of_context: Why there is no reply if that is because the prompt does not fit the model's context. The
+        error: The reason that there is no reply. Only this request's trajectory ends then, not the batch.
+        out_of_context: The reason that there is no reply if the prompt does not fit the model's context. The
             model cannot go on: its episode is over, truncated, and counts.
         usage: Counts to add up over a run, such as ``{"prompt_tokens": 812, "completion_tokens": 40, "cost": 0.002}``.
     """
@@ -136,7 +136,7 @@ class Activity:
         replies: Number of replies received.
         kept: Number of them that an earlier run had received.
         usage: The total usage of this run's replies; see :class:`Reply`.
-        failure: Why the latest attempt failed, if no reply was received since; otherwise empty.
+        failure: Error of the latest attempt, if no reply was received since; otherwise empty.
     """
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class Backend(Protocol):
 
     Attributes:
         takes_tokens: Whether it takes a prompt's tokens, from the model's own tokenizer, instead of its chat.
-        position: What its next samples depend on beside their prompts, such as the number of batches that it has
+        position: State that its next samples depend on beside prompts, such as the number of batches that it has
             answered; a journal sets it where it answers in the backend's place. 0 if they depend on nothing else.
     """
 

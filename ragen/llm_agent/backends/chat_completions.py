@@ -128,7 +128,7 @@ _SERVER_FAULTS = frozenset({"error", "abort"})
 """Values of ``finish_reason`` with which the server, not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
 
 
-# What is sent
+# Requests
 
 
 def api_messages(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -149,7 +149,7 @@ def _data_url(image: Any) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
-# What comes back
+# Replies
 
 
 def read_completion(completion: dict[str, Any]) -> Reply:
@@ -251,7 +251,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# What may go wrong
+# Failures
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Failure:
 
     Attributes:
         reason: The reason, for messages.
-        retries: How often it was tried again.
+        retries: Number of times it was tried again.
         is_out_of_context: Whether the prompt does not fit the model's context.
         cure: The key that leaves out fields which the server refuses, to follow the reason; may be empty.
     """

@@ -157,7 +157,7 @@ class HfBackend(Backend):
 
         Args:
             ids: The prompts, padded on the left, ``(batch, tokens)``.
-            mask: Which of them are tokens.
+            mask: Marks those that are tokens.
         """
         alike, owners = torch.unique(torch.cat([ids, mask], dim=1), dim=0, return_inverse=True)
         if len(alike) == len(ids) or ids.shape[1] == 1:

@@ -121,7 +121,7 @@ class OpenAIBackend(StreamingBackend):
         try:
             settings = self.settings.with_model(names)
             settings.check_listed(names)
-        except ConfigError as error:  # which names what the server lists
+        except ConfigError as error:  # the message names the models that the server lists
             raise ConfigError(self._access.redacted(str(error))) from None
         context = next((model.get("max_model_len") for model in models if model["id"] == settings.model), None)  # vLLM
         check_context(wanted_context, context if isinstance(context, int) else None, str(settings.model))

@@ -25,7 +25,7 @@ class CollapseColumns:
     """Builds the columns.
 
     Attributes:
-        settings: Which columns to build.
+        settings: The columns to build.
         chat: Returns the chat that asked for a turn, given the rollout cache and the turn's index.
         render: Renders a chat as a prompt, without the tag that opens a reply.
         tokenizer: Tokenizes prompts and thoughts.

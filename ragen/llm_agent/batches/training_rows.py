@@ -262,7 +262,7 @@ def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, signal: Seq
 
     Args:
         rows: The rows.
-        settings: What the loss includes.
+        settings: The parts of the loss.
         signal: Whether each trajectory is learned from.
     """
     encoded = [each.encoded for each in rows]

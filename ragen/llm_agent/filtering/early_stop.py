@@ -72,7 +72,7 @@ class EarlyStop:
 
         Args:
             spread: The mean over all groups played of the standard deviation of their scores.
-            groups_kept: How many groups were trained on.
+            groups_kept: Number of groups that were trained on.
         """
         self._empty = 0 if groups_kept else self._empty + 1
         if self._empty and self._empty == self._most_empty:

@@ -38,7 +38,7 @@ from ragen.output import valid_text
 
 IMAGE_MARK = "<images>"
 
-# What all environments of a tag share
+# Shared by all environments of a tag
 
 
 @dataclass(frozen=True)

@@ -280,7 +280,7 @@ def sent_actions(text: str, separator: str | None) -> list[str]:
 
     Args:
         text: The text.
-        separator: What is between several actions; None for an environment that takes free text, which is one action.
+        separator: Text between several actions; None for an environment that takes free text, which is one action.
     """
     content = tagged(text, "answer", "action")
     content = text.strip() if content is None else content

@@ -33,14 +33,14 @@ class ContextSettings:
             those that the model sampled. With ``window_mode: full``, a trajectory has a row for every run of turns
             whose prompts extend each other token by token. ``text``: rows are tokenized chats, one per trajectory or
             turn, with loss also on the tag before and the end after each reply, as in RAGEN.
-        grouping: Which trajectories are normalized together.
-        method: How scores are normalized.
+        grouping: The trajectories to normalize together.
+        method: Normalization of scores.
         template: The texts of prompts.
         enable_response_mask: Whether the loss excludes the environments' texts.
         response_length: Maximum number of tokens of one reply; None if unknown.
         max_model_len: Maximum number of tokens of a context with its reply; None for no limit.
         template_kwargs: Passed to the chat template.
-        failed_trajectories: What has no weight if an environment failed; see :mod:`ragen.validity`.
+        failed_trajectories: The part without weight if an environment failed; see :mod:`ragen.validity`.
     """
 
     enable_think: bool = True

@@ -103,7 +103,7 @@ class PromptTemplate:
 
     Attributes:
         system: The system message; omitted if empty.
-        turn: What asks for a turn; ``{turn}`` is its number, from 1.
+        turn: Text that asks for a turn; ``{turn}`` is its number, from 1.
         reward: The turn's reward, at the beginning of the message with the next turn.
         actions_left: The number of actions left.
         length: The requested maximum length of a reply.

@@ -272,7 +272,7 @@ def in_vocabulary(reply: Reply, size: int) -> Reply:
 
     Args:
         reply: The reply.
-        size: How many tokens the tokenizer has.
+        size: Number of tokens of the tokenizer.
     """
     if reply.prompt_ids is None or max((*reply.prompt_ids, *(reply.token_ids or ())), default=0) < size:
         return reply

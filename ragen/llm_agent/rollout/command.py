@@ -275,7 +275,7 @@ def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
         f"{tag} is not restored by its save() and load(): an episode that goes on from a snapshot, as after the loss "
         f"of a worker, may go on differently; ragen check {env_type} says where"
         for tag, env_type in es_manager.not_restored().items()
-        if tag not in differing  # which a faithful load() cannot help
+        if tag not in differing  # a faithful load() cannot help that
     ]
     return [*lines, es_manager.work().describe()] if proxy.rollout_states else lines
 

@@ -44,8 +44,8 @@ class Answers:
 
     Attributes:
         inputs: The parsed replies.
-        lost: Why there is no reply.
-        full: Why a prompt did not fit the model's context.
+        lost: The reason that there is no reply.
+        full: The message for a prompt that did not fit the model's context.
     """
 
     inputs: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -65,8 +65,8 @@ class Rollout:
         asks_failed: Whether the actor is asked about environments that failed in their reset, as in training.
         on_turn: Called before every turn.
         on_over: Called with the states of episodes that ended in a turn.
-        timeline: What took how long.
-        failures: Why an environment got no reply, by environment id.
+        timeline: Seconds of each part.
+        failures: The reason that an environment got no reply, by environment id.
     """
 
     actor: Actor

@@ -67,7 +67,7 @@ def play_shard(shard: Shard, address: Any, key: bytes) -> None:
 
     Args:
         shard: The shard.
-        address: Where the main process listens.
+        address: Address that the main process listens on.
         key: Authenticates the connection.
     """
     from ragen.llm_agent.es_manager import EnvStateManager
@@ -96,7 +96,7 @@ class Shards:
     Attributes:
         backend: joblib's backend, ``"loky"`` or ``"threading"``.
         n_jobs: Number of workers, as joblib's: -1 for one per processor.
-        fallback_reason: Why (a part of) the last rollout was played by the ordinary loop; None if it was not.
+        fallback_reason: The reason that (a part of) the last rollout used the ordinary loop; None if it did not.
     """
 
     def __init__(self, config: Any, n_jobs: int | None = None) -> None:

@@ -63,7 +63,7 @@ class LLMAgentProxy(Closing):
         parallel: Plays rollouts by joblib; None unless it is chosen.
         use_parallel_envs: Whether rollouts are collected as one row per turn, if that is possible.
         max_turn: Maximum number of turns of a rollout.
-        failures: Why an environment got no reply in the last rollout, by environment id.
+        failures: The reason that an environment got no reply in the last rollout, by environment id.
         rollout_states: The result of ``EnvStateManager.get_rollout_states()`` for the last rollout.
         timeline: The last rollout's time spans, by track.
     """

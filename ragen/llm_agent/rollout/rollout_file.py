@@ -89,7 +89,7 @@ class RolloutFile(Closing):
 
         Args:
             path: Of the file.
-            about: What is going to be played, as flat keys.
+            about: Description of the rollout, as flat keys.
             resume: Whether to keep the finished episodes of the file, if it is there.
 
         Raises:

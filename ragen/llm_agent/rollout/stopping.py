@@ -140,8 +140,8 @@ class Limits:
         """The name of a limit that is reached; None if none is.
 
         Args:
-            usage: What all runs have used.
-            seconds: How long this run has taken.
+            usage: Usage of all runs.
+            seconds: Duration of this run.
         """
         if self.cost is not None and usage.get("cost", 0) >= self.cost:
             return "cost"
@@ -156,7 +156,7 @@ class Limits:
 
         Args:
             name: The key of the limit, such as ``limit.tokens``.
-            usage: What all runs have used.
+            usage: Usage of all runs.
         """
         if name == "limit.minutes":
             return {}

@@ -32,8 +32,8 @@ class Fact(NamedTuple):
     """One thing that was seen.
 
     Attributes:
-        place: Where, such as ``"turn 2, env 5, history[-2].reward"``.
-        value: What, with its type, such as ``"float -0.1"``.
+        place: Place of the value, such as ``"turn 2, env 5, history[-2].reward"``.
+        value: The value with its type, such as ``"float -0.1"``.
     """
 
     place: str
@@ -56,8 +56,8 @@ class Difference:
 
     Attributes:
         place: The first place with different facts.
-        expected: What the first recording has there.
-        got: What the second one has.
+        expected: Value of the first recording.
+        got: Value of the second one.
     """
 
     place: str
@@ -73,9 +73,9 @@ class Recording:
     """A recording of a manager, in order.
 
     Attributes:
-        notes: What was noted: its place, and its facts, or the bytes that they can be read from.
+        notes: The notes: a place, and its facts, or the bytes that they can be read from.
         seconds: Time spent in ``reset`` and ``step``; no part of the comparison.
-        episodes: How many episodes were begun.
+        episodes: Number of episodes that were begun.
     """
 
     def __init__(self) -> None:

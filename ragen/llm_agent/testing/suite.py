@@ -93,7 +93,7 @@ class Report:
     Attributes:
         difference: The first difference or other finding, or why nothing was compared; empty if the rollouts are equal.
         seconds: Seconds in the main process, and with workers.
-        notes: What the main process saw, by tag: an error, or no valid action.
+        notes: Observations of the main process, by tag: an error, or no valid action.
     """
 
     difference: str
@@ -142,7 +142,7 @@ def run(check: Check, size: Size) -> Report:
     expected, _ = _played(alone, size, notes)
     workers = {"use_multiprocessing": True, "max_workers": size.workers, "backend": size.backend}
     if check.disturb is not None:
-        workers["crash_report_dir"] = None  # what fails then is meant to
+        workers["crash_report_dir"] = None  # a failure from here on is intended
     got, finding = _played(check, size, {}, workers)
     difference = str(expected.first_difference(got) or finding)
     if difference and (own := expected.first_difference(_played(alone, size, {})[0])):

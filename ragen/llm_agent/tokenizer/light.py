@@ -31,7 +31,7 @@ class LightTokenizer:
         eos_token, pad_token: What ends a turn, and what fills up rows.
         eos_token_id, pad_token_id: Their numbers.
         added_tokens_decoder: Number to added token, each with ``content`` and ``special``.
-        all_special_tokens: What the configuration names as control tokens.
+        all_special_tokens: Control tokens by the configuration.
     """
 
     is_fast: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class LightTokenizer:
         """Read both files.
 
         Args:
-            folder: Where they lie.
+            folder: Folder of the files.
         """
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 

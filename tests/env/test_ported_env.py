@@ -1,4 +1,4 @@
-"""The environment of ``docs/porting_an_environment.md``: it works as it was written, and better as it is ported."""
+"""The environment of ``docs/ragen_users.md``: it works as it was written, and better as it is ported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment written for RAGEN, as it was and as it is ported; ``docs/porting_an_environment.md`` goes through it.
+"""An environment written for RAGEN, as it was and as it is ported; ``docs/ragen_users.md`` goes through it.
 
 The game is Lights Out: a press toggles a lamp and its neighbours in its row, and all lamps have to be off.
 """

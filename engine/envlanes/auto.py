@@ -64,7 +64,7 @@ class Limits:
         if useful > self.cpus:
             useful = max(self.cpus, min(useful, _fit_in_memory()))
         workers = min(self.max_workers or useful, envs)
-        return workers if min(workers, useful) > 1 else 0
+        return workers if min(workers, useful) > 1 else 0  # one worker plays no faster than main
 
 
 def _fit_in_memory() -> int:
@@ -151,6 +151,7 @@ class Auto:
 
     def _useful(self, costs: Costs, envs: int, part: float = 1.0) -> int:
         """The number of workers for environments of these costs; 0 if they belong in main."""
+        # A call of less than ten round trips would lose a tenth of its time and more to the network.
         each, call_s = costs.usual_s, CALL_S + 10 * self.limits.round_trip_s
         return self.limits.workers(costs.busy, envs) if each >= part * EACH_S and each * envs >= part * call_s else 0
 

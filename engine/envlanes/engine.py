@@ -145,6 +145,7 @@ class Engine(Closing):
         """Close environments and forget them; unknown ids are ignored."""
         with self.environments.lock:
             leaving = self.environments.of([env_id for env_id in env_ids if env_id in self.records])
+            # Before they are forgotten: an interrupt while they are closed leaves records that can be removed again.
             self._placement.evict(leaving)
             for record in leaving:
                 del self.records[record.env_id]
@@ -304,6 +305,7 @@ class Engine(Closing):
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
                         records[env_id].commit_turn(actions[env_id], value, round_.saved.get(env_id))
+                # After all commits: only an environment that is in sync has played its turn.
                 if self._failures.has_kills:
                     self._failures.forgive_kills(actions)
             return values
@@ -320,7 +322,7 @@ class Engine(Closing):
         with self.environments.claimed(turns), self.environments.lock:
             for env_id, (action, result) in turns.items():
                 self.records[env_id].commit_turn(action, result, None)
-                self.records[env_id].in_sync = False
+                self.records[env_id].in_sync = False  # no replica has played it, whatever `commit_turn` says
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journaled like a turn.

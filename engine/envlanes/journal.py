@@ -87,6 +87,7 @@ class JournalFile(Closing):
             self._check(events[0])
         elif raw.strip(b"\0\n") and (b"\n" in raw or not raw.startswith(b'{"journal"')):  # and not a torn first line
             raise ConfigError(f"{shown_path(self.path)} is not a journal; name another file.")
+        # A process that was killed as it wrote has left half a line, which the next event would be appended to.
         os.ftruncate(file, end)
         if not events:
             self._append(_line(self._header))
@@ -182,6 +183,7 @@ class JournalFile(Closing):
         """Delete the file, before another process can lock it, and close it."""
         with self._lock:
             if self._file is not None:
+                # Before the lock is given up: a process that waits for it must not find the file that is about to go.
                 self.path.unlink(missing_ok=True)
         self.close()
 

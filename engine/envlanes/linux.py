@@ -24,6 +24,8 @@ def die_with_parent(parent: int) -> None:
     ``parent`` is its id as it was before; if it is gone already, this process ends now.
     """
     # In this order: a parent that ends before the call sends no signal, and one that ends after it does.
+    # The signal comes with the end of the *thread* that forked, and the setting survives execv: the supervisor forks
+    # from its main thread, which lives as long as it does.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -47,6 +49,8 @@ def adopt_orphans() -> None:
 def children() -> list[int]:
     """Process ids of this process's children, adopted orphans included; empty where the system has no such list."""
     try:
+        # The main thread's list alone: the supervisor, which asks, starts its children there and is given orphans
+        # there. A thread of a preloaded module that starts children itself would keep them from this list.
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
     except OSError:
         return []
@@ -64,7 +68,7 @@ class ThreadChildren:
     """Reads the process ids of the current thread's children, with the list of the last thread kept open."""
 
     def __init__(self) -> None:
-        self._thread, self._list = 0, -1
+        self._thread, self._list = 0, -1  # kept open, since it is read twice for each call into environments
 
     @property
     def is_open(self) -> bool:
@@ -120,14 +124,14 @@ def kill_all_with(entry: str) -> None:
                 os.kill(pid, signal.SIGKILL)
         # Twice without a find: a process in the middle of an exec shows no environment, and one may just be forking.
         misses = 0 if found else misses + 1
-        time.sleep(0.01)
+        time.sleep(0.01)  # a moment for what was killed to go, or the scans of /proc would keep a processor busy
 
 
 def anonymous_file() -> int:
     """Open a file that has no path and goes away with its last descriptor."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("envlanes", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile() as file:  # on macOS; the copy stays open as the file object closes its own
         return os.dup(file.fileno())
 
 

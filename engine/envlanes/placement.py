@@ -111,6 +111,7 @@ class Placement:
             classes = {record.spec.env_class for record in self._records.values()}
             bases = {base.__module__ for each in classes for base in getattr(each, "__mro__", type(each).__mro__)}
             modules = {name for name in bases if name.startswith(self._settings.preloaded)}
+            # Sorted below: a set of texts has another order in each run, and an import may depend on those before it.
             modules.update(*[getattr(each, "preload", ()) for each in classes])  # modules that a class asks for
             self._pool = open_pool(self.number, self._settings, ["numpy", *sorted(modules)])
         return self._pool
@@ -268,6 +269,7 @@ class Placement:
             # First, since closing it may be interrupted: a replica that may be closed is not in sync.
             record.in_sync, record.generation = False, NOT_LOADED
         self.close_replicas(replicas)
+        # Last: a quarantine worker that is ended runs no `close` of its environment any more.
         self._release(record for record in self._environments.of(replicas) if record.worker is not record.home)
 
     def close_replicas(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
@@ -326,6 +328,8 @@ class Placement:
 
         A start that fails may take all of ``startup_timeout``, so it is tried ever more rarely.
         """
+        # Both figures are chosen, not measured: a lost `startup_timeout`, a minute by default, is spread over four
+        # episodes at once, and a machine that was repaired is still tried again in the end.
         _, pause = self._backoffs.get(worker, (0, 4))
         self._backoffs[worker] = pause, min(2 * pause, 256)
         return pause
@@ -338,5 +342,6 @@ class Placement:
     def close(self, forgotten: bool) -> None:
         """Close the environments, and the workers too if no other engine uses them."""
         if self._pool is not None:
+            # A pool that other engines use would keep them.
             self._release([record for record in self._records.values() if record.worker is not record.home])
             self._pool.leave(self.number, later=forgotten)

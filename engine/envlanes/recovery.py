@@ -90,11 +90,14 @@ def decide(trouble: Trouble, facts: Facts, settings: Settings) -> tuple[Action, 
     Returns:
         The action, and the environment's counter to increment: ``"failures"``, ``"kills"`` or ``""``.
     """
+    # First: nothing brings it back, whatever the settings say.
     if trouble is Trouble.LOST:
         return Action.FAIL, ""
     if trouble is Trouble.CANNOT_TRAVEL and not facts.in_main:
         return Action.STAY_IN_MAIN, ""
     again = Action.AGAIN if facts.shared else Action.QUARANTINE
+    # Before the settings are asked: a kill from outside is no failure of the environment's, so "raise" and "truncate"
+    # retry it too.
     if trouble is Trouble.KILLED and facts.kills < settings.max_restarts:
         return again, "kills"
     if settings.on_env_failure != "fallback":
@@ -110,6 +113,7 @@ def decide_worker(failure: WorkerFailure, losses: int, settings: Settings) -> Ac
 
     ``losses``: how often this worker has lost its worker this way in this episode, including this time.
     """
+    # A start that timed out has taken all of `startup_timeout`: each further try would hold up the call for as long.
     is_hopeless = failure.cause is Cause.START and failure.seconds > 0
     if losses <= settings.max_restarts and not is_hopeless:
         return Action.AGAIN

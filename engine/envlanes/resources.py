@@ -124,6 +124,7 @@ def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], 
         with _registry_lock:
             shared = _shared.setdefault(key, _Shared(close))
             shared.leases += 1
+        # Built under its own lock, not the registry's: another resource need not wait for a browser to start.
         with shared.lock:
             if shared.is_gone:  # its builder failed, or its last holder has released it meanwhile
                 continue
@@ -141,6 +142,7 @@ def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], 
 def close_resources() -> None:
     """Close all resources of this process, the latest first; their errors are not raised."""
     with _registry_lock:
+        # The latest first: it may use one that was there before it.
         left = [_take(key, shared) for key, shared in reversed(list(_shared.items()))]
     for gone in left:
         with contextlib.suppress(Exception):
@@ -244,6 +246,7 @@ def use_temporary_folder(path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
         _given_folder = Path(path)
         tempfile.tempdir = path
+        # `tempfile` in child processes looks at these in this order; the other two are set where the system uses them.
         for name in ("TMPDIR", "TEMP", "TMP"):
             if name == "TMPDIR" or name in os.environ:
                 os.environ[name] = path
@@ -276,7 +279,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 
 def _allow(folder: str | os.PathLike[str]) -> None:
-    if not os.path.islink(folder):
+    if not os.path.islink(folder):  # a link may lead to a folder that is somebody else's
         with contextlib.suppress(OSError):
             os.chmod(folder, stat.S_IRWXU)
 
@@ -289,6 +292,7 @@ def _sweep(parent: str) -> None:
         found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
         for path in found:
             with contextlib.suppress(OSError):
+                # The system's folder has those of other users too, whose locks must be left alone.
                 if os.lstat(path).st_uid != os.getuid() or not os.path.exists(os.path.join(path, _MARKER)):
                     continue
                 descriptor = _lock_folder(Path(path), shared=False)
@@ -305,6 +309,7 @@ def _lock_folder(path: Path, shared: bool) -> int | None:
         return None
     descriptor = None
     try:
+        # No links: the folder around it may be open to all, and somebody may put one in its place.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:

@@ -214,6 +214,7 @@ class Round:
             requests[worker] = Request(self._placement.number, order, timeout, startup, generation)
             self._sent[worker] = order, records
             begun += records
+        # Before anything is sent: a worker may play a request of which the sender was interrupted.
         self._begin(begun)
         exchange.send(requests)
         urgent = set[Worker]()
@@ -224,7 +225,7 @@ class Round:
             here = self._play_here(*orders[None][:2])
         if not self._sent:
             return here, {}
-        exchange.listen()
+        exchange.listen()  # only after main's share: a reply that came while nobody could read it is not late
         return here, exchange.replies(urgent)
 
     def _begin(self, records: list[EnvRecord]) -> None:

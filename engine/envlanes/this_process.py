@@ -28,7 +28,7 @@ def set_title(title: str) -> None:
     """Show a title for this process in ``ps`` and ``py-spy``, where that can be done."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # no /proc, or one that cannot be written to
-            Path("/proc/self/comm").write_text(title[:15])
+            Path("/proc/self/comm").write_text(title[:15])  # all that the kernel keeps
     with contextlib.suppress(ImportError):
         from setproctitle import setproctitle
 

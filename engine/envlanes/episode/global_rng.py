@@ -38,6 +38,7 @@ class EnvRng:
 
         if type(self._bit_generator) is not np.random.MT19937:  # the environment has put another one in place
             self._bit_generator = np.random.MT19937(0)
+        # The legacy seeding, which is that of `numpy.random.seed`, takes 32 bits.
         np.random.RandomState(self._bit_generator).seed(None if seed is None else seed % 2**32)
         self._python_state = random.Random(seed).getstate()
 

@@ -398,6 +398,8 @@ class EnvHost:
         """Add items of a tag that did not fail, and their share of what was computed since ``before``."""
         if times:
             passed, computed = (now - then for now, then in zip(usage(self.counts_children), before, strict=True))
+            # Items that failed have computed too, and are left out; at most 1, since the sum of many differences is
+            # rounded.
             share = min(1.0, sum(times) / passed)
             more = Spent.of(times, share * computed, is_first=(tag, phase) not in self._known)
             self._known.add((tag, phase))

@@ -75,6 +75,7 @@ class Deadline:
         if is_taken or not in_main_thread():
             return False
         handler = self._handler = self._ring
+        # SIGALRM without a handler ends the process: the handler comes before the timer, and goes after it.
         _signal.signal(_signal.SIGALRM, handler)
         _signal.setitimer(_REAL, self._seconds if self._seconds < _LONGEST else _LONGEST)
         return True
@@ -153,6 +154,7 @@ def end_processes(at_exit: bool = False) -> None:
     held = set() if at_exit else _held()
     family = {each for each in _processes if each.pid not in held and each.is_running()}
     _processes.difference_update([each for each in _processes if each.pid not in held])
+    # Before any is ended: the children of a process that is gone are orphans, which nothing tells from the program's.
     for each in list(family):
         with contextlib.suppress(psutil.Error):
             family.update(each.children(recursive=True))

@@ -119,6 +119,7 @@ class PickledSpecs(NamedTuple):
         program.take_over(self.settings)
         if program.in_worker:
             bare.make(self.packages)
+        # After the path and the bare packages: it imports the classes.
         found = _received(self.pickled)
         if isinstance(found, str):
             raise EnvError(found)

@@ -137,6 +137,7 @@ class SubEnvs(EnvSet):
             self._seeds[index] = self._seeds[index] if seed is None else seed
             self._episodes[index] = 1
             self._planned.pop(index, None)
+        # After the bookkeeping: the environments that were reset have begun their episodes.
         self._raise_first(found)
         for index, value in found.items():
             if isinstance(value, EnvFailed):

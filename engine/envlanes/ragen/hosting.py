@@ -84,7 +84,7 @@ class _Host:
 
     def build(self, env_type: str, env_class: Any, config: Any = None) -> HostedEnv:
         with self._lock:
-            if self._engine is None:
+            if self._engine is None:  # a program that builds none starts no workers
                 self._engine = Engine((), self._settings)
                 atexit.register(self._engine.close)
             engine, number = self._engine, next(self._numbers)

@@ -142,6 +142,7 @@ class RolloutManager(EnvSet):
         first = first_seed(self.mode, self.base_seed, self.seed_counter) if given is None else given
         numbers = self._settings.group_numbers
         seeds = group_seeds(first, numbers)
+        # Until the new ones are there: a reset that fails must not leave the last episode's caches to be trained on.
         self.rollout_cache = None
         self._invalid.clear()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
@@ -212,6 +213,7 @@ class RolloutManager(EnvSet):
                 result = failed_turn(result.text, self._engine.observation(env_id))
             if not self._log_env_state(entry, cache, env_input, result):
                 going_on.append(cache)
+        # Only now: the results of all other environments are in their caches.
         if self._raises:
             self._raise_failures(results)
         return going_on
@@ -369,6 +371,7 @@ class RolloutManager(EnvSet):
 
     def _grids(self, env_ids: Sequence[int]) -> dict[int, Any]:
         """The ``grid`` of every environment that has one; in a checkout, one of each class is asked whether it has."""
+        # Reversed: the first of each class stays.
         classes = {self._class_of(env_id): env_id for env_id in reversed(env_ids)}
         having = {each for each in classes if hasattr(each, "grid")}
         if self._settings.rules.as_in_ragen:

@@ -402,6 +402,8 @@ def _statuses(manager: Any) -> list[dict[str, Any]]:
 def _input(entry: Mapping[str, Any], episode: int, turn: int) -> dict[str, Any]:
     """A model's answer: one to three actions, now and then one that is unknown, or none."""
     env_id = entry["env_id"]
+    # A generator for each input: the two managers may ask in another order. A text seeds it by SHA-512, alike in all
+    # processes.
     drawn = random.Random(f"{episode} {turn} {env_id}")
     lookup = getattr(getattr(entry["env"], "config", None), "action_lookup", None)  # a reset may set it
     actions = [drawn.choice(list(map(str, lookup.values())) if lookup else EXAMPLES)]
@@ -416,6 +418,7 @@ def _input(entry: Mapping[str, Any], episode: int, turn: int) -> dict[str, Any]:
 
 
 def _seed_generators() -> None:
+    # Any number does: both managers have to start from the same states.
     random.seed(11)
     with contextlib.suppress(ImportError):
         importlib.import_module("numpy").random.seed(11)

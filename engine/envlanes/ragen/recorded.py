@@ -47,6 +47,8 @@ class RecordedEpisodes:
             log.info("%d episodes go on from %s", len(asked), self._file.path)
             return self._engine.reset(seeds, options, recalled={i: self._past[i][0]["gave"] for i in asked})
         self._past.clear()
+        # Before the resets: a process that is killed within them leaves no turns of older episodes behind a new
+        # beginning.
         self._file.replace([])
         values = self._engine.reset(seeds, options)
         self._file.write(_event(i, 0, asked[i], value) for i, value in values.items() if type(value) is not EnvFailed)

@@ -41,6 +41,7 @@ def first_seed(mode: str, base_seed: int | None, counted: int) -> int:
     """
     if mode != "train":
         return base_seed if base_seed is not None else DEFAULT_VAL_SEED
+    # From the global generator and within RAGEN's range: a program that seeds it gets the episodes that it gets there.
     return random.randint(0, 1_000_000) if base_seed is None else base_seed + counted
 
 

@@ -10,6 +10,7 @@ another failure, other results than recorded, or the debugger was left.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pdb
 import runpy
@@ -106,8 +107,9 @@ class _Worker:
     """The environment in a worker of its own, whose hang or crash is reported like any failure."""
 
     def __init__(self, spec: EnvSpec, timeout: float) -> None:
-        limits = {"step_timeout": timeout, "reset_timeout": max(timeout, START_S), "on_env_failure": "truncate"}
-        self._engine = Engine([spec], Settings(use_lanes=True, max_workers=1, max_restarts=0, **limits))
+        settings = Settings(use_lanes=True, max_workers=1, max_restarts=0, on_env_failure="truncate")
+        settings = dataclasses.replace(settings, step_timeout=timeout, reset_timeout=max(timeout, START_S))
+        self._engine = Engine([spec], settings)
 
     def __enter__(self) -> _Worker:
         return self
@@ -252,14 +254,15 @@ def _check_module(module: str, folders: Sequence[str]) -> None:
     """
     import ragen
 
-    place, parts = None, module.split(".")
+    place: str | None = None
+    parts = module.split(".")
     for depth in range(len(parts)):  # to look for a module in a namespace package runs nothing
         try:
             found = find_spec(".".join(parts[: depth + 1]))
         except (ImportError, ValueError):
             found = None
         if found is None or found.origin is not None:
-            place = found and found.origin
+            place = None if found is None else found.origin
             break
     if place is None or place in ("built-in", "frozen"):
         raise CrashReportError(f"there is no module {module!r} of an environment; name its folder: --path FOLDER.")

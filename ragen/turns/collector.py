@@ -226,7 +226,7 @@ def filter_group_data(
     size = group_n or CollectorSettings.read(config or {}).group_n
     signal = [bool(rows) and all(row.get("has_signal", True) for row in rows) for rows in batch_list]
     kept = list(range(len(batch_list))) if last_try else _differing(episode_rewards, signal, size)
-    sums = (each[kept] for each in (episode_rewards, episode_lengths))
+    sums = episode_rewards[kept], episode_lengths[kept]
     known = {name: values[kept] for name, values in success.items()}
     return Collected([batch_list[place] for place in kept], *sums, known, traj_uid[kept], tool_callings[kept])
 
@@ -480,8 +480,8 @@ class TrajectoryCollector:
         objects = {name: object_array(row[name] for row in rows) for name in names}
         objects |= {name: objects[name].astype(np.float32) for name in _SUMS}
         objects["episode_success"] = objects["episode_success"].astype(float)
-        means = {name: [each.success[name] for each in found if each.error is None] for name in found[0].success}
-        means = {name: np.mean(values) if values else 0.0 for name, values in means.items()}
+        known = {name: [each.success[name] for each in found if each.error is None] for name in found[0].success}
+        means = {name: np.mean(values) if values else 0.0 for name, values in known.items()}
         valid = [each.columns for each in found if each.rows and each.env_error is None]
         for name in _SUMS[:2]:
             values = np.array([each[name] for each in valid], np.float32)

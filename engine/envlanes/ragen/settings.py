@@ -224,8 +224,8 @@ def _list(section: Mapping[str, Any], where: str, key: str, kind: type) -> list[
     for value in values or ():
         if type(value) is not kind:
             named = {str: "texts", int: "integers"}[kind]
-            raise ConfigError(f"{where}.{key} = {in_short(list(values))}: expected a list of {named}.")
-    return None if values is None else list(values)
+            raise ConfigError(f"{where}.{key} = {in_short(list(values or ()))}: expected a list of {named}.")
+    return None if values is None else [*values]
 
 
 def _count(section: Mapping[str, Any], where: str, key: str) -> int:

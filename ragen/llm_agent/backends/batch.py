@@ -130,7 +130,7 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
         ConfigError: A key has an invalid value.
     """
     rollout = as_config(config).actor_rollout_ref.rollout
-    given = {**_set(rollout), **(_set(rollout.val_kwargs) if validate else {})}
+    given: dict[str, Any] = {**_set(rollout), **(_set(rollout.val_kwargs) if validate else {})}
     return replace(Sampling(), **given, **({"max_tokens": rollout.response_length} if rollout.response_length else {}))
 
 

@@ -79,7 +79,9 @@ class ReplyJournal(Closing):
     def usage(self) -> dict[str, float]:
         """The usage of all runs, added up; see :class:`~ragen.llm_agent.backends.Reply`."""
         with self._lock:
-            usage = {name: n for name, n in self._usage.items() if n or name in ("requests", "retries")}
+            usage: dict[str, float] = {
+                name: n for name, n in self._usage.items() if n or name in ("requests", "retries")
+            }
         return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # independent of summation order
 
     def find(self, key: str) -> tuple[Reply, int] | None:

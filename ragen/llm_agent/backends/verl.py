@@ -64,7 +64,7 @@ class VerlBackend(Backend):
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the key is ``actor.verl.workers``."""
         path = as_config(config).actor.verl.workers
-        if ":" not in path:
+        if path is None or ":" not in path:
             raise ConfigError(
                 f"configuration key {WORKERS!r} is {path!r}; expected 'package.module:function' that returns a worker "
                 "group. A trainer passes its own to LLMAgentProxy instead."

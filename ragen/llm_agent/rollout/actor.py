@@ -169,7 +169,9 @@ class BackendActor(Actor):
         """Answer a batch of requests; see :meth:`generate_sequences` for ``meta_info``."""
         sampling = self.sampling(meta_info)
         if self._streaming is not None:
-            replies = [future.result() for future in [self.submit(request, sampling) for request in requests]]
+            replies: Sequence[Reply] = [
+                future.result() for future in [self.submit(request, sampling) for request in requests]
+            ]
         else:
             replies = self._generated(requests, sampling)
         return self.noted(requests, replies)

@@ -99,6 +99,8 @@ class Recording:
 
     def first_difference(self, other: Recording) -> Difference | None:
         """The first difference to another recording; None if they are equal."""
+        one: Any
+        another: Any
         for one, another in zip_longest(self.notes, other.notes, fillvalue=("", [])):
             if one == another:
                 continue

@@ -231,7 +231,7 @@ def checks_of_tags(custom_envs: CustomEnvs) -> list[Check]:
 
 def checks_of_disturbances(envs: CustomEnvs) -> list[Check]:
     """A check for each disturbance, with all of these tags in one manager."""
-    replayed = {"finding": _no_restart, "replays": True}
+    replayed: dict[str, Any] = {"finding": _no_restart, "replays": True}
     return [
         *([Check("all of them in one manager", envs)] if len(envs) > 1 else []),
         Check("auto", envs, {"use_multiprocessing": "auto"}, finding=lambda manager: ""),

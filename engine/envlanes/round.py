@@ -290,7 +290,7 @@ class Round:
                     # The first part counts no child processes: their clocks take .1 ms to read, which cheap turns must
                     # not pay. An environment whose child computes would look as if it waited.
                     more = more._replace(seconds=0.0, computed_s=0.0)
-                self._spent[tag] = self._spent.get(tag, Spent()).also(more)
+                self._spent[tag] = self._spent.get(tag, Spent()) + more
             self._parts += 1
         for record, value in bad:  # last: they may move others, which would have looked unfinished
             self._failures.handle_env(record, value, order, self._requested)

@@ -28,7 +28,7 @@ class Costs(NamedTuple):
     # A tuple, since one is made for each tag and turn: a dataclass would be a call.
     def __add__(self, more: Any) -> Costs:
         """The sum of both, not a longer tuple."""
-        return Costs(self.turns.also(more.turns), self.resets.also(more.resets))
+        return Costs(self.turns + more.turns, self.resets + more.resets)
 
     @property
     def usual_s(self) -> float:
@@ -43,7 +43,7 @@ class Costs(NamedTuple):
     @property
     def busy(self) -> float:
         """See :attr:`.Spent.busy`."""
-        return self.turns.also(self.resets).busy
+        return (self.turns + self.resets).busy
 
     def describe(self) -> str:
         """The costs in words."""
@@ -162,7 +162,7 @@ class Stats:
         if not order.counts:
             return
         for tag, more in spent.items():
-            # Added up here, not by `Spent.also`: this is part of each turn, and a call costs more than five additions.
+            # Not by `Spent.__add__`: this is part of each turn, and a call costs more than five additions.
             turns, resets = self.episode.get(tag, _NOTHING)
             if order.plays:
                 turns = named(Spent, map(add, turns, more))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from envlanes.episode.host import DEAR_RESET_S
+from envlanes.episode.host import SLOW_RESET_S
 from support import scripts
 from support.episodes import EnvStateManager, config, freeze, inputs, play
 from support.faulty_envs import Walk
@@ -134,13 +134,13 @@ class Closure(Late):
 
 
 class Saves(Walk):
-    """Declares snapshots, has resets that are dear, and shows how often it was reset itself."""
+    """Declares snapshots, has slow resets, and shows how often it was reset itself."""
 
     resets = 0
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         self.resets += 1
-        time.sleep(2 * DEAR_RESET_S)
+        time.sleep(2 * SLOW_RESET_S)
         return super().reset(seed, mode)
 
     def save(self) -> Any:

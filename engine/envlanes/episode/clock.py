@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from envlanes import linux
 
@@ -41,8 +41,8 @@ class Spent(NamedTuple):
         rest = seconds - max(times) if left_out else seconds
         return cls(len(times), seconds, len(times) - left_out, rest, computed_s)
 
-    def also(self, more: Spent) -> Spent:
-        """The sum of both."""
+    def __add__(self, more: Any) -> Spent:
+        """The sum of both, not a longer tuple."""
         return Spent(*map(add, self, more))
 
     @property

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 # A snapshot is due after turns that took so many times its own cost, so that taking snapshots costs at most a tenth,
 SAVE_SHARE = 10.0
 REPLAY_S = 0.005  # and so many seconds: storing a snapshot costs the main process time too.
-DEAR_RESET_S = 1e-3  # seconds of a reset from which a group's members load the snapshot of its first one
+SLOW_RESET_S = 1e-3  # seconds of a reset from which a group's members load the snapshot of its first one
 
 
 class ResetOrder(NamedTuple):
@@ -403,7 +403,7 @@ class EnvHost:
             share = min(1.0, sum(times) / passed)
             more = Spent.of(times, share * computed, is_first=(tag, phase) not in self._known)
             self._known.add((tag, phase))
-            self.spent[tag] = self.spent[tag].also(more) if tag in self.spent else more
+            self.spent[tag] = self.spent[tag] + more if tag in self.spent else more
 
     def _raised(self, error: BaseException, replica: Replica, item: Any, phase: str) -> Raised:
         """Describe an environment's exception; a signal to this process is raised again."""
@@ -455,7 +455,7 @@ class EnvHost:
         digest, reset_s = game.digest(observation), perf_counter() - start
         if doubt and difference(-1, ("digest",), (expected,), (digest,)):
             doubt = ""  # each reset gives something else, which is not to be blamed on `load`
-        is_dear = seed is not None and replica.saves_midway and reset_s > DEAR_RESET_S
-        if is_dear and tag not in self._not_shared and (state := replica.save(observation)):
+        is_slow = seed is not None and replica.saves_midway and reset_s > SLOW_RESET_S
+        if is_slow and tag not in self._not_shared and (state := replica.save(observation)):
             first[group] = state, digest
         return ResetResult(observation, digest, before, False, doubt)

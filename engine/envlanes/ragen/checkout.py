@@ -35,7 +35,7 @@ ENVS = importlib.import_module("ragen.env")  # the checkout's: whichever stands 
 RULES = Rules(2026 if importlib.util.find_spec("ragen.patches") else 2025, as_in_ragen=True)
 OWN_KEYS = ("use_multiprocessing", "format_penalty", "env_state_hash", "journal", "train", "val")
 log = logging.getLogger(__name__)
-_said: set[str] = set()
+_logged: set[str] = set()
 
 with contextlib.suppress(ImportError, AttributeError):  # as RAGEN's module does for those who compose configurations
     importlib.import_module("ragen.utils").register_resolvers()
@@ -93,8 +93,8 @@ def _engine_settings(general: Mapping[str, Any], classes: Mapping[str, Any]) -> 
         ):
             raise ConfigError(f"es_manager.{key} = {general[key]!r}: there is no such key.{meant}")
     why = {env_type: reason for env_type, each in classes.items() if (reason := why_own_process(each))}
-    for env_type in why.keys() - _said:
-        _said.add(env_type)
+    for env_type in why.keys() - _logged:
+        _logged.add(env_type)
         log.warning("environments of type %r stay in the main process: %s.", env_type, why[env_type])
     sequential = general.get("sequential_env_types") or ()
     if isinstance(sequential, str) or not isinstance(sequential, Sequence):

@@ -11,7 +11,7 @@ from envlanes.episode.turn import Turn, named
 from envlanes.errors import InputError, in_short
 
 INPUT_KEYS = "env_id", "actions"
-Asked = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
+TurnRequests = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
 _ONLY_TEXT = frozenset({str})
 _fields = operator.itemgetter(*INPUT_KEYS)
 
@@ -35,7 +35,7 @@ class EnvStatus:
     seed: int | None = None
 
 
-def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int, Mapping[str, Any]]) -> Asked:
+def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int, Mapping[str, Any]]) -> TurnRequests:
     """The turns requested by the inputs of ``step``.
 
     Args:
@@ -47,7 +47,7 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int
     """
     if not isinstance(all_env_inputs, Sequence) or isinstance(all_env_inputs, str | bytes):
         raise InputError(f"step got {in_short(all_env_inputs)}; expected a list of dicts.")
-    asked: Asked = {}
+    requests: TurnRequests = {}
     for position, given in enumerate(all_env_inputs):
         try:
             env_id, actions = _fields(given if type(given) is dict else dict(given))
@@ -55,7 +55,7 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int
             raise _unfit(position, given) from None
         if type(env_id) is not int or env_id not in envs:
             env_id = _checked_env_id(position, env_id, envs)
-        if env_id in asked:
+        if env_id in requests:
             raise InputError(f"step input {position}: env_id = {env_id} occurs twice in this call.")
         if type(actions) is not list or not _ONLY_TEXT.issuperset(map(type, actions)):
             _check_actions(position, actions)
@@ -67,8 +67,8 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Mapping[int
                 f"that step() returned."
             )
         left = entry["max_actions_per_traj"] - status.num_actions
-        asked[env_id] = named(Turn, (tuple(actions), left)), given
-    return asked
+        requests[env_id] = named(Turn, (tuple(actions), left)), given
+    return requests
 
 
 def _unfit(position: int, given: Any) -> InputError:

@@ -20,7 +20,7 @@ from envlanes.episode.turn import Observation, TurnResult, digest_observation, f
 from envlanes.errors import EnvLanesError, InputError, StateError
 from envlanes.interrupts import holds_interrupts
 from envlanes.ragen.handle import public_entry
-from envlanes.ragen.inputs import Asked, EnvStatus, checked_turns
+from envlanes.ragen.inputs import EnvStatus, TurnRequests, checked_turns
 from envlanes.ragen.metrics import add_metrics, add_pass_at_k, largest_tile
 from envlanes.ragen.recorded import RecordedEpisodes
 from envlanes.ragen.seeds import checked_seed, counted_on, first_seed, group_seeds
@@ -182,9 +182,9 @@ class RolloutManager(EnvSet):
 
         Used by :meth:`step` if no environment may live in a worker.
         """
-        asked = self._checked(all_env_inputs)
-        self._engine.move_to_main(asked)
-        return self._play(asked)
+        requests = self._checked(all_env_inputs)
+        self._engine.move_to_main(requests)
+        return self._play(requests)
 
     @holds_interrupts
     def _step_parallel(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -198,15 +198,15 @@ class RolloutManager(EnvSet):
         """The environments that have failed in this episode, which is over for them."""
         return {entry["env_id"] for entry in self.envs if self._engine.failure(entry["env_id"]) is not None}
 
-    def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
+    def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> TurnRequests:
         self._caches()
         return checked_turns(all_env_inputs, self._entries)
 
-    def _play(self, asked: Asked) -> list[dict[str, Any]]:
+    def _play(self, requests: TurnRequests) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
-        results = self._episodes.play({env_id: turn for env_id, (turn, _) in asked.items()})
+        results = self._episodes.play({env_id: turn for env_id, (turn, _) in requests.items()})
         going_on = []
-        for env_id, (_, env_input) in asked.items():
+        for env_id, (_, env_input) in requests.items():
             entry, cache = self._entries[env_id], self._cache_of[env_id]
             result = results[env_id]
             if type(result) is EnvFailed:
@@ -352,8 +352,8 @@ class RolloutManager(EnvSet):
         history: list[dict[str, Any]] = []
         digest = self._engine.reset_digest(entry["env_id"])
         self._update_cache_history(history, shown, entry["max_actions_per_traj"], digest)
-        named = {"env_id": entry["env_id"], "history": history, "group_id": entry["group_id"], "tag": entry["tag"]}
-        return {**named, "penalty": 0}
+        keys = {"env_id": entry["env_id"], "history": history, "group_id": entry["group_id"], "tag": entry["tag"]}
+        return {**keys, "penalty": 0}
 
     # Requests to environments at the end
 
@@ -362,8 +362,8 @@ class RolloutManager(EnvSet):
 
     def _ask(self, env_ids: Iterable[int], name: str) -> dict[int, Any]:
         """An attribute, or the result of a method, of those environments that have not failed; errors are values."""
-        asked = [env_id for env_id in env_ids if self._engine.failure(env_id) is None]
-        return self._engine.read(asked, name) if asked else {}
+        live = [env_id for env_id in env_ids if self._engine.failure(env_id) is None]
+        return self._engine.read(live, name) if live else {}
 
     def _read(self, env_ids: Iterable[int], name: str) -> dict[int, Any]:
         """:meth:`_ask` without errors, such as those of environments that have no such attribute."""

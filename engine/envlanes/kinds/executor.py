@@ -48,7 +48,7 @@ from envlanes.workers.progress import Progress
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 
 _PATIENCE = 2.0  # seconds for operations that normally take milliseconds
-_LOST = 255  # what the standard library takes for an exit code that it could not read from the fork server
+_LOST = 255  # the standard library's exit code where it could not read one from the fork server
 _MAX_DESCRIPTORS = 1024  # the usual limit of a process; a worker has just begun, and its descriptors are the lowest
 _PRELOADED = ["envlanes.workers.server", "envlanes.episode.host", "numpy"]
 _numbers = itertools.count()
@@ -107,9 +107,9 @@ class _ExecutorHandle(PipeHandle):
         ours, theirs = socket.socketpair()
         super().__init__(ours)
         self._executor: ProcessPoolExecutor | None = None
-        self._failure = ""  # why the process could not be started
+        self._failure = ""  # reason that the process could not be started
         self._process_id: int | None = None
-        self._status: int | None = None  # how it ended
+        self._status: int | None = None  # its exit code
         self._due = 0  # calls that wait for the executor
         self._lock = threading.Lock()  # held where calls come to an executor that has just been made
         self._is_doomed = self._was_asked = False  # to be killed as soon as it is there; to end by itself
@@ -126,7 +126,7 @@ class _ExecutorHandle(PipeHandle):
     def _keep(self, name: str, memory: Any, theirs: socket.socket) -> None:
         """The whole life of the process, in the keeper's thread."""
         folder, executor = "", None
-        context: Any = self._context  # which has all that an executor needs of one
+        context: Any = self._context  # has all that an executor needs of one
         with contextlib.suppress(OSError):  # else it has its temporary files where this process has
             folder = str(temporary_folder() / f"worker-{next(_numbers)}")
         try:
@@ -252,7 +252,7 @@ def _serve(work: Callable[..., None], *arguments: Any) -> None:
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # after it is ignored: its children have both
         if os.name == "posix":
-            # What environments start in C would keep descriptors that show the main process that this one has ended.
+            # Programs that environments start in C would keep descriptors whose end shows main that this process ended.
             for descriptor in range(3, _MAX_DESCRIPTORS):
                 with contextlib.suppress(OSError):
                     os.set_inheritable(descriptor, False)

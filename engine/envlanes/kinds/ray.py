@@ -83,9 +83,9 @@ class NodeAgent:
 
         Args:
             node: Name of the node, for people.
-            start_method: How workers start.
+            start_method: Start method of workers.
             preload: Modules that workers will need.
-            wanted: What :func:`versions` gives in the main process.
+            wanted: Result of :func:`versions` in the main process.
 
         Raises:
             LaneStartError: The versions here are others, or no worker can be started.
@@ -217,7 +217,7 @@ class Node:
         node_id: Ray's id of it, which no other node ever has.
         name: For people.
         address: In the cluster's network.
-        amounts: What it has of each resource.
+        amounts: Amount of each of its resources.
         is_head: Whether it is the head of the cluster.
     """
 
@@ -264,8 +264,8 @@ class AgentClient:
 
     Attributes:
         node: The node.
-        seats: How many workers have claimed a place there.
-        why: Why it cannot be used any more, in words that follow the node's name; "" while it can.
+        seats: Number of workers that have claimed a place there.
+        why: The reason that it is lost, in words that follow the node's name; "" while it can be used.
         begun: When its agent was placed, on ``time.monotonic()``.
         rest: Seconds until an agent may be placed there again, once this one is lost.
         is_there: Whether the agent has come up.
@@ -444,7 +444,7 @@ class NodeHandle(WorkerHandle):
         self._heard: deque[Said] = deque()
         # Reentrant: the garbage collector may end another use of the same handle within it.
         self._lock = threading.RLock()
-        self._lost = ""  # why nothing more will be heard
+        self._lost = ""  # reason that nothing more will be heard
         self._number, self._asked, self._on_its_way = 0, 0.0, 0.0
         self._ending: Ending | None = None
         agent.workers[self.token] = self
@@ -518,7 +518,7 @@ class NodeHandle(WorkerHandle):
             return None
         if time.monotonic() - self._asked < _FRESH or self._lost:
             return Position(self._number, 0, self._asked)
-        found = self.agent.position(self.token)  # which may take its time
+        found = self.agent.position(self.token)  # may take its time
         if found is not None and found[0] == self._number:
             self._on_its_way = 0.0
             return Position(*found)
@@ -561,7 +561,7 @@ class RayKind(WorkerKind):
         """Have agents placed, without waiting for them.
 
         Args:
-            cluster: Where; it is closed with the kind, and where this raises.
+            cluster: The cluster; it is closed with the kind, and if this raises.
             most: Maximum number of workers; None for as many as the nodes have room for.
             startup_timeout: Seconds that an agent may take to be there.
 
@@ -611,7 +611,7 @@ class RayKind(WorkerKind):
     def is_misplaced(self, worker: WorkerHandle) -> bool:
         """See :meth:`WorkerKind.is_misplaced`: another node would have more room for it, even with it."""
         if time.monotonic() - self._looked > LOOK:
-            with contextlib.suppress(Exception):  # whatever Ray raises while its head is away
+            with contextlib.suppress(Exception):  # Ray raises many kinds while its head is away
                 self._look()
         if not isinstance(worker, NodeHandle):
             return False

@@ -28,8 +28,8 @@ class RayCluster:
         """Connect, or start a local cluster, unless this process is connected already.
 
         Args:
-            options: What is used of the cluster.
-            start_method: How workers start.
+            options: The parts of the cluster to use.
+            start_method: Start method of workers.
             preload: Modules that workers will need.
 
         Raises:
@@ -115,7 +115,7 @@ class RayCluster:
         import ray
 
         entry = None
-        with contextlib.suppress(Exception):  # whatever Ray raises when its head is gone
+        with contextlib.suppress(Exception):  # Ray raises many kinds when its head is gone
             entry = next((each for each in ray.nodes() if each["NodeID"] == node.node_id), None)
             if entry is None or not entry["Alive"]:
                 reason = (entry or {}).get("DeathReasonMessage") or "it is no longer in the cluster"
@@ -220,7 +220,7 @@ def connect(options: RayOptions) -> bool:
     """Connect to a cluster, or start a local one, unless this process is connected already.
 
     Args:
-        options: Which cluster, and what Ray is to ship for the job.
+        options: The cluster, and the files that Ray is to ship for the job.
 
     Returns:
         Whether that was done here, and is to be undone by :func:`disconnect`.
@@ -294,7 +294,7 @@ def expect_answer(address: str | None) -> None:
 
 def warn_if_open() -> None:
     """Warn of a cluster that was started here, and that serves every process that can reach it."""
-    mode = os.environ.get("RAY_AUTH_MODE")  # which Ray sets to "token" as it switches that on
+    mode = os.environ.get("RAY_AUTH_MODE")  # Ray sets it to "token" as it switches that on
     if (mode or "").lower() != "token":
         what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray requires no token by default"
         log.warning(

@@ -37,8 +37,10 @@ class Channel:
         self.moved = 0
         self._socket = sock
         self._outgoing: list[memoryview] = []
-        self._frame = self._missing = memoryview(bytearray(_HEAD.size))  # of the incoming frame, and what is to come
-        self._count: int | None = None  # of its parts, once its head is here
+        self._frame = self._missing = memoryview(
+            bytearray(_HEAD.size)
+        )  # the incoming frame, and the part not yet received
+        self._count: int | None = None  # number of its parts, once its head is here
         self._poll = None
         if sock.gettimeout() is None and hasattr(select, "poll"):
             # A `recv` that waits on a Unix socket is woken up once for nothing: as soon as the other end has taken what
@@ -127,7 +129,7 @@ class PipeHandle(WorkerHandle):
     """A worker at the other end of a channel, which says hello with its process id.
 
     Attributes:
-        ending: How the worker ended, once it was ended.
+        ending: The worker's end, once it was ended.
     """
 
     def __init__(self, ours: socket.socket) -> None:
@@ -155,7 +157,7 @@ class PipeHandle(WorkerHandle):
                 try:
                     self.unsent = not self._channel.flush()
                 except OSError as error:
-                    cut = error  # what the worker sent before it ended is still to be read
+                    cut = error  # replies that the worker sent before it ended are still to be read
             message = self._channel.receive()
             if message is not None and not self.is_up:
                 self.pid, self.is_up = int(bytes(message[0])), True

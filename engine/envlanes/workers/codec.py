@@ -42,7 +42,7 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     try:
         rows = _columns(items) if len(items) >= _FEW else list(items)
         return _packed((type(order), loads, rows), number, engine)
-    except Exception:  # whatever the pickling of something that is not plain raises
+    except Exception:  # of any kind: something is not plain
         return _packed((type(order), loads, _apart(items)), number, engine)
 
 
@@ -73,7 +73,7 @@ def pack_reply(number: int, outcomes: Sequence[Outcome], spent: Mapping[str, Spe
     records, sums = logs.taken(is_plain), {tag: tuple(each) for tag, each in spent.items()}
     try:
         return _packed((_columns(outcomes) if len(outcomes) >= _FEW else list(outcomes), sums, records), number)
-    except Exception:  # whatever the pickling of something that is not plain raises
+    except Exception:  # of any kind: something is not plain
         return _packed((list(map(_fit, outcomes)), sums, records), number)
 
 
@@ -149,7 +149,7 @@ def _rows(columns: Any) -> Iterable[Any]:
 
 
 _PLAIN: set[Any] = {complex, Raised, TimedOut}
-_ours: tuple[str, ...] = ("envlanes.",)  # how modules' names begin whose values run no code of a user's
+_ours: tuple[str, ...] = ("envlanes.",)  # prefixes of modules whose values run no code of a user's
 
 
 def trust(beginning: str) -> None:
@@ -186,7 +186,7 @@ def is_plain(value: Any) -> bool:
     """Whether a value can be part of a message's own pickle."""
     try:
         _packed(value)
-    except Exception:  # whatever a user's class raises as it is pickled
+    except Exception:  # a user's class may raise anything as it is pickled
         return False
     return True
 

@@ -58,10 +58,12 @@ class Answer(NamedTuple):
 
 Reply = Answer | WorkerFailure
 
-_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # no descriptor of its own, where it can be
+_Selector = getattr(
+    selectors, "PollSelector", selectors.SelectSelector
+)  # poll needs no descriptor of its own, unlike epoll; Windows has select alone
 _BOTH = EVENT_READ | EVENT_WRITE
 _LONGEST_WAIT = 600.0  # seconds of one wait, which the system counts in milliseconds
-_in_order = attrgetter("order")  # in which every thread locks workers
+_in_order = attrgetter("order")  # every thread locks workers in this order
 # Seconds between looks for an interrupt while another thread has the worker. To let one through while the lock is being
 # acquired could leave it locked for good: the interrupt may come right after, before anybody knows who has it.
 _LOCK_PATIENCE = 0.2
@@ -72,7 +74,7 @@ def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
     with _Selector() as watched:
         for descriptor in descriptors:
             watched.register(descriptor, EVENT_READ)
-        if not watched.get_map():  # which Windows does not wait for
+        if not watched.get_map():  # Windows refuses to wait for none
             return []
         return [key.fd for key, _ in watched.select(max(0.0, seconds))]
 
@@ -124,10 +126,12 @@ class Exchange:
     """
 
     def __init__(self) -> None:
-        self._under_way: dict[Worker, int] = {}  # and the descriptor that is watched, -1 before that
-        self._claimed: set[Worker] = set()  # whose lock this thread holds
+        self._under_way: dict[Worker, int] = {}  # with the descriptor that is watched, -1 before that
+        self._claimed: set[Worker] = set()  # their locks are held by this thread
         self._watched = _Selector()
-        self._looks: list[tuple[float, int, Worker]] = []  # a heap: when to look where a worker is; some have answered
+        self._looks: list[
+            tuple[float, int, Worker]
+        ] = []  # a heap of times to look at a worker's position; some have answered
         self._arrived: dict[Worker, Reply] = {}
         self._starting: list[Worker] = []
         self.has_failed = False

@@ -25,9 +25,9 @@ class WorkerFailure:
     """A worker's process is gone, and with it the replies that were due.
 
     Attributes:
-        cause: Why the worker is gone.
+        cause: The cause of the worker's loss.
         worker: Name of the worker.
-        ending: How the worker ended.
+        ending: The worker's end.
         index: Position in the batch of the item it was at; the batch's length if it was through; None if at none.
         seconds: The deadline, where one was missed.
         stacks: Stacks of the worker's threads, if available.

@@ -45,10 +45,10 @@ class Ending:
     """The end of a worker.
 
     Attributes:
-        where: Where it ran, for messages, such as ``"pid 4242"``; "" if it was never started.
+        where: Its process, for messages, such as ``"pid 4242"``; "" if it was never started.
         status: Exit code, negative for a signal; None if not known.
         error: A description that follows "its worker", if the status does not explain the ending.
-        position: Where it was in its work, read only after it could not move any more; None where that is not known.
+        position: Its last position in its work, read only after it could not move any more; None if not known.
         is_shared: Whether it ended with what other workers depend on too, such as their machine: no environment is at
             fault then.
     """
@@ -153,7 +153,7 @@ class WorkerKind(ABC):
 
     Attributes:
         name: Its name in ``es_manager.backend``.
-        slots: How many of its workers can compute at the same time.
+        slots: Number of its workers that can compute at the same time.
         round_trip_s: Seconds that a message there and back takes, beyond what it takes between two processes.
         is_remote: Whether they compute on other processors than the main process does.
     """

@@ -26,7 +26,7 @@ def send_records() -> None:
 def taken(is_plain: Callable[[Any], bool]) -> list[Record]:
     """The attributes of the records since the last call, as plain values."""
     found = []
-    # What is plain is decided here and not in the main process: opening a reply must run no code of an environment.
+    # Plain values are told apart here, not in the main process: opening a reply must run no code of an environment.
     while not _unsent.empty():
         attributes = vars(_unsent.get())
         found.append({key: value if is_plain(value) else repr(value) for key, value in attributes.items()})

@@ -131,7 +131,7 @@ class WorkerPool:
             try:
                 end_all(seats)
             finally:
-                self.kind.close()  # whatever an end raises: what is left ends with what has started it
+                self.kind.close()  # even if an end raises: workers that are left end with the process that started them
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: the workers are the parent's."""
@@ -157,7 +157,7 @@ def shared_pool(user: int, key: object, make: Callable[[], WorkerKind]) -> Worke
     """The process's pool of this key, made now if there is none; ``user``, an engine's number, leaves it in the end.
 
     Raises:
-        LaneStartError: What starts workers cannot be started itself.
+        LaneStartError: The process that starts workers cannot be started itself.
     """
     with _pools_lock:
         pool = _pools.get(key) or WorkerPool(key, make())

@@ -146,7 +146,7 @@ def _worker_step_single_env(request: Message | None = None) -> Message | None:
 
 def open_channel(connection: socket.socket) -> Channel:
     """In a worker: its end of the connection, over which it says hello."""
-    connection.settimeout(None)  # whatever socket.setdefaulttimeout says
+    connection.settimeout(None)  # `socket.setdefaulttimeout` may have set one
     connection.set_inheritable(False)
     channel = Channel(connection)
     if hasattr(os, "register_at_fork"):
@@ -162,4 +162,4 @@ def enter_worker_process(name: str) -> None:
     logs.send_records()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
     set_title(f"envlanes {name}")
-    gc.freeze()  # what was imported is there to stay: collections need not look at it, nor unshare its memory
+    gc.freeze()  # imported modules stay: collections need not look at them, nor unshare their memory

@@ -80,7 +80,7 @@ class Worker:
         generation: Counts the workers that sat here.
         current: The generation of the worker that is here; -1 while there is none.
         handle: The worker, while there is one.
-        descriptor: What is readable when the worker may have said something, while there is one.
+        descriptor: Descriptor that is readable when the worker may have replied; -1 while there is none.
     """
 
     def __init__(self, name: str, kind: WorkerKind) -> None:
@@ -94,11 +94,11 @@ class Worker:
         self._kind = kind
         self._request: Request | None = None  # the last one
         self._number = 0  # its own
-        self._batch: Batch | None = None  # what came of it, once it is here
-        self._since = 0.0  # when the worker was started, came up, or was asked
-        self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
+        self._batch: Batch | None = None  # its results, once they are here
+        self._since = 0.0  # time at which the worker was started, came up, or got its request
+        self._heard = 0.0  # time at which bytes last moved since its request: a long transfer is no hang
         self._moved = 0
-        self._listens = 0.0  # when main began to wait for the reply
+        self._listens = 0.0  # time at which main began to wait for the reply
 
     @property
     def pid(self) -> int | None:
@@ -153,7 +153,7 @@ class Worker:
         try:
             self.handle.send(message)
         except WorkerGone:
-            failure = self.advance()  # what it answered before shows how far it came
+            failure = self.advance()  # an earlier answer shows how far it came
             return failure if isinstance(failure, WorkerFailure) else self._died()
         return None
 
@@ -166,7 +166,7 @@ class Worker:
         assert self.handle is not None
         try:
             was_up = self.handle.is_up
-            # What is left of replies to earlier requests comes first.
+            # Replies to earlier requests, if any are left, come first.
             while self._batch is None and (message := self.handle.receive()) is not None:
                 self._batch = codec.unpack_reply(message, self._number)
             if self.handle.is_up != was_up:

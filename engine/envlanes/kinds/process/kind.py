@@ -125,7 +125,7 @@ class ProcessHandle(PipeHandle):
         """
         self._launcher = launcher
         self._token = secrets.token_hex(8)
-        self._opened = contextlib.ExitStack()  # what is to be closed
+        self._opened = contextlib.ExitStack()  # closed with the handle
         known.add(self)
         try:
             ours, theirs = map(self._opened.enter_context, socket.socketpair())
@@ -154,7 +154,7 @@ class ProcessHandle(PipeHandle):
             ending = self._launcher.end(self._token, self.is_up)
             if ending.status is not None:
                 ending = replace(ending, position=self._vitals.position())  # only now that it cannot move any more
-            elif self.pid is not None and sys.platform != "linux":  # where nothing else kills it
+            elif self.pid is not None and sys.platform != "linux":  # only Linux kills it with the supervisor
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
             self.ending = replace(ending, where=ending.where or self.where)

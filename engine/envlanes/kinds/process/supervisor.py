@@ -76,7 +76,7 @@ def command_line(module: str, arguments: dict[str, Any]) -> list[str]:
 class _Worker:
     pid: int | None = None
     status: int | None = None
-    error: str = ""  # why there is none
+    error: str = ""  # reason that there is none
     folder: str = ""  # for its temporary files
 
 
@@ -290,7 +290,7 @@ def main(arguments: dict[str, Any]) -> None:
             with the environment that wanted it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the thread that started this one has blocked
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started this process may have blocked some
     set_title("envlanes supervisor")
     linux.adopt_orphans()
     commands = socket.socket(fileno=arguments["commands"])
@@ -300,7 +300,7 @@ def main(arguments: dict[str, Any]) -> None:
     _start_watcher(commands, arguments["folder"])
     bare.make(arguments["bare"])
     for module in arguments["preload"]:
-        with contextlib.suppress(Exception):  # whatever it raises, it raises again in the worker that needs it
+        with contextlib.suppress(Exception):  # it raises again in the worker that needs it
             import_module(module)
     Supervisor(commands, arguments).run()
     os._exit(0)  # the main process waits; there is nothing to clean up

@@ -32,7 +32,7 @@ def main(arguments: dict[str, Any]) -> None:
     """
     code = 1
     try:
-        os.environ[WORKER_MARK] = arguments["token"]  # which marks what this worker starts
+        os.environ[WORKER_MARK] = arguments["token"]  # inherited by all that this worker starts, which is found by it
         if arguments["folder"]:
             use_temporary_folder(arguments["folder"])
         _run(arguments["worker"], *arguments["descriptors"])
@@ -44,11 +44,13 @@ def main(arguments: dict[str, Any]) -> None:
     finally:
         with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
             sys.stdout.flush()
-        os._exit(code)  # whatever threads an environment has left running
+        os._exit(code)  # at once: an environment may have left threads running
 
 
 def _run(name: str, connection: int, vitals: int) -> None:
-    os.set_inheritable(vitals, False)  # what environments start would keep the memory, and could write over it
+    os.set_inheritable(
+        vitals, False
+    )  # a program that environments start would keep the memory, and could write over it
     faulthandler.register(signal.SIGUSR2, file=vitals, all_threads=True)
     enter_worker_process(name)
     server = Server(name, Progress(mmap.mmap(vitals, Progress.SIZE)))

@@ -149,6 +149,7 @@ class NodeAgent:
             return Ending(error="was not started")
         self._unwatch(worker.fileno())
         self._at_work.pop(token, None)
+        # In a thread: it waits for the supervisor, and this loop serves all other workers.
         ending = await asyncio.to_thread(worker.end)
         now, position = time.monotonic(), ending.position
         if position is not None:
@@ -411,6 +412,7 @@ class AgentClient:
             begin = time.monotonic()
             self._cluster.get(self._agent.ping.remote(), ANSWER_TIMEOUT)
             took.append(time.monotonic() - begin)
+        # The shortest: the others may have waited for something else on the way.
         self.round_trip_s, self.is_there = min(took), True
 
     def _await(self, call: Any) -> Any:
@@ -424,6 +426,7 @@ class AgentClient:
 def close_all(agents: Iterable[AgentClient]) -> None:
     """Have agents end their workers, all at the same time, and end; bounded in time."""
     deadline = time.monotonic() + _CLOSE_TIMEOUT
+    # All calls first: the nodes end their workers side by side.
     for agent, call in [(agent, agent.begin_to_close()) for agent in agents]:
         agent.close(call, deadline)
 
@@ -632,6 +635,7 @@ class RayKind(WorkerKind):
         self._lock = threading.RLock()
         self._is_closed = True
         for agent in self._agents.values():
+            # Not `give_up`: its lock may be held by a thread that this fork does not have.
             agent.why = "belongs to the process that this one was forked from"
 
     def _present(self) -> list[AgentClient]:

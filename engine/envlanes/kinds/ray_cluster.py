@@ -80,6 +80,7 @@ class RayCluster:
             free = max((amounts for _, amounts in bundles[node.node_id]), key=lambda amounts: amounts.get("CPU", 0.0))
         else:
             free = _free().get(node.node_id, node.amounts) if claims else node.amounts
+        # Fractions of a processor add up inexactly: 0.3 / 0.1 is less than 3.
         room = [int(free.get(name, 0.0) / amount + 1e-9) for name, amount in claims.items()]
         if not claims or not self._options.num_cpus:
             room.append(max(1, int(node.amounts.get("CPU", 1.0))) if most is None else most)

@@ -168,6 +168,7 @@ class Exchange:
     def send(self, requests: Mapping[Worker, Request]) -> None:
         """Begin to send each claimed worker its request."""
         for worker, request in requests.items():
+            # Before anything is sent: if this raises, `__exit__` ends the worker, which may have half a request.
             self._under_way[worker] = -1
             try:
                 given: Batch | WorkerFailure | None = worker.begin(request)

@@ -47,6 +47,7 @@ class Server:
             The reply; None if it asked this worker to end, whose environments are closed then.
         """
         number = codec.number_of(message)
+        # Before the request is opened: the time that this takes counts for the first item.
         self._progress.begin(number)
         if not number:
             for each in self._hosts.values():
@@ -59,10 +60,11 @@ class Server:
             host = self._hosts[engine] = EnvHost(self._progress.mark, keeps_outer_rng=False)
         batch = order.carry_out(host)
         if isinstance(order, CloseAll):
-            del self._hosts[engine]
+            del self._hosts[engine]  # its number never comes back
         elif isinstance(order, Rebuild) and order.loads:
             self._env_types.update(part.env_type for part in order.loads)
             set_title(f"envlanes {self._name}: {', '.join(sorted(self._env_types))}")
+        # Before the reply is packed: of several items, none is at fault for a hang or a crash from here on.
         self._progress.mark(len(order))
         return codec.pack_reply(number, *batch)
 

@@ -199,6 +199,8 @@ class Vitals:
             os.kill(pid, signal.SIGUSR2)
         deadline, size = time.monotonic() + _STACKS_TIMEOUT, -1
         while time.monotonic() < deadline and (size <= begin or size != os.fstat(self.fileno()).st_size):
+            # `faulthandler` writes thread by thread, without a mark at the end: it is done if the size has not changed
+            # for a while. A longer pause cuts the stacks off.
             size = os.fstat(self.fileno()).st_size
             time.sleep(0.02)
         return os.pread(self.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
@@ -286,6 +288,7 @@ class Launcher:
             self._commands.shutdown(socket.SHUT_WR)  # a fork of this process may hold a copy of the descriptor
             while self._commands.recv(4096):  # until it is done, which takes milliseconds
                 pass
+        # Before OSError, of which it is a subclass.
         except TimeoutError:
             self._process.kill()
         except OSError:  # it has ended, or this was closed before
@@ -314,6 +317,7 @@ class Launcher:
             self._commands.settimeout(END_TIMEOUT)
             self._commands.sendall(json.dumps(command).encode() + b"\n")
             while command["token"] not in self._answers:
+                # Never 0, which would make the socket non-blocking.
                 self._commands.settimeout(max(0.001, deadline - time.monotonic()))
                 received = self._commands.recv(4096)
                 if not received:

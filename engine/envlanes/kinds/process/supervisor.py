@@ -95,6 +95,8 @@ class Supervisor:
         self._wake, self._wake_end = socket.socketpair()
         self._wake.setblocking(False)
         self._wake_end.setblocking(False)
+        # A handler that does nothing: Python writes to the wake-up descriptor only for signals that have one, and the
+        # default, which ignores SIGCHLD, would never end a poll.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_end.fileno(), warn_on_full_buffer=False)
 
@@ -104,6 +106,8 @@ class Supervisor:
         poll.register(self._commands, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
         try:
+            # The end of the connection may never show: a fork of the main process may hold a copy of its other end. So
+            # the parent is looked at as well, once a second.
             while os.getppid() == self._parent:
                 ready = {descriptor for descriptor, _ in poll.poll(1000)}
                 if self._wake.fileno() in ready:
@@ -120,6 +124,8 @@ class Supervisor:
     def _obey(self) -> bool:
         """Read and carry out commands; False once the main process is gone."""
         try:
+            # The kernel never merges two messages that carry descriptors: a read brings those of one command at most,
+            # so that they fit, and belong to the first commands that lack them.
             data, descriptors, _, _ = socket.recv_fds(self._commands, 1 << 16, 64)
         except ConnectionError:
             return False
@@ -160,6 +166,7 @@ class Supervisor:
             if self._method == "spawn":
                 for descriptor in arguments["descriptors"]:
                     os.set_inheritable(descriptor, True)
+                # The setting to die with the parent, and the group, survive the exec.
                 line = command_line(WORKER_MODULE, arguments)
                 os.execv(line[0], line)
             import_module(WORKER_MODULE).main(arguments)
@@ -172,7 +179,8 @@ class Supervisor:
         worker = self._workers.get(token, _Worker())
         self._reap()  # a worker that has ended by itself keeps its own status, and not that of a kill
         if worker.pid is not None and worker.status is None:
-            # Before the kill: then its children are this process's, and nothing says whose they were.
+            # Before the kill: after it, its children are this process's, and nothing says whose they were. One that is
+            # forked in between is found by its mark, below.
             family = linux.descendants(worker.pid)
             _kill(worker.pid)
             self._wait_for(worker.pid)
@@ -232,10 +240,11 @@ class Supervisor:
         while (left := linux.children()) and time.monotonic() < deadline:
             for pid in left:
                 _kill(pid)
-            time.sleep(0.001)
+            time.sleep(0.001)  # a killed process takes a moment to end
             self._reap()
 
     def _let_go(self) -> None:
+        # First: a signal that came after the ends are closed would be written to whatever has their numbers.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for end in (self._commands, self._wake, self._wake_end):
@@ -294,9 +303,12 @@ def main(arguments: dict[str, Any]) -> None:
     set_title("envlanes supervisor")
     linux.adopt_orphans()
     commands = socket.socket(fileno=arguments["commands"])
+    # The main process shares the socket's flags: a default timeout there makes it non-blocking here too.
     commands.settimeout(None)
     if arguments["lock"] is not None:
         os.set_inheritable(arguments["lock"], False)
+    # Before any module is imported: it must outlive one that crashes, and a fork would lack the threads that one may
+    # start.
     _start_watcher(commands, arguments["folder"])
     bare.make(arguments["bare"])
     for module in arguments["preload"]:

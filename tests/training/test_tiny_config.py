@@ -15,7 +15,7 @@ def config():
 
 @pytest.fixture
 def game(config):
-    return config.custom_envs.TinyLake
+    return config.custom_envs["TinyLake"]
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def lakes(config, game):
     assert list(section.env_configs.tags) == ["Bandit", "TinyLake"]
     first, count = section.env_configs.n_groups
     seeds = range(config.seed.val + first, config.seed.val + first + count)
-    return [generate_lake(game.env_config.size, game.env_config.p, seed) for seed in seeds]
+    return [generate_lake(game.env_config["size"], game.env_config["p"], seed) for seed in seeds]
 
 
 @pytest.fixture
 def arrives(game):
-    moves = neighbours(game.env_config.size)
+    moves = neighbours(game.env_config["size"])
 
     def arrives(lake, plan):
         cell = lake.start
@@ -44,7 +44,7 @@ def arrives(game):
 
 
 def test_the_goal_of_every_lake_can_be_reached_in_one_turn_so_the_optimum_is_1(config, game, lakes, arrives):
-    assert not game.env_config.is_slippery
+    assert not game.env_config["is_slippery"]
     assert config.agent_proxy.max_actions_per_turn <= game.max_actions_per_traj
     plans = list(product(range(4), repeat=config.agent_proxy.max_actions_per_turn))
     assert all(any(arrives(lake, plan) for plan in plans) for lake in lakes)

@@ -32,6 +32,7 @@ BACK = 0.3  # so that a tag near the threshold does not move at each reset
 LOOK_S = 0.02  # two calls that pay: less would measure too little, more would be lost in a first call of 32 x 20 ms
 AHEAD = 4  # turns that pay for a second reset within an episode of usual length, of ten turns or so
 START_S = 0.3  # .2 to .5 were measured until the first worker answers
+# Chosen, halfway between a turn that waits, one that computes, and one that computes on two processors.
 WAITS, PARALLEL = 0.5, 1.5  # processors kept busy: up to here a turn mostly waits, from here on it has threads
 # Most workers for environments that wait, since each is a process; and bytes of one, of half of what is free.
 MOST_WAITING, WORKER_BYTES = 64, 1e8

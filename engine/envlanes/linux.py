@@ -37,7 +37,8 @@ def wait_for_end_of(parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     while os.getppid() == parent:
-        # The signal comes with the end of the parent's *thread* that forked, so look again; a minute is only a net.
+        # The signal comes with the end of the parent's *thread* that forked, so look again. The minute is a
+        # second safety; no case that needs it is known.
         signal.sigtimedwait({signal.SIGUSR1}, 60)
 
 
@@ -99,6 +100,7 @@ def descendants(pid: int) -> set[int]:
     """Process ids of a process's children, their children and so on; empty where the system has no such list."""
     found: set[int] = set()
     with contextlib.suppress(OSError):  # it ended meanwhile
+        # All threads: each has a list of its own, and an environment may start processes in any.
         for thread in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (thread / "children").read_text().split()):
                 found |= {child} | descendants(child)

@@ -32,7 +32,7 @@ class Misfit(NamedTuple):
 def field_types(config_class: Any) -> dict[str, Any]:
     """The types that a dataclass declares, by the names of the fields that it takes; empty for other classes.
 
-    Where annotations cannot be read, since they name what is not imported when the program runs, each is ``Any``.
+    If annotations cannot be read, since they name something that is not imported at run time, each is ``Any``.
     """
     if not is_dataclass(config_class):
         return {}

@@ -127,7 +127,7 @@ class SubEnvs(EnvSet):
             options: The options of each.
 
         Returns:
-            What each shows. Of one that failed: its last observation, and the reason in its info.
+            The observation and info of each. Of one that failed: its last observation, and the reason in its info.
 
         Raises:
             Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others are reset.

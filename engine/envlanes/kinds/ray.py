@@ -59,7 +59,7 @@ _FRESH = 0.05  # seconds for which what an agent said of its workers' positions 
 _LONGEST_WAY = 30.0  # seconds that a request, or a reply, may be on its way between two machines
 _LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end sooner than that
 _PATIENCE = 0.5  # seconds between looks whether an answer is still wanted
-_PINGS = 3
+_PINGS = 3  # the shortest counts: a machine may be busy during one
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
 
 Said = int | Message | None  # of a worker: its process id, once it is up; a reply; that it has ended

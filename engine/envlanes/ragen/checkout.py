@@ -32,6 +32,7 @@ __all__ = ["EnvStateManager", "_worker_init", "_worker_step_single_env"]
 
 bare.leave_out("ragen", "ragen.env")  # a worker needs one environment, and neither verl nor all the others
 ENVS = importlib.import_module("ragen.env")  # the checkout's: whichever stands beside
+# Only RAGEN of 2026 has `ragen/patches`.
 RULES = Rules(2026 if importlib.util.find_spec("ragen.patches") else 2025, as_in_ragen=True)
 OWN_KEYS = ("use_multiprocessing", "format_penalty", "env_state_hash", "journal", "train", "val")
 log = logging.getLogger(__name__)

@@ -23,11 +23,13 @@ class EnvHandle:
 
     def __init__(self, engine: Engine, env_id: int) -> None:
         """Create a handle to this environment."""
-        object.__setattr__(self, "_engine", engine)
+        object.__setattr__(self, "_engine", engine)  # past the method below, which sets attributes of the environment
         object.__setattr__(self, "_env_id", env_id)
 
     def __getattr__(self, name: str) -> Any:
         """Read an attribute, or return a method that runs in the environment's process."""
+        # Protocols such as pickle and copy ask for these on any object: a request to a worker would answer for the
+        # handle.
         if name.startswith("__"):
             raise AttributeError(name)
         env_class = self._engine.spec(self._env_id).env_class

@@ -35,7 +35,7 @@ class RecordedEpisodes:
         for event in self._file.events:
             past = self._past.setdefault(event["env"], [])
             past[event["turn"] :] = [event]
-        self._file.events.clear()
+        self._file.events.clear()  # held by environment from here on
 
     def reset(self, seeds: Mapping[int, int], options: dict[str, Any]) -> dict[int, Any]:
         """:meth:`Engine.reset`; the journal's episodes are gone unless all of them began like this."""

@@ -209,7 +209,7 @@ def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
 def _fit(outcome: Outcome) -> Outcome:
     """An outcome ready for transport: a value that is not plain is pickled, and unpickled once as a test.
 
-    What hangs or ends its process as it is opened does so here, where a deadline runs, and not in the main process.
+    A value that hangs or ends its process as it is opened does so here, at a deadline, and not in the main process.
     """
     if is_plain(outcome.value):
         return outcome

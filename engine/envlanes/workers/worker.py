@@ -161,7 +161,7 @@ class Worker:
         """Send and receive what can be at once.
 
         Returns:
-            What came of the request, None while that is not here, or a failure if the worker is dead.
+            The results of the request, None while they are not here, or a failure if the worker is dead.
         """
         assert self.handle is not None
         try:

@@ -83,7 +83,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
             action: Any text.
 
         Returns:
-            What is shown, the reward (0 where the server gives none), whether the episode is over, and info:
+            The observation, the reward (0 where the server gives none), whether the episode is over, and info:
             ``action_is_valid``, numbers and truth values of the server's metadata, and ``success`` at the end of an
             episode if ``success_reward`` is set.
 

@@ -17,7 +17,7 @@ There are three conventions for the form of a reply, each with its own parser:
     may have several lines, and the first name in it that is a whole word. Where ``"ragen"`` expects ``<action>``, it
     also accepts ``<answer>``, which models trained with RAGEN write.
 :func:`sent_actions`
-    What clients of a served environment send: an action as it is, or a reply in either form.
+    The actions that clients of a served environment send: as they are, or as a reply in either form.
 
 Parsing takes time linear in the length of a reply.
 """

@@ -45,7 +45,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def compose(name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None) -> Any:
     """A configuration, in which a model behind a server is evaluated unless it says otherwise.
 
-    What neither it nor an override changes is set as ``evaluate_api_llm`` sets it: ``actor.backend``, ``resume``, and
+    Keys that neither it nor an override sets are those of ``evaluate_api_llm``: ``actor.backend``, ``resume``, and
     an ``output_dir`` named after the model, here also after the configuration.
 
     Args:

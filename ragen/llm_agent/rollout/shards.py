@@ -31,7 +31,7 @@ class SharedLLMInferenceManager:
 class ParallelRolloutManager(LLMAgentProxy):
     """A player of parallel rollouts, whatever the configuration says.
 
-    What ``LLMAgentProxy`` is with ``agent_proxy.use_parallel_rollout: true``, under the name that RAGEN's forks use. A
+    ``LLMAgentProxy`` with ``agent_proxy.use_parallel_rollout: true``, under the name that RAGEN's forks use. A
     context manager; ``close`` may be called twice.
     """
 

@@ -78,7 +78,7 @@ def _without_texts(record: Mapping[str, Any]) -> dict[str, Any]:
 def _names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:
     """The names of actions by key of an environment's entry in ``EnvStateManager.envs``; None where it has none.
 
-    Where a reset decides them, as the bandit's, the environment itself is asked.
+    If they are only known after a reset (bandit), they are read from the live environment.
     """
     names = getattr(entry["config"], "action_lookup", ())
     if names is None:

@@ -9,7 +9,7 @@ import pytest
 
 from ragen.cli.main import main
 from ragen.errors import MissingExtraError, install_command
-from ragen.extras import EXTRAS, Extra, extra_of, needs
+from ragen.extras import EXTRAS, Extra, needs
 
 ROOT = Path(__file__).resolve().parents[1]
 WITHOUT = """
@@ -24,13 +24,6 @@ sys.meta_path.insert(0, Without())
 """
 
 
-def test_a_missing_package_of_an_extra_is_a_sentence_with_the_command_that_installs_it():
-    with pytest.raises(MissingExtraError) as refused, needs("vllm", "actor.backend=vllm"):
-        raise ModuleNotFoundError("No module named 'vllm.core'", name="vllm.core")
-    told = f"actor.backend=vllm needs vllm, which is not installed: {install_command('vllm')}."
-    assert str(refused.value) == told and refused.value.name == "vllm"
-
-
 def test_an_environment_without_its_packages_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(EXTRAS, "textworld", Extra("play games of TextWorld", ("no_such_textworld",)))
     assert main(["rollout", "--config-name", "_14_textworld", f"output_dir={tmp_path / 'out'}"]) == 2
@@ -40,16 +33,6 @@ def test_an_environment_without_its_packages_is_refused_before_anything_is_writt
     assert capsys.readouterr().err == f"error: {told}.\n" and not (tmp_path / "out").exists()
     assert main(["list", "environments"]) == 0
     assert re.search(r"^  textworld +not installed ", capsys.readouterr().out, re.MULTILINE)
-
-
-def test_an_attribute_of_that_name_that_means_something_else_is_no_extra():
-    class Theirs:
-        extra = ("theirs",)
-
-    class Ours:
-        extra = "code"
-
-    assert (extra_of(Theirs), extra_of(Ours)) == (None, "code")
 
 
 def test_a_module_that_no_extra_brings_is_missed_as_ever():

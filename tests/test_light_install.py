@@ -46,16 +46,6 @@ if __name__ == "__main__":
     print(envs.step(envs.action_space.sample())[0].shape)
     envs.close()
 """
-TENSORS = """
-from ragen.config.loading import load_config
-from ragen.llm_agent.ctx_manager import ContextManager
-from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.tokenizer import LightTokenizer
-
-config = load_config("_1_bandit")
-with EnvStateManager(config, mode="train") as manager:
-    ContextManager(config, LightTokenizer()).get_lm_inputs(manager.reset())
-"""
 FAILING = """
 from ragen.env import BaseEnv
 
@@ -191,18 +181,3 @@ def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     (report,) = (tmp_path / "reports").iterdir()
     replayed = light("ragen", "replay", "--path", ".", str(report), folder=tmp_path, code=1)  # 1: it happened again
     assert "It happened again, at turn 1: ValueError: not today (failing.py, line " in replayed
-
-
-def test_what_needs_an_extra_names_the_command_that_installs_it(light, tmp_path):
-    (tmp_path / "tensors.py").write_text(TENSORS)
-    for words, extra, code in (
-        (("python", "tensors.py"), "verl", 1),
-        (("ragen", "train", "--config-name", "tiny"), "train", 2),
-        (("ragen", "rollout", "actor.backend=hf", "actor.model=x"), "hf", 2),
-        (("ragen", "rollout", "actor.tokenizer=x"), "hf", 2),
-        (("python", "-m", "ragen.meta"), "meta", 2),
-        (("python", "-m", "ragen.cage2", "search"), "cage2", 2),
-    ):
-        last = light(*words, folder=tmp_path, code=code).splitlines()[-1]
-        assert f"pip install -e '.[{extra}]'" in last, last
-    assert "[verl]" in light("ragen", "doctor", folder=tmp_path)

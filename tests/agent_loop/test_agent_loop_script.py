@@ -7,7 +7,7 @@ import pytest
 
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.tokens import TrajectoryTokens
-from ragen.errors import ConfigError, InputError
+from ragen.errors import InputError
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
@@ -114,32 +114,6 @@ def test_control_tokens_in_a_state_do_not_become_control_tokens():
     assert script.continuation(cache).count(tokenizer.eos_token_id) == count
 
 
-def test_a_reply_that_was_cut_off_is_closed_before_the_next_turn():
-    tokenizer = load_tokenizer()
-    script, _, reader = both(tokenizer)
-    context = script.continuation(rollout(1, parser=reader))
-    cut, whole = TrajectoryTokens([1]), TrajectoryTokens([1])
-    reply = tokenizer("left</think><answer>Up", add_special_tokens=False)["input_ids"]
-    cut.add_reply(reply)
-    whole.add_reply([*reply, tokenizer.eos_token_id])
-    cut.add_context(context)
-    whole.add_context(context)
-    assert cut.response == whole.response
-    place = len(reply)
-    assert cut.response[place] == tokenizer.eos_token_id
-    assert (cut.mask[place], whole.mask[place]) == (0, 1)
-
-
-def test_a_trail_knows_log_probabilities_only_where_the_server_told_them_all():
-    row_tokens = TrajectoryTokens([7])
-    row_tokens.add_reply([1, 2], [-0.5, -0.25])
-    row_tokens.add_context([3])
-    row_tokens.add_reply([4], [-1.0])
-    assert row_tokens.log_probs == [-0.5, -0.25, 0.0, -1.0]
-    row_tokens.add_reply([5])
-    assert row_tokens.log_probs is None
-
-
 @pytest.mark.parametrize("mode", ["limited_multi_turn", "single_turn"])
 def test_windowed_prompts_are_the_context_managers_also_if_they_are_too_long(mode):
     tokenizer = load_tokenizer()
@@ -156,8 +130,3 @@ def test_windowed_prompts_are_the_context_managers_also_if_they_are_too_long(mod
     cache["history"][-1]["state"] = "long " * 2000
     with pytest.raises(InputError):
         script.prompt(cache)
-
-
-def test_a_tag_that_is_not_configured_is_named():
-    with pytest.raises(ConfigError, match="Nowhere"):
-        both(load_tokenizer())[0].prompt(rollout(0, tag="Nowhere"))

@@ -77,12 +77,6 @@ def test_the_command_writes_what_verls_dataset_reads(tmp_path):
     assert row["index"] == 3 and row["raw_prompt"]
 
 
-def test_the_command_says_what_is_wrong(tmp_path, capsys):
-    arguments = ["--config-name", "_2_sokoban", str(tmp_path / "x.parquet"), "es_manager.train.env_groups=0"]
-    assert dataset.main(arguments) == 2
-    assert "es_manager.train.env_groups" in capsys.readouterr().err
-
-
 def test_groups_seeds_and_sampling_become_verls(tmp_path):
     made = trainer(tmp_path, "actor_rollout_ref.rollout.temperature=0.7", "actor_rollout_ref.rollout.top_p=0.9")
     rollout = made.actor_rollout_ref.rollout
@@ -269,9 +263,3 @@ def test_verls_own_file_may_stand_before_the_base(tmp_path):
     made.actor_rollout_ref.actor.use_dynamic_bsz = True
     for section in ("data", "trainer", "actor_rollout_ref"):
         assert made[section] == plain[section]
-
-
-def test_the_critic_is_the_model_unless_another_one_is_named(tmp_path):
-    made = trainer(tmp_path, "algorithm.adv_estimator=gae", "model_path=some/model")
-    assert made.critic.model.path == made.critic.model.tokenizer_path == "some/model"
-    assert trainer(tmp_path, "critic.model.path=another").critic.model.path == "another"

@@ -158,16 +158,6 @@ def test_kills_of_workers_between_turns_change_no_trajectory(max_restarts, every
     assert len(killed) >= 3
 
 
-def test_a_type_that_must_stay_at_home_has_no_lane():
-    configuration = config(sequential_env_types=["support.faulty_envs:Walk"])
-
-    async def work(service):
-        await service.open("one", "Walk", 1)
-        return {lane.lane for lane in service._envs.stats() if lane.envs}
-
-    assert run(work, configuration) == {"main"}
-
-
 @pytest.mark.parametrize("policy", ["fallback", "truncate", "raise"])
 @pytest.mark.parametrize("fault", ["sleeps", "raises"])
 def test_an_environment_that_fails_ends_its_trajectory_and_no_other(fault, policy):

@@ -7,7 +7,6 @@ from gymnasium.utils.env_checker import check_env
 
 from ragen.cage2 import Cage2Env
 from ragen.cage2.env import Cage2Config
-from ragen.cage2.layout import INDEX, compromised_types
 from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
 from support.import_lines import imported_needlessly
 
@@ -84,9 +83,3 @@ def test_arguments_that_cannot_work_are_refused_by_name(given):
 def test_workers_import_no_torch():
     lines = [("from ragen.cage2 import ParallelEnvWrapper", "torch omegaconf matplotlib CybORG")]
     assert imported_needlessly(lines) == ["[]"]
-
-
-def test_the_host_that_red_never_loses_does_not_count():
-    assert compromised_types([INDEX["User0"]]) == (False,) * 5
-    assert compromised_types([INDEX["User0"], INDEX["User3"]]) == (False, False, False, False, True)
-    assert compromised_types([0, 2, 5, 7]) == (True, True, True, True, False)

@@ -11,7 +11,6 @@ import pytest
 
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
-from ragen.errors import ConfigError
 from ragen.output import output_watched
 from ragen.results.page import unpacked
 
@@ -58,12 +57,9 @@ def test_every_command_has_help_with_an_example_under_its_own_name(capsys, name)
         ("rolout", "'rollout'"),
         ("--config-name mixed", "--config-name"),
         ("rollout --cfg es_manager.max_workres=3", "'es_manager.max_workers'"),
-        ("rollout --cfg max_workers=3", "'es_manager.max_workers'"),
         ("rollout --cfg model=x", "'actor.model'"),
         ("rollout --cfg limit=2", "limit"),
         ("rollout --cfg tags=Bandit", "env_configs.tags"),
-        ("rollout --cfg es_manager.val.env_grups=3", "'es_manager.val.env_groups'"),
-        ("rollout --cfg seed.tests=3", "seed"),
         ("rollout --cfg agent_proxy.max_turn.x=3", "agent_proxy.max_turn.x"),
         ("rollout --max-workrs", "'es_manager.max_workers=VALUE'"),
         ("rollout --repot", "'report=VALUE'"),
@@ -128,12 +124,6 @@ def test_the_command_finds_an_environment_in_the_folder_it_is_run_in(tmp_path):
     command = [sys.executable, "-c", installed, "play", "my_game:MyGame", "--seed", "1"]
     ran = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("my_game:MyGame, seed 1.")
-
-
-def test_an_override_that_fits_names_nothing_else(capsys):
-    code, out, err = run(capsys, "rollout", "--cfg", "es_manager.backend=executor", "actor.openai.request.seed=1")
-    assert (code, err) == (0, "")
-    assert "backend: executor" in out
 
 
 def test_a_further_folder_is_looked_in_where_the_first_lacks_a_name(capsys, tmp_path):
@@ -204,21 +194,6 @@ def test_a_misspelt_key_of_a_file_is_refused_by_every_command(capsys, tmp_path, 
     code, out, err = run(capsys, command, "--config-name", "./mine")
     assert (code, out) == (USAGE_ERROR, "") and "'agent_proxy.max_turns'" in err and "'agent_proxy.max_turn'" in err
     assert [each.name for each in tmp_path.iterdir()] == ["mine.yaml"]
-
-
-def test_a_misspelt_key_is_named_rather_than_the_trainer_that_is_not_installed(capsys, tmp_path, monkeypatch):
-    def absent():
-        raise ConfigError("trainer.backend is 'verl', and verl is not installed")
-
-    monkeypatch.setattr("ragen.agent_loop.training.verl_sections", absent)
-    (tmp_path / "mine.yaml").write_text("defaults: [tiny]\ntrainer: {total_training_step: 6}\n")
-    for words, said in (
-        (["-cp", str(tmp_path), "-cn", "mine"], "'trainer.total_training_step'"),
-        (["-cn", "tiny", "trainer.sed=1"], "'trainer.sed'"),
-        (["-cn", "base", "trainer.sed=1"], "verl is not installed"),
-    ):
-        code, _, err = run(capsys, "train", *words)
-        assert code == USAGE_ERROR and said in err
 
 
 def test_training_without_a_configuration_trains_what_needs_no_gpu(capsys):

@@ -11,8 +11,6 @@ from envlanes import Engine, EnvFailed, EnvSpec, Settings
 from envlanes.episode.turn import TEXT, Turn
 from envlanes.journal import JournalFile, packed, read_journal
 from ragen.commands import REFUSED
-from ragen.errors import ConfigError
-from ragen.llm_agent.environments import read_config
 from ragen.tools import crash_report
 from ragen.tools import play as command
 from ragen.tools.crash_report import CrashReportWriter
@@ -236,17 +234,3 @@ def test_a_field_of_another_kind_is_refused(tmp_path, change):
 def test_a_file_that_is_no_report_of_this_version_is_refused(tmp_path, text):
     (path := tmp_path / "report.jsonl").write_text(text)
     assert run(path) == run(tmp_path / "none.jsonl") == REFUSED
-
-
-def test_the_manager_reads_where_crash_reports_go():
-    train = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": ["T"], "n_groups": [1]}}
-    tags = {"T": {"env_type": "support.check_cases:Walk", "max_actions_per_traj": 5}}
-
-    def folder(**keys):
-        return read_config({"es_manager": {**keys, "val": train}, "custom_envs": tags}, "val").crash_report_dir
-
-    assert [folder(), folder(crash_report_dir="here")] == ["outputs/crash_reports", "here"]
-    assert folder(crash_report_dir=None) is None
-    for value in (3, "", True):
-        with pytest.raises(ConfigError, match="crash_report_dir"):
-            folder(crash_report_dir=value)

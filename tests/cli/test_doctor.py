@@ -1,9 +1,6 @@
 """``ragen doctor``: what it finds."""
 
-import pytest
-
 from ragen.cli import doctor
-from ragen.errors import LaneStartError
 
 
 def test_a_machine_that_runs_these_tests_is_sound(capsys):
@@ -18,12 +15,3 @@ def test_a_required_package_that_is_missing_is_the_exit_code(monkeypatch, capsys
     monkeypatch.setattr(doctor, "facts", lambda: [])
     assert doctor.main([]) == doctor.UNSOUND and "gymnasium" in capsys.readouterr().out
     assert {"numpy", "gymnasium", "openai"} <= set(doctor.required()) and "torch" not in doctor.required()
-
-
-@pytest.mark.parametrize("backend", ["process", "executor"])
-def test_a_worker_that_does_not_start_is_a_fact_like_any_other(backend, monkeypatch):
-    def broken(*_):
-        raise LaneStartError("no processes here")
-
-    monkeypatch.setattr("envlanes.engine.Engine.__init__", broken)
-    assert "no processes here" in doctor._started(backend)

@@ -10,7 +10,6 @@ import pytest
 from ragen.cli.main import main
 from ragen.config.loading import config_names, load_config
 from ragen.env.registry import REGISTERED_ENVS
-from ragen.files import config_directory
 
 
 @pytest.mark.processes
@@ -103,17 +102,6 @@ def test_an_environment_of_an_installed_package_is_known_by_its_name(tmp_path, c
     REGISTERED_ENVS.discard("corridor")  # where what is used by its name is kept
     assert "corridor," in said[0] and "'corridor'" in said[1] and "corridor," in said[2]
     assert "a turn" in next(line for line in said[3].splitlines() if line.startswith("  corridor "))
-
-
-def test_one_topic_is_listed_alone(capsys):
-    assert main(["list", "backends"]) == 0
-    assert capsys.readouterr().out.startswith("backends:")
-
-
-def test_a_misspelt_file_is_answered_with_the_one_that_was_meant(capsys, monkeypatch):
-    monkeypatch.chdir(config_directory().parent)
-    assert main(["rollout", "--config-name", "config/tinny"]) == 2
-    assert "'config/tiny'" in capsys.readouterr().err
 
 
 def test_a_configuration_that_begins_with_verls_is_composed_where_verl_is_not_installed(tmp_path, monkeypatch):

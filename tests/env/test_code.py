@@ -13,10 +13,9 @@ from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.env import CodeEnv
 from ragen.env.code.families import FAMILIES, solve
-from ragen.env.code.problems import Case, Problem, equal, judge
+from ragen.env.code.problems import equal
 from ragen.env.deepcoder.config import DeepCoderEnvConfig
 from ragen.env.deepcoder.env import DeepCoderEnv
-from ragen.env.sandbox import Ended
 from ragen.errors import ConfigError
 from support.sandboxes import needs_programs
 
@@ -37,27 +36,6 @@ def solution(env: CodeEnv) -> str:
 
 
 # Verdicts
-
-
-def ended(*lines: Any, stopped: str = "", status: int = 0) -> Ended:
-    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    return Ended(stopped, status, 0.1, {}, body)  # type: ignore[arg-type]
-
-
-THREE = Problem("", "f", (Case(1, (0,)), Case([1, 2.5], (1,)), Case("x", (2,))), examples=1)
-
-
-def test_results_are_compared_outside() -> None:
-    verdict = judge(THREE, ended([0, "gave", 1], [1, "gave", ["t", 1, 2.5 + 1e-9]], [2, "gave", "y"]))
-    assert verdict.passed == (True, True, False)
-    assert verdict.failure == "Test 3: f(2) gave 'y'."
-
-
-@pytest.mark.parametrize(
-    "line", [[1, "gave", 1], [0, "said", 1], [0, "gave"], {"0": 1}, 5, None, [True, "gave", 1], [[0], "gave", 1]]
-)
-def test_a_line_that_is_no_result_ends_the_results(line: Any) -> None:
-    assert judge(THREE, ended(line, [0, "gave", 1])).passed == (False, False, False)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from ragen.env import resolve_env, tiles
+from ragen.env import resolve_env
 from ragen.errors import InputError, MissingExtraError, SandboxError, StateError
 from support import env_contract
 
@@ -45,7 +43,6 @@ GAMES: dict[str, tuple[str, dict[str, Any], tuple[Any, ...]]] = {
     "webshop": ("webshop", {}, ("search[lamp]", "click[next >]", "click[back to search]", "click[buy now]", "tall")),
 }
 NUMBERED = [name for name, (_, _, actions) in GAMES.items() if isinstance(actions[0], int)]
-GRIDS = ("frozen_lake", "sokoban")
 
 
 @pytest.fixture
@@ -91,27 +88,3 @@ def test_an_unknown_action_is_refused_and_changes_nothing(name: str, make: Calla
             with pytest.raises(InputError):
                 env.step(action)
     assert pickle.dumps(env) == before
-
-
-@pytest.mark.parametrize("name", GRIDS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(action=st.one_of(st.text(), st.integers(), st.floats(), st.binary(), st.none(), st.lists(st.integers())))
-def test_any_action_is_either_played_or_refused(name: str, make: Callable[..., Any], action: Any) -> None:
-    env = make(name)
-    env.reset(1)
-    try:
-        env.step(action)
-    except InputError:
-        assert not isinstance(action, int) or action not in env.get_all_actions()
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_text_paints_nothing_and_nothing_is_shown_before_a_reset(
-    name: str, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiles, "mosaic", lambda *_: pytest.fail("an image was painted"))
-    env = make(name, observation_format="grid_coord")
-    with pytest.raises(StateError):
-        env.render()
-    env.reset(1)
-    env_contract.play(env, MOVES)

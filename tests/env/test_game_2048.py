@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragen.env.game_2048.board import LEFT, slide
+from ragen.env.game_2048.board import LEFT
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.game_2048.env import Game2048Env
 
@@ -14,23 +14,6 @@ def stuck_env(largest: int) -> Game2048Env:
     env._board = ((0, largest), (8, 16))
     env._look()
     return env
-
-
-@pytest.mark.parametrize(
-    ("line", "slid", "gained"),
-    [
-        ((0, 2, 0, 2), (4, 0, 0, 0), 4),
-        ((2, 2, 2, 2), (4, 4, 0, 0), 8),
-        ((2, 2, 2, 0), (4, 2, 0, 0), 4),
-        ((4, 2, 2, 0), (4, 4, 0, 0), 4),
-        ((2, 4, 8, 16), (2, 4, 8, 16), 0),
-        ((0, 0, 0, 0), (0, 0, 0, 0), 0),
-    ],
-)
-def test_a_tile_merges_once_a_move_from_the_side_it_moves_to(
-    line: tuple[int, ...], slid: tuple[int, ...], gained: int
-) -> None:
-    assert slide(line) == (slid, gained)
 
 
 @pytest.mark.parametrize(("largest", "success"), [(2048, True), (1024, False), (4096, True)])

@@ -3,10 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from ragen.env.metamathqa.config import MetaMathQAEnvConfig
-from ragen.env.metamathqa.env import MetaMathQAEnv, gold_answer
+from ragen.env.metamathqa.env import MetaMathQAEnv
 
 
 def env_with(response: str, tmp_path: Path) -> MetaMathQAEnv:
@@ -15,22 +13,6 @@ def env_with(response: str, tmp_path: Path) -> MetaMathQAEnv:
     env = MetaMathQAEnv(MetaMathQAEnvConfig(dataset_path=str(path)))
     env.reset(0)
     return env
-
-
-@pytest.mark.parametrize(
-    ("response", "gold"),
-    [
-        ("So.\nThe answer is: 12", "12"),
-        ("The answer is: 12\n", "12"),
-        ("The answer is: 12. Or:\nThe answer is: 13", "12. Or:\nThe answer is: 13"),
-        ("The answer is: ", ""),
-        ("The answer is:12", None),
-        ("12", None),
-        (None, None),
-    ],
-)
-def test_the_gold_answer_is_all_that_follows_the_first_marker(response: str | None, gold: str | None) -> None:
-    assert gold_answer(response) == gold
 
 
 def test_each_attempt_halves_what_the_right_answer_earns(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ragen.env.search.config import SearchEnvConfig
-from ragen.env.search.dialogue import f1_score, normalized, read_action
+from ragen.env.search.dialogue import read_action
 from ragen.env.search.env import SearchEnv
 from ragen.env.search.world import solve
 from ragen.errors import SearchError
@@ -97,13 +97,6 @@ def test_a_player_that_follows_the_passages_answers_generated_questions(
 )
 def test_actions_are_read_in_every_form(action: str, read: tuple[str, str]) -> None:
     assert read_action(action) == read
-
-
-def test_answers_are_compared_as_squad_does() -> None:
-    assert normalized(" The  U.S.A.,  an Answer") == "usa answer"
-    assert f1_score("the red fox ran", "red wolf") == (0.4, 1 / 3, 0.5)
-    assert f1_score("yes it is", "yes") == (0.0, 0.0, 0.0)
-    assert f1_score("", "") == f1_score("a", "b") == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -65,20 +65,3 @@ def test_a_right_number_earns_one_and_the_last_one_ten_more() -> None:
     text, reward, done, info = results[-1]
     assert (reward, done, info["success"], info["cells_remaining"]) == (11.0, True, True, 0)
     assert "🎉 Congratulations! Puzzle solved!" in text
-
-
-@pytest.mark.parametrize(
-    ("move", "error"),
-    [
-        ("place 5 at row 1 col 1", "Number 5 is out of range (1-4)"),
-        ("0,9,9", "Row 0 is out of range (1-4)"),
-        ("1,9,9", "Column 9 is out of range (1-4)"),
-        ("hm", "Could not parse action: 'hm'. Expected format: 'place 5 at row 2 col 3' or '2,3,5'"),
-    ],
-)
-def test_an_impossible_placement_costs_a_tenth_and_a_step(move: str, error: str) -> None:
-    env = just_reset()
-    text, reward, done, info = env.step(move)
-    assert (reward, done, info["error"], env.steps) == (-0.1, False, error, 1)
-    assert f"❌ Invalid action format: {error}" in text
-    assert env._grid.cells == env.given

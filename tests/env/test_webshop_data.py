@@ -7,8 +7,6 @@ import pytest
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.goals import split_place
-from ragen.env.webshop.records import parse_prices
-from ragen.errors import ConfigError
 from support import golden
 from support import webshop_data as data
 
@@ -31,23 +29,6 @@ def catalogue_in(folder: Path, **settings: object) -> Catalogue:
 
 
 # --- what is read
-
-
-@pytest.mark.parametrize(
-    ("text", "prices"),
-    [
-        ("$5.99", [5.99]),
-        ("$1,234.00$2,000", [1234.0, 2000.0]),
-        ("$1$2$3", [1.0, 2.0]),
-        ("", [100.0]),
-        (None, [100.0]),
-        ("5.99", [100.0]),
-        ("$.", [100.0]),
-        ("$1.2.3$7", [7.0]),
-    ],
-)
-def test_prices_are_read_from_any_text(text: str | None, prices: list[float]) -> None:
-    assert parse_prices(text) == prices
 
 
 # --- goals
@@ -87,13 +68,6 @@ def test_changed_data_are_built_anew(shop: Path) -> None:
     assert catalogue_in(shop).product_count == 3
     data.write_shop(shop, [*data.PRODUCTS, {**data.MUG, "asin": "MUG0000009"}])
     assert catalogue_in(shop, limit_goals=5).product_count == 4
-
-
-def test_a_failed_build_leaves_nothing_behind(tmp_path: Path, own_cache: Path) -> None:
-    shop = data.write_shop(tmp_path / "shop", [*data.PRODUCTS, {"name": "no asin"}])
-    with pytest.raises(ConfigError, match="product 3: KeyError: 'asin'"):
-        catalogue_in(shop)
-    assert [path.suffix for path in (own_cache / "webshop").iterdir()] == [".lock"]
 
 
 # --- which files

@@ -21,41 +21,6 @@ Record = dict[str, Any]
 
 
 @dataclass
-class Resets:
-    """What `<version>/resets/<tag>.jsonl.gz` holds: one environment at a time.
-
-    Attributes:
-        version: "up25" or "up26".
-        tag: The tag.
-        header: The header record; `header["template"]` is the tag's entry in `custom_envs`.
-        resets: Reset records, each with `seed` and `state` or `error`.
-        steps: Step records, each with `seed`, `reset_before_each` and `steps`.
-    """
-
-    version: str
-    tag: str
-    header: Record
-    resets: list[Record] = field(default_factory=list)
-    steps: list[Record] = field(default_factory=list)
-
-    @property
-    def env_config(self) -> dict[str, Any]:
-        return dict(self.header["template"]["env_config"] or {})
-
-    def valid(self) -> list[Record]:
-        """Resets that gave a state without the hash-dependent retry; theirs are the levels to compare."""
-        return [record for record in self.resets if "error" not in record and not record.get("retry")]
-
-    def retried(self) -> list[Record]:
-        """Resets that took the retry; the last seed of their chain gives their state directly."""
-        return [record for record in self.resets if record.get("retry")]
-
-    def refused(self) -> list[Record]:
-        """Resets that raised an error."""
-        return [record for record in self.resets if "error" in record]
-
-
-@dataclass
 class Session:
     """One life of a manager in `<version>/rollouts/<tag>.jsonl.gz`.
 
@@ -83,7 +48,7 @@ def records(*parts: str) -> Iterator[Record]:
             yield json.loads(line)
 
 
-def tags(version: str, kind: str, env_type: str | None = None) -> list[str]:
+def tags(version: str, kind: str) -> list[str]:
     """The tags that have goldens, to parametrize with.
 
     Where there is no golden folder this is one stand-in, so that each test runs, asks for its file, and is skipped with
@@ -92,32 +57,14 @@ def tags(version: str, kind: str, env_type: str | None = None) -> list[str]:
     Args:
         version: "up25" or "up26".
         kind: "resets" or "rollouts".
-        env_type: Only tags of this type, looked up in the header of their resets.
     """
     found = sorted(path.name.removesuffix(".jsonl.gz") for path in GOLDEN.glob(f"{version}/{kind}/*.jsonl.gz"))
-    if not found:
-        return ["absent"]
-    if env_type is None:
-        return found
-    return [tag for tag in found if not tag.startswith("_") and _env_type(version, tag) == env_type]
-
-
-def _env_type(version: str, tag: str) -> str:
-    return template(version, tag)["env_type"]
+    return found or ["absent"]
 
 
 def template(version: str, tag: str) -> dict[str, Any]:
     """The tag's entry in `custom_envs`, from the header of its resets."""
     return next(records(version, "resets", f"{tag}.jsonl.gz"))["template"]
-
-
-def resets(version: str, tag: str) -> Resets:
-    """The golden resets and steps of a tag."""
-    lines = records(version, "resets", f"{tag}.jsonl.gz")
-    found = Resets(version, tag, next(lines))
-    for record in lines:
-        (found.resets if record["kind"] == "reset" else found.steps).append(record)
-    return found
 
 
 def sessions(version: str, tag: str) -> Iterator[Session]:

@@ -1,7 +1,6 @@
 """Facts of RAGEN's own runs, as digests and numbers: ``tests/data/reference``, which every clone has.
 
-``tests/data/reference/README.md`` tells what each file holds and how it was taken; ``tests/make_reference_facts.py``
-takes it from the large recordings with the functions below, so that both sides are written down in one way.
+``tests/data/reference/README.md`` tells what each file holds and what it was taken from.
 """
 
 from __future__ import annotations
@@ -147,15 +146,6 @@ def end_of_2025(record: Record) -> Record:
 def _lines(path: Path) -> Iterator[Record]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         yield from map(json.loads, file)
-
-
-def write_lines(name: str, lines: list[Record]) -> int:
-    """Write a file of facts, the same bytes for the same facts; its size in bytes."""
-    text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
-    packed = gzip.compress(text.encode("utf-8"), 9, mtime=0)
-    DATA.mkdir(parents=True, exist_ok=True)
-    (DATA / f"{name}.jsonl.gz").write_bytes(packed)
-    return len(packed)
 
 
 def _plain(value: Any) -> Any:

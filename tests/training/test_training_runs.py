@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,6 @@ from ragen.errors import CheckpointError, ConfigError
 from ragen.training import command
 from support.later import torch, training
 from support.small_training import SMALL, metrics_of, small_config
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def weights(folder, name):
@@ -200,14 +197,6 @@ def test_ctrl_c_before_the_first_step_saves_nothing(tmp_path, monkeypatch):
 
 
 # Checkpoints and curves
-
-
-def test_only_the_newest_checkpoints_are_kept_and_training_is_newer_than_warm_up(tmp_path):
-    folder = training.CheckpointFolder(tmp_path, training.PHASES, keep=2)
-    for phase, step in [("warm_up", 900), ("train", 2), ("train", 10)]:
-        folder.save(phase, step, {})
-    assert folder.latest().name == "train_000010.pt"
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_run_whose_newest_checkpoint_cannot_be_read_ends_with_an_error(tmp_path):

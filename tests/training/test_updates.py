@@ -138,21 +138,6 @@ def test_the_size_of_micro_batches_changes_nothing(aggregation):
     torch.testing.assert_close(first, second, atol=2e-6, rtol=0)
 
 
-def test_several_epochs_and_mini_batches_are_clipped_against_the_probabilities_before_the_first():
-    learner = training.Learner(a_model(), updates(lr=0.05, epochs=3, mini_batch_size=2), seed=0)
-    metrics = learner.update(some_batch(), 0)
-    assert metrics["actor/ppo_kl"] != 0
-    assert metrics["actor/pg_clipfrac"] > 0
-
-
-def test_the_critic_begins_at_0_and_learns_the_scores():
-    model, batch = a_model(), some_batch()
-    learner = training.Learner(model, updates(estimator="gae", critic_lr=1e-2), seed=0)
-    assert not training.values(learner.critic, batch).any()
-    losses = [learner.update(batch, step)["critic/vf_loss"] for step in range(12)]
-    assert losses[-1] < losses[0] / 4
-
-
 @pytest.mark.parametrize(
     ("override", "named"),
     [

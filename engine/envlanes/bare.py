@@ -1,4 +1,4 @@
-"""Packages whose ``__init__`` workers do not run, unless something is asked of it that no submodule gives.
+"""Packages whose ``__init__`` workers do not run, unless an attribute is read that no submodule has.
 
 A package that imports much, such as a trainer or all of its environments, makes every worker slow to start, although a
 worker needs one submodule of it. In workers such a package is a module with a path and nothing else; the first

@@ -20,7 +20,7 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
     | any of these where it moves to, but for an | back, where its replica was |                                   |
     |   end of its worker at a turn              |   kept, and its type stays  |                                   |
 
-A worker whose worker is gone while no environment was at its turn (:func:`decide_worker`):
+A worker whose process is gone while no environment was at its turn (:func:`decide_worker`):
 
     | what happened            | up to ``max_restarts`` times an episode | after that                           |
     |--------------------------|-----------------------------------------|--------------------------------------|
@@ -109,9 +109,9 @@ def decide(trouble: Trouble, facts: Facts, settings: Settings) -> tuple[Action, 
 
 
 def decide_worker(failure: WorkerFailure, losses: int, settings: Settings) -> Action:
-    """Decide about a worker whose worker is gone while no environment was at its turn; see the table above.
+    """Decide about a worker whose process is gone while no environment was at its turn; see the table above.
 
-    ``losses``: how often this worker has lost its worker this way in this episode, including this time.
+    ``losses``: number of processes that it has lost this way in this episode, this one included.
     """
     # A start that timed out has taken all of `startup_timeout`: each further try would hold up the call for as long.
     is_hopeless = failure.cause is Cause.START and failure.seconds > 0

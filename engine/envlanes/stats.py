@@ -135,7 +135,7 @@ class Stats:
     Attributes:
         episode: Costs by tag since the last reset of all environments, for the placement.
         start_s: Seconds in which calls waited for workers to start.
-        restarts: Number of workers that were replaced, by the name of their seat.
+        restarts: Number of processes that were replaced, by the name of their worker.
     """
 
     def __init__(self, environments: Environments) -> None:

@@ -14,7 +14,7 @@ Options = dict[str, Any] | None
 OptionsSource = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | Callable[[int, int], Options] | None
 SeedsSource = Sequence[int | None] | Callable[[int, int], int | None] | None
 
-# Workers are never forks of this process, whose threads may hold locks: of a clean one where "fork" is asked for.
+# Workers are never forks of this process, whose threads may hold locks: "fork" means forks of a clean one.
 CONTEXTS = {None: "forkserver", "fork": "forkserver", "forkserver": "forkserver", "spawn": "spawn"}
 
 

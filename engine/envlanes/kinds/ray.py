@@ -13,8 +13,8 @@ workers of its node: processes under a supervisor, as the main process's own.
 
 1. Messages of workers go to their node's outbox. Its sender thread makes one call of all that is there, so a turn takes
    a few calls for each node and not one for each worker.
-2. One call of ``replies()`` is always under way: it returns what workers have said since the last one, as soon as one
-   has said something. The reader thread hands each worker its own.
+2. One call of ``replies()`` is always under way: it returns the messages of workers since the last one, as soon as
+   there is one. The reader thread hands each worker its own.
 3. A worker's end is one of these replies. An agent's end, or its node's, is the failure of ``replies()``, in Ray's
    words. A node that stops without Ray's noticing shows when a worker is overdue: its agent does not say then where the
    worker is, and is given up.
@@ -22,7 +22,7 @@ workers of its node: processes under a supervisor, as the main process's own.
    workers are when one may be overdue, and not before.
 5. Ray ends actors with the process that made them, and workers end with their agent: nothing outlives the main process.
 
-What is asked of Ray beside such calls (to connect, which nodes there are, to place an agent) is in
+Requests to Ray beside such calls (to connect, which nodes there are, to place an agent) are in
 :mod:`envlanes.kinds.ray_cluster`; tests have a cluster of their own there.
 """
 
@@ -55,14 +55,14 @@ ROOM_TIMEOUT = 5.0  # seconds for others to give up what they claim
 ANSWER_TIMEOUT = 10.0  # seconds after which an agent that does not answer is given up; it needs milliseconds
 _CLOSE_TIMEOUT = 5.0  # seconds for all agents together
 _LATE = 10.0  # seconds after which an agent that is not up yet gets workers only where there is no other one
-_FRESH = 0.05  # seconds for which what an agent said of its workers' positions is good
+_FRESH = 0.05  # seconds for which an agent's reply about its workers' positions is good
 _LONGEST_WAY = 30.0  # seconds that a request, or a reply, may be on its way between two machines
 _LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end sooner than that
 _PATIENCE = 0.5  # seconds between looks whether an answer is still wanted
 _PINGS = 3  # the shortest counts: a machine may be busy during one
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
 
-Said = int | Message | None  # of a worker: its process id, once it is up; a reply; that it has ended
+WorkerEvent = int | Message | None  # of a worker: its process id, once it is up; a reply; that it has ended
 
 
 # On a node
@@ -100,7 +100,7 @@ class NodeAgent:
         self._workers: dict[str, WorkerHandle] = {}
         self._unwanted: set[str] = set()  # to be ended before their start was known here
         self._at_work: dict[str, int] = {}  # numbers of the requests that workers have and did not reply to
-        self._replies: list[tuple[str, Said]] = []
+        self._replies: list[tuple[str, WorkerEvent]] = []
         self._may_reply = asyncio.Event()
 
     async def ping(self) -> bool:
@@ -120,7 +120,7 @@ class NodeAgent:
             except (KeyError, WorkerGone):
                 self._look(token)
 
-    async def replies(self) -> list[tuple[str, Said]]:
+    async def replies(self) -> list[tuple[str, WorkerEvent]]:
         """Messages of workers since the last call, in order; waits for the first."""
         await self._may_reply.wait()
         self._may_reply.clear()
@@ -170,7 +170,7 @@ class NodeAgent:
             self._workers[token] = worker = self._kind.start(f"{name} on {self._node}")
         except LaneStartError as error:
             log.warning("%s", error)
-            self._say(token, None)
+            self._report(token, None)
             return
         asyncio.get_running_loop().add_reader(worker.fileno(), self._look, token)
 
@@ -178,27 +178,27 @@ class NodeAgent:
         """Take what a worker has to say, and go on sending to it."""
         worker, loop = self._workers.get(token), asyncio.get_running_loop()
         if worker is None:
-            self._say(token, None)
+            self._report(token, None)
             return
         was_up = worker.is_up
         try:
             reply = worker.receive()
         except WorkerGone:
             self._unwatch(worker.fileno())
-            self._say(token, None)
+            self._report(token, None)
             return
         if worker.is_up and not was_up:
-            self._say(token, worker.pid or 0)
+            self._report(token, worker.pid or 0)
         if reply is not None:
             self._at_work.pop(token, None)
-            self._say(token, codec.portable(reply))
+            self._report(token, codec.portable(reply))
         if worker.unsent:
             loop.add_writer(worker.fileno(), self._look, token)
         else:
             loop.remove_writer(worker.fileno())
 
-    def _say(self, token: str, said: Said) -> None:
-        self._replies.append((token, said))
+    def _report(self, token: str, event: WorkerEvent) -> None:
+        self._replies.append((token, event))
         self._may_reply.set()
 
     def _unwatch(self, descriptor: int) -> None:
@@ -285,7 +285,7 @@ class AgentClient:
         self._outbox: list[tuple[str, str | None, Message | None]] = []
         self._has_posted = threading.Event()
         self._positions: dict[str, tuple[int, int, float]] = {}
-        self._asked_at = -math.inf
+        self._positions_at = -math.inf
         self._threads = [
             threading.Thread(target=run, name=f"envlanes {does} {node.name}", daemon=True)
             for does, run in (("asks", self._send), ("hears", self._read))
@@ -314,10 +314,10 @@ class AgentClient:
 
         The agent is asked, unless it was a moment ago.
         """
-        if time.monotonic() - self._asked_at > _FRESH:
-            self._positions, self._asked_at = self._ask("positions") or {}, time.monotonic()
+        if time.monotonic() - self._positions_at > _FRESH:
+            self._positions, self._positions_at = self._ask("positions") or {}, time.monotonic()
         found = self._positions.get(token)
-        return (found[0], found[1], self._asked_at - found[2]) if found is not None else None
+        return (found[0], found[1], self._positions_at - found[2]) if found is not None else None
 
     def stacks(self, token: str) -> str:
         """The stacks of a worker's threads."""
@@ -396,9 +396,9 @@ class AgentClient:
         try:
             self._greet()
             while (replies := self._await(self._agent.replies.remote())) is not None:
-                for token, said in replies:
+                for token, event in replies:
                     if (worker := self.workers.get(token)) is not None:
-                        worker.hear(said)
+                        worker.hear(event)
         except Exception as error:  # of many kinds
             self.give_up(self._cluster.why_lost(self.node, error, self.is_there))
         finally:
@@ -444,11 +444,11 @@ class NodeHandle(WorkerHandle):
         self._wakeup.setblocking(False)
         self._readable.setblocking(False)
         self.agent, self.token = agent, secrets.token_hex(8)
-        self._heard: deque[Said] = deque()
+        self._heard: deque[WorkerEvent] = deque()
         # Reentrant: the garbage collector may end another use of the same handle within it.
         self._lock = threading.RLock()
         self._lost = ""  # reason that nothing more will be heard
-        self._number, self._asked, self._on_its_way = 0, 0.0, 0.0
+        self._number, self._sent_at, self._on_its_way = 0, 0.0, 0.0
         self._ending: Ending | None = None
         agent.workers[self.token] = self
         agent.post(self.token, name, None)
@@ -470,7 +470,7 @@ class NodeHandle(WorkerHandle):
         if self._lost and not self._heard:
             raise WorkerGone(self._lost)
         self.moved += sum(memoryview(part).nbytes for part in message)
-        self._number, self._asked, self._on_its_way = codec.number_of(message), time.monotonic(), 0.0
+        self._number, self._sent_at, self._on_its_way = codec.number_of(message), time.monotonic(), 0.0
         self.agent.post(self.token, None, codec.portable(message))
 
     def fileno(self) -> int:
@@ -487,20 +487,20 @@ class NodeHandle(WorkerHandle):
                     with contextlib.suppress(BlockingIOError):
                         self._readable.recv(_AT_ONCE)
                     return None
-                said = self._heard.popleft()
-            if isinstance(said, int):
-                self.pid, self.is_up = said, True
-            elif said is not None:
-                self.moved += sum(memoryview(part).nbytes for part in said)
-                return said
+                event = self._heard.popleft()
+            if isinstance(event, int):
+                self.pid, self.is_up = event, True
+            elif event is not None:
+                self.moved += sum(memoryview(part).nbytes for part in event)
+                return event
 
-    def hear(self, said: Said) -> None:
+    def hear(self, event: WorkerEvent) -> None:
         """Take what the worker says; in the reader's thread."""
-        if said is None:
+        if event is None:
             self.fail("its worker has ended")
             return
         with self._lock, contextlib.suppress(OSError):  # closed, or full and thus readable
-            self._heard.append(said)
+            self._heard.append(event)
             self._wakeup.send(b"\0")
 
     def fail(self, why: str) -> None:
@@ -519,8 +519,8 @@ class NodeHandle(WorkerHandle):
             return self._ending.position
         if not self.is_up:
             return None
-        if time.monotonic() - self._asked < _FRESH or self._lost:
-            return Position(self._number, 0, self._asked)
+        if time.monotonic() - self._sent_at < _FRESH or self._lost:
+            return Position(self._number, 0, self._sent_at)
         found = self.agent.position(self.token)  # may take its time
         if found is not None and found[0] == self._number:
             self._on_its_way = 0.0

@@ -123,13 +123,13 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers: those that do not close their environments within ``EXIT_TIMEOUT`` are killed."""
-        seats = [*self._workers, *self._extra]
-        with locked(seats):  # another thread may still be closing the environments of its own engine
-            handles = [worker.handle for worker in seats if worker.handle is not None]
+        workers = [*self._workers, *self._extra]
+        with locked(workers):  # another thread may still be closing the environments of its own engine
+            handles = [worker.handle for worker in workers if worker.handle is not None]
             # All are asked before any is waited for, and only then killed: they close their environments side by side.
             _await_exit({handle.fileno() for handle in handles if handle.ask_to_exit()})
             try:
-                end_all(seats)
+                end_all(workers)
             finally:
                 self.kind.close()  # even if an end raises: workers that are left end with the process that started them
 

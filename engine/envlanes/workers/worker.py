@@ -46,8 +46,7 @@ class Request:
         order: The batch.
         timeout: Seconds each item may take, one that loads classes aside.
         startup_timeout: Seconds a worker may take to come up, and to load the classes of a tag.
-        generation: The worker that is meant; another one has other environments. None: whichever is there, or a new
-            one.
+        generation: The process that is meant; another one has other environments. None: the present or a new one.
     """
 
     engine: int
@@ -71,15 +70,15 @@ class Request:
 
 
 class Worker:
-    """A seat for one worker, which is started when needed and again after each death.
+    """A worker, whose process is started when needed and again after each death.
 
     Attributes:
-        name: Name of the seat, such as ``"worker 0"``.
+        name: Its name, such as ``"worker 0"``.
         order: Workers are locked in this order, by whichever thread.
         lock: Held from before a request until its reply; engines in several threads take turns.
-        generation: Counts the workers that sat here.
-        current: The generation of the worker that is here; -1 while there is none.
-        handle: The worker, while there is one.
+        generation: Counts its processes.
+        current: The generation of its present process; -1 while there is none.
+        handle: Its process, while there is one.
         descriptor: Descriptor that is readable when the worker may have replied; -1 while there is none.
     """
 
@@ -253,7 +252,7 @@ class Worker:
         return self._end_and_locate()[0] if self.handle is not None else Ending()
 
     def kill(self) -> None:
-        """Have the worker dead, if there is one, at work too: whichever thread waits for it finds it so."""
+        """Kill the process, if there is one, even if it is busy. The thread that waits for it will find it dead."""
         if (handle := self.handle) is not None:
             handle.kill()
 

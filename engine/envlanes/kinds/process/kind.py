@@ -253,12 +253,12 @@ class Launcher:
         return self._process.poll() is None
 
     def start(self, token: str, name: str, descriptors: list[int]) -> None:
-        """Begin to start a worker, which no other ever shares its token with; it says hello when it is there.
+        """Ask the supervisor to start a worker, without waiting. Tokens are never reused. Its first message is its pid.
 
         ``descriptors`` are its connection and its vitals.
 
         Raises:
-            OSError: The supervisor lives, but cannot be asked.
+            OSError: The supervisor lives, but the command cannot be sent.
         """
         command = {"do": "start", "token": token, "worker": name}
         # A dead supervisor shows as a worker that never says hello, and its end gives the reason.

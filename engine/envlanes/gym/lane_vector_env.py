@@ -625,7 +625,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise StateError(f"`recv` asks for {min_envs} environments, but only {len(self._sent)} were sent a step.")
         wanted = list(self._sent)[: min_envs if in_order else None]
         until = None if timeout is None else time.monotonic() + timeout
-        # Steps that end together come one by one: whoever waits is woken for each.
+        # Steps that end together come one by one: the thread that waits is woken for each.
         while len(ready := [index for index in wanted if self._sent[index].done()]) < min_envs:
             left = None if until is None else until - time.monotonic()
             with interrupts_let_through():

@@ -29,7 +29,7 @@ FLOORS = [
         "ragen.torch_threads",
         "ragen.utils",
     },
-    {"ragen.checkpoints", "ragen.config", "ragen.ppo", "ragen.validity"},
+    {"ragen.checkpoints", "ragen.settings", "ragen.config", "ragen.ppo", "ragen.validity"},
     {"ragen.env", "ragen.vector"},
     {"ragen.tools"},
     {"ragen.meta", "ragen.cage2"},

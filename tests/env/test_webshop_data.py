@@ -78,7 +78,7 @@ def test_a_data_set_is_found_in_its_folder_or_one_named_after_it(tmp_path: Path,
     for folder in (tmp_path / "a", tmp_path / "b" / dataset):
         data.write_shop(folder, packed=name.endswith(".gz"))
         for path in list(folder.glob("items_*")):
-            path.rename(str(path).replace("items_shuffle.json", name.removesuffix(".gz")).replace("v2.json", "v2.json"))
+            path.rename(str(path).replace("items_shuffle.json", name.removesuffix(".gz")))
         attributes = folder / name.replace("items_shuffle", "items_ins_v2")
         next(folder.glob("items_ins_v2*")).rename(attributes)
         root = folder.parent if folder.name == dataset else folder

@@ -30,11 +30,10 @@ class StandInClient:
     A reply is a function of the prompt alone, so trajectories do not depend on the order of requests.
     """
 
-    def __init__(self, tokenizer: Any, policy: Policy = wander, ends: bool = True, salt: int = 0) -> None:
+    def __init__(self, tokenizer: Any, policy: Policy = wander, ends: bool = True) -> None:
         self.tokenizer = tokenizer
         self.policy = policy
         self.ends = ends
-        self.salt = salt
         self.calls: list[dict[str, Any]] = []
         self.before_answer: Callable[[int], None] | None = None
         self.delay = 0.0
@@ -47,8 +46,7 @@ class StandInClient:
         await asyncio.sleep(self.delay)
         if self.before_answer is not None:
             self.before_answer(len(self.calls))
-        key = f"{self.salt} {prompt_ids}".encode()
-        draws = Random(hashlib.sha256(key).digest())
+        draws = Random(hashlib.sha256(f"0 {prompt_ids}".encode()).digest())
         text = self.policy(self.tokenizer.decode(prompt_ids), draws)
         tokens = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         tokens = [*tokens, self.tokenizer.eos_token_id] if self.ends else tokens

@@ -274,13 +274,6 @@ class Locked(Echo):
         return super().step(action)[0], 1.0, False, {"success": True}
 
 
-class Unpicklable:
-    """A value for a configuration that no other process can have."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
 class ResetsAsGymnasium(Walk):
     """``reset`` returns observation and info."""
 

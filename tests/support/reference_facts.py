@@ -35,8 +35,6 @@ def shown(observation: Any) -> Any:
     """An observation to compare: a text itself, of an image its shape and type, since the art is our own."""
     if isinstance(observation, np.ndarray):
         return [list(observation.shape), str(observation.dtype)]
-    if isinstance(observation, dict) and "sha256" in observation:
-        return [observation["shape"], observation["dtype"]]
     return observation
 
 
@@ -110,14 +108,8 @@ def ended(record: Record, status: Record) -> list[Any]:
 
 
 def _open(entry: Record) -> list[Any]:
-    images = [[*size] for size in map(_image_size, entry.get("images", ()))]
+    images = [[image.height, image.width, 3, image.mode] for image in entry.get("images", ())]
     return [entry["state"], entry["actions_left"], images]
-
-
-def _image_size(image: Any) -> list[Any]:
-    if isinstance(image, dict):
-        return [*image["shape"], image["mode"]]
-    return [image.height, image.width, 3, image.mode]
 
 
 def turn_of_2025(turn: Record) -> Record:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,12 @@ from ragen.env.webshop.catalogue import Catalogue, open_catalogue
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.goals import split_place
 from support import golden
-from support import webshop_data as data
+
+PRODUCT = {
+    **{"name": "Lavender soap", "full_description": "", "small_description": [], "pricing": "$985.50"},
+    **{"category": "beauty", "product_category": "Soaps", "query": "soaps", "customization_options": {}},
+}
+WISHED = {"attributes": ["mild"], "instruction": "Find me mild soaps", "instruction_attributes": ["mild"]}
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +25,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    return data.write_shop(tmp_path / "shop")
+def write_shop(folder: Path, products: str = "items_shuffle.json", count: int = 1) -> Path:
+    """Write the data files of a shop, that of its products under this name; their folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [{**PRODUCT, "asin": f"SOAP{number}"} for number in range(count)]
+    attributes = products.replace("shuffle", "ins_v2")
+    for name, content in ((products, rows), (attributes, {row["asin"]: WISHED for row in rows})):
+        data = json.dumps(content).encode()
+        (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return folder
 
 
 def catalogue_in(folder: Path, **settings: object) -> Catalogue:
@@ -64,10 +77,9 @@ def test_with_many_goals_the_split_is_the_reference_one() -> None:
 # --- the built file
 
 
-def test_changed_data_are_built_anew(shop: Path) -> None:
-    assert catalogue_in(shop).product_count == 3
-    data.write_shop(shop, [*data.PRODUCTS, {**data.MUG, "asin": "MUG0000009"}])
-    assert catalogue_in(shop, limit_goals=5).product_count == 4
+def test_changed_data_are_built_anew(tmp_path: Path) -> None:
+    for count in (3, 4):
+        assert catalogue_in(write_shop(tmp_path, count=count)).product_count == count
 
 
 # --- which files
@@ -76,11 +88,10 @@ def test_changed_data_are_built_anew(shop: Path) -> None:
 @pytest.mark.parametrize(("dataset", "name"), [("small", "items_shuffle_1000.json"), ("full", "items_shuffle.json.gz")])
 def test_a_data_set_is_found_in_its_folder_or_one_named_after_it(tmp_path: Path, dataset: str, name: str) -> None:
     for folder in (tmp_path / "a", tmp_path / "b" / dataset):
-        data.write_shop(folder, packed=name.endswith(".gz"))
-        for path in list(folder.glob("items_*")):
-            path.rename(str(path).replace("items_shuffle.json", name.removesuffix(".gz")))
-        attributes = folder / name.replace("items_shuffle", "items_ins_v2")
-        next(folder.glob("items_ins_v2*")).rename(attributes)
+        write_shop(folder, name)
         root = folder.parent if folder.name == dataset else folder
         config = WebShopEnvConfig(dataset=dataset, data_dir=str(root))
-        assert (config.source.products.name, config.source.attributes) == (name, attributes)
+        assert (config.source.products.name, config.source.attributes) == (
+            name,
+            folder / name.replace("items_shuffle", "items_ins_v2"),
+        )

@@ -57,10 +57,6 @@ class Page:
             assert time.monotonic() < end, f"not in {seconds} s: {script}"
             time.sleep(0.02)
 
-    def picture(self, whole=False):
-        """What it looks like, as a PNG in base 64."""
-        return self("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-
 
 class _Pipe:
     """Messages of DevTools, each ended by a zero byte."""

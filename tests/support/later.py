@@ -33,10 +33,8 @@ transformers: Any = Later("transformers")
 hf: Any = Later("ragen.llm_agent.backends.hf")
 ppo: Any = Later("ragen.cage2.ppo")
 cage2_trainer: Any = Later("ragen.cage2.trainer")
-cage2_training: Any = Later("ragen.cage2.trainer")
 collecting: Any = Later("ragen.env.trajectory_collector")
 openai: Any = Later("ragen.llm_agent.backends.openai")
-transfer_queue: Any = Later("transfer_queue")
 training: Any = Later(
     *("ragen.training.curves", "ragen.training.player", "ragen.training.tiny_model", "ragen.training.log_probs"),
     *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up"),

@@ -163,12 +163,6 @@ def test_a_setting_that_cannot_work_is_named(tmp_path, override, named):
 # The warm-up
 
 
-@pytest.fixture(scope="module")
-def demonstrated(tmp_path_factory):
-    settings = WarmUp(groups=8, steps=20, batch_size=4, lr=0.03, random=0.0, malformed=0.0)
-    return settings, training.demonstrations(small_config(tmp_path_factory.mktemp("run")), shipped(), settings)
-
-
 def test_demonstrations_are_many_groups_of_one_split_as_the_training_groups_are(tmp_path):
     given = ["es_manager.train.env_configs.n_groups=[3,1]", "es_manager.train.env_groups=4"]
     others = "+of_another_program.value='${is.nowhere}'"
@@ -177,8 +171,9 @@ def test_demonstrations_are_many_groups_of_one_split_as_the_training_groups_are(
     assert (list(section.env_configs.n_groups), section.env_groups, section.group_size) == ([6, 2], 8, 1)
 
 
-def test_demonstrations_are_good_replies_and_what_is_learnt_of_them_are_the_replies_alone(demonstrated):
-    _, rows = demonstrated
+def test_demonstrations_are_good_replies_and_what_is_learnt_of_them_are_the_replies_alone(tmp_path):
+    settings = WarmUp(groups=8, steps=20, batch_size=4, lr=0.03, random=0.0, malformed=0.0)
+    rows = training.demonstrations(small_config(tmp_path), shipped(), settings)
     texts = [shipped().decode([one for one, said in zip(row.ids, row.mask, strict=True) if said]) for row in rows]
     assert len(rows) == 8
     assert all(text.startswith("<think>") and text.endswith("</answer><|im_end|>") for text in texts)

@@ -23,7 +23,7 @@ from support.faulty_envs import (
     Unreplayable,
     Walk,
 )
-from support.forking import TOYS, Kind, Saves, drawn, recorded, straight
+from support.forking import TOYS, Kind, recorded, straight
 from support.leftovers import kill_workers
 from support.simulated_nodes import SimulatedCluster
 
@@ -32,18 +32,6 @@ TURN = Turn(("a",), 9)
 SEED = 7
 
 Make = Callable[..., Engine]
-
-
-class SavesDraws(GlobalDraws):
-    """Draws from the global generators, whose states are saved for it."""
-
-    replayable = False
-
-    def save(self) -> Any:
-        return self.steps, self.place
-
-    def load(self, state: Any) -> None:
-        self.steps, self.place = state
 
 
 class SavesBadlyForGood(SavesBadly):
@@ -124,11 +112,6 @@ def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None,
     return engine
 
 
-def kill(engine: Engine) -> None:
-    """Kill all workers; nothing where there is none."""
-    kill_workers(engine.stats())
-
-
 def on(engine: Engine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[int, list[Any]]:
     """What environments give in the turns that are played with all of them."""
     given: dict[int, list[Any]] = {env_id: [] for env_id in env_ids}
@@ -140,38 +123,6 @@ def on(engine: Engine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[in
 
 
 # What a fork is
-
-SOME = ("saves", "draws", "walk")  # of each way to fork one
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        *itertools.product(("process", "main"), TOYS),
-        *itertools.product(("executor",), SOME),
-        *(pytest.param("ray", name, marks=pytest.mark.cluster) for name in SOME),
-    ],
-    indirect=["make"],
-)
-def test_forks_at_any_turn_play_on_as_if_nobody_had_forked(make: Make, name: str) -> None:
-    kind = TOYS[name]
-    turns = drawn(kind, 12, seed=3)
-    expected = straight(kind, SEED, turns)
-    engine = make([kind.spec(0)])
-    engine.reset({0: SEED})
-    new_ids = iter(range(1, 99))
-    stood: dict[int, int] = {}
-    for turn in turns[:10]:
-        engine.play({0: turn})
-        now, before = next(new_ids), next(new_ids)
-        played = engine.records[0].journal.turns
-        stood[now], stood[before] = played, random.Random(played).randrange(played + 1)
-        shown = engine.fork(0, [now]) | engine.fork(0, [before], stood[before])
-        for env_id, observation in shown.items():
-            assert kind.spec(0).game.digest(observation) == expected[stood[env_id]][-1]
-    for env_id, after in stood.items():
-        assert on(engine, [env_id], turns[after:])[env_id] == expected[after + 1 :]
-    assert on(engine, [0], turns[10:])[0] == expected[11:]
 
 
 def test_a_fork_may_be_reset_and_removed_like_any_other(make: Make) -> None:
@@ -214,17 +165,6 @@ def test_an_episode_without_a_seed_is_forked_by_its_generators(make: Make) -> No
 # How, and where
 
 
-@everywhere
-@pytest.mark.parametrize(("env_class", "played"), [(Saves, "walk"), (SavesDraws, "draws")])
-def test_what_cannot_be_replayed_is_forked_by_its_snapshots(make: Make, env_class: type[Walk], played: str) -> None:
-    engine = began(make, env_class)
-    engine.fork(0, [1, 2])
-    engine.fork(0, [3], 2)
-    after = on(engine, [0, 1, 2], [TURN] * 3)
-    assert after[0] == after[1] == after[2] == straight(TOYS[played], SEED, [TURN] * 7)[5:]
-    assert on(engine, [3], [TURN] * 2)[3] == straight(TOYS[played], SEED, [TURN] * 4)[3:]
-
-
 @pytest.mark.parametrize(
     ("make", "env_class"),
     [*itertools.product(["process"], [SavesBadly, RaisesLoading, RaisesSaving, Heir]), ("main", RaisesLoading)],
@@ -238,26 +178,6 @@ def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make: Make, env_cl
 
 
 # Whatever happens
-
-
-@in_lanes
-@pytest.mark.parametrize("kind", [TOYS["walk"], TOYS["saves"]])
-def test_workers_killed_before_during_and_after_change_nothing(
-    make: Make, kind: Kind, caplog: pytest.LogCaptureFixture
-) -> None:
-    turns = drawn(kind, 6, seed=9)
-    expected = straight(kind, SEED, turns)
-    engine = make([kind.spec(0)])
-    engine.reset({0: SEED})
-    on(engine, [0], turns[:3])
-    kill(engine)
-    engine.fork(0, [1])
-    assert "not copied" not in caplog.text, "a copy that is lost with its worker is nobody's mistake"
-    kill(engine)
-    engine.fork(0, [2], 2)
-    kill(engine)
-    assert on(engine, [2], turns[2:3])[2] == expected[3:4]
-    assert on(engine, range(3), turns[3:]) == dict.fromkeys(range(3), expected[4:])
 
 
 @in_lanes
@@ -335,47 +255,37 @@ def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(
 # Many
 
 
-def random_forks(engine: Engine, kinds: dict[int, Kind], count: int, seed: int, kills: float) -> None:
-    """Fork at random, play on at random, and hold each fork against the same actions played straight."""
-    rng = random.Random(seed)
-    asked: dict[int, list[Turn]] = {env_id: [] for env_id in kinds}
-    kinds = dict(kinds)
-    engine.reset(dict.fromkeys(kinds, SEED))
-    for number in range(count):
-        parent = rng.choice(list(kinds))
-        now = len(asked[parent])
-        turn = rng.choice([None, rng.randint(0, now)])
-        new_id = max(1000, *kinds) + 1
-        engine.fork(parent, [new_id], turn)
-        kinds[new_id], asked[new_id] = kinds[parent], asked[parent][: now if turn is None else turn]
-        if rng.random() < kills:
-            kill(engine)
-        moving = [*rng.sample(list(kinds), min(3, len(kinds))), new_id]
-        for _ in range(rng.randint(0, 2)):
-            turns = {env_id: kinds[env_id].turn(rng) for env_id in moving}
-            engine.play(turns)
-            for env_id, given in turns.items():
-                asked[env_id] = [*asked[env_id], given]
-        if number % 20 == 19 or number == count - 1:
-            kinds = check_some(engine, kinds, asked, rng)
-
-
-def check_some(
-    engine: Engine, kinds: dict[int, Kind], asked: dict[int, list[Turn]], rng: random.Random
-) -> dict[int, Kind]:
-    """Compare all forks with the straight play, and let most of them go; those that remain."""
-    forks = [env_id for env_id in kinds if env_id >= 1000]
-    for env_id in forks:
+def check(engine: Engine, env_ids: Iterable[int], kinds: dict[int, Kind], asked: dict[int, list[Turn]]) -> None:
+    """Hold environments against the same turns, played straight."""
+    for env_id in env_ids:
         journal = engine.records[env_id].journal
         expected = straight(kinds[env_id], SEED, asked[env_id])
         assert [(journal.digest,), *[played.recorded for played in journal.played()]] == expected
-    leaving = rng.sample(forks, max(0, len(forks) - 4))
-    long = [env_id for env_id in forks if len(asked[env_id]) > 12 and env_id not in leaving]
-    engine.remove([*leaving, *long])
-    return {env_id: kind for env_id, kind in kinds.items() if env_id not in {*leaving, *long}}
 
 
-def test_random_forks_equal_the_straight_play(make: Make) -> None:
-    kinds = dict(enumerate([*TOYS.values()] * 2))
-    engine = make([kind.spec(env_id) for env_id, kind in kinds.items()])
-    random_forks(engine, kinds, count=40, seed=11, kills=0.05)
+@everywhere
+def test_random_forks_show_and_play_what_the_straight_play_does_though_workers_are_killed(make: Make) -> None:
+    rng, kinds = random.Random(11), dict(enumerate([*TOYS.values()] * 2))
+    asked: dict[int, list[Turn]] = {env_id: [] for env_id in kinds}
+    engine = make([kind.spec(env_id) for env_id, kind in kinds.items()], max_restarts=99)
+    engine.reset(dict.fromkeys(kinds, SEED))
+    for fork in range(1000, 1040):
+        parent = rng.choice([env_id for env_id in kinds if len(asked[env_id]) < 12])
+        turn = rng.choice([None, rng.randint(0, len(asked[parent]))])
+        kinds[fork], asked[fork] = kinds[parent], asked[parent][:turn]
+        shown = engine.fork(parent, [fork], turn)[fork]
+        assert kinds[fork].spec(0).game.digest(shown) == straight(kinds[fork], SEED, asked[fork])[-1][-1]
+        if rng.random() < 0.15:
+            kill_workers(engine.stats())
+        for _ in range(rng.randint(0, 2)):
+            turns = {env_id: kinds[env_id].turn(rng) for env_id in {*rng.sample(list(kinds), 3), fork}}
+            engine.play(turns)
+            for env_id, given in turns.items():
+                asked[env_id] = [*asked[env_id], given]
+        if len(kinds) > 20:
+            leaving = rng.sample([env_id for env_id in kinds if env_id >= 1000], 8)
+            check(engine, leaving, kinds, asked)
+            engine.remove(leaving)
+            for env_id in leaving:
+                del kinds[env_id]
+    check(engine, kinds, kinds, asked)

@@ -49,11 +49,24 @@ class Saves(Walk):
         self.random.setstate(generator)
 
 
+class SavesDraws(GlobalDraws):
+    """Draws from the global generators, whose states are saved for it."""
+
+    replayable = False
+
+    def save(self) -> Any:
+        return self.steps, self.place
+
+    def load(self, state: Any) -> None:
+        self.steps, self.place = state
+
+
 TOYS = {
     "walk": Kind(Walk, None, ("a", "bb")),
     "draws": Kind(GlobalDraws, None, ("a", "bb")),
     "pictures": Kind(Pictures, None, ("a", "bb")),
     "saves": Kind(Saves, None, ("a", "bb")),
+    "saves draws": Kind(SavesDraws, None, ("a", "bb")),
 }
 
 

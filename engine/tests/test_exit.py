@@ -259,9 +259,10 @@ BUSY = """
 """
 
 
-def start_busy(tmp_path: Path, backend: str, **popen: Any) -> subprocess.Popen[str]:
+def start_busy(tmp_path: Path, backend: str, children: str = "leaves children", **popen: Any) -> subprocess.Popen[str]:
     """A program in the middle of a step that will not end, with children of an environment running."""
-    process = scripts.start(scripts.write(tmp_path, BUSY), **popen)
+    body = BUSY.replace("leaves children", children)
+    process = scripts.start(scripts.write(tmp_path, body), **popen)
     assert process.stdout.readline() == "ready\n", process.communicate()  # type: ignore[union-attr]
     assert until((tmp_path / "asleep").exists)
     if backend == "process":
@@ -292,6 +293,17 @@ def test_a_signal_to_the_program_ends_everything(number: signal.Signals, tmp_pat
     assert process.returncode == -number
     said = [line for line in err.splitlines() if "resource_tracker" not in line and line.strip() != "warnings.warn("]
     assert (out, said) == ("", [])  # the standard library's tracker may tell of semaphores that it removes
+
+
+@of_processes
+@pytest.mark.parametrize("order", [1, -1])
+def test_nothing_is_left_of_a_program_whose_main_process_and_supervisor_are_killed(
+    order: int, tmp_path: Path, backend: str
+) -> None:
+    process = start_busy(tmp_path, backend, "leaves marked children")
+    for victim in [process.pid, *titled("envlanes supervisor")][::order]:
+        os.kill(victim, signal.SIGKILL)
+    finish(process)
 
 
 ENDS = {

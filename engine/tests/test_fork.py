@@ -17,7 +17,6 @@ from support.faulty_envs import (
     Clock,
     FaultConfig,
     Faulty,
-    GlobalDraws,
     RaisesLoading,
     SavesBadly,
     Unreplayable,

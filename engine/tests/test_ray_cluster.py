@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,23 @@ def cluster() -> Iterator[LocalCluster]:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # as other tests of Ray do in this process, which reads it once
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         with LocalCluster(3, silence=4.0) as cluster:  # a busy machine is slow, and not dead
+            first = ray.remote(Counter).options(num_cpus=0).remote()
+            ray.get(first.total.remote())  # Ray keeps what it connects for the first actor of a process
+            ray.kill(first)
             yield cluster
 
 
-@pytest.fixture(autouse=True)
-def three_nodes_and_no_worker(cluster: LocalCluster) -> Iterator[None]:
-    """Before each test: three nodes that live. After it: no process of ours on any of them."""
+@pytest.fixture
+def three_nodes(cluster: LocalCluster) -> None:
+    """Three nodes that live."""
     while len(cluster.node_ids()) < 3:
         cluster.add_node()
     assert until(lambda: set(cluster.node_ids()) <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}, 30)
+
+
+@pytest.fixture
+def leaves_nothing(three_nodes: None, leaves_nothing: None) -> Iterator[None]:
+    """Neither here, nor a process of ours on any node; the nodes were there before."""
     yield
     assert until(lambda: not ours()), ours()
 
@@ -129,6 +138,7 @@ def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(
         assert until(lambda: new[:6] in used(), 30)
         manager.reset(999)
         assert freeze(play(manager, TURNS, seed=1000)) == honest[0]
+    cluster.remove_node(index_of(cluster, new))
 
 
 def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(

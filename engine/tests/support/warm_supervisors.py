@@ -27,7 +27,6 @@ from support import leftovers
 from support.fixtures import PRELOADED
 
 MOST = 6  # that wait for a test that needs one like them; the checker alone takes four kinds
-ALONE = frozenset({"support.bare_worker"})  # where this is imported, workers are others
 CHANGES = ("PYTEST_CURRENT_TEST", "RAGEN_TESTS_BACKEND", "COLUMNS")  # change between tests, and mean workers nothing
 
 
@@ -93,9 +92,8 @@ def launcher(method: str, preload: Sequence[str], environ: Mapping[str, str]) ->
     """
     if method != "forkserver":
         return Launcher(method, preload, environ)
-    alone = ALONE.intersection(preload)
-    key = (frozenset(environ.items()), alone, *_surroundings())
-    preload = preload if alone else [*preload, *PRELOADED]
+    key = (frozenset(environ.items()), *_surroundings())
+    preload = [*preload, *PRELOADED]
     found = _kept.pop(key, None)
     if found is None or not found.launcher.is_alive() or not found.imported.issuperset(preload):
         imported = set(preload) | (found.imported if found is not None else set())

@@ -8,15 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pytest
-
-from envlanes.workers.handle import Ending, Message, WorkerGone, WorkerHandle, WorkerKind
+from envlanes.workers.handle import Message, WorkerGone, WorkerHandle, WorkerKind
 
 PATIENCE = 20.0  # seconds; everything takes milliseconds, but the processors are others' too
-
-
-def say(verb: str, number: int = 1, *arguments: bytes | memoryview) -> Message:
-    return [verb.encode(), b"%d" % number, *arguments]
 
 
 def wait(handle: WorkerHandle, done: Callable[[], Any] = lambda: None) -> Message | None:
@@ -42,18 +36,3 @@ def up(kind: WorkerKind, lane: str = "worker 0") -> WorkerHandle:
     handle = kind.start(lane)
     assert wait(handle, lambda: handle.is_up) is None
     return handle
-
-
-def ask(handle: WorkerHandle, message: Message) -> list[bytes]:
-    """Send a message and wait for the reply."""
-    handle.send(message)
-    reply = wait(handle)
-    assert reply is not None
-    return [bytes(part) for part in reply]
-
-
-def end_of(handle: WorkerHandle) -> Ending:
-    """Wait until a worker has ended by itself; how it did."""
-    with pytest.raises(WorkerGone):
-        wait(handle)
-    return handle.end()

@@ -1,4 +1,4 @@
-"""Executors' workers by themselves: how they start, are reached and end, and what is left of them."""
+"""Kinds of workers by themselves: how workers start, are reached and end, and what is left of them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import Turn
 from envlanes.kinds import executor
 from envlanes.kinds.executor import ExecutorKind
+from envlanes.kinds.process.kind import ProcessKind, unavailable
 from envlanes.workers import codec
-from envlanes.workers.handle import Message, WorkerGone, WorkerHandle
+from envlanes.workers.handle import Message, WorkerGone, WorkerHandle, WorkerKind
 from envlanes.workers.orders import Call, Play, Rebuild, Reset
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 from support import scripts
-from support.leftovers import is_over, titled, until
-from support.worker_handles import PATIENCE, asked, wait
+from support.leftovers import is_over, processes, titled, until
+from support.worker_handles import PATIENCE, asked, up, wait
 
-METHODS = ["forkserver", "spawn"]
+FORK, SPAWN = "forkserver", "spawn"
 numbers = itertools.count(1)
 
 
@@ -53,6 +54,12 @@ def puppet() -> type:
         def exit(self, code: int) -> None:
             os._exit(code)
 
+        def die(self, number: int) -> None:
+            os.kill(os.getpid(), number)
+
+        def ignore(self, number: int) -> None:
+            signal.signal(number, signal.SIG_IGN)
+
         def sleep(self) -> None:
             time.sleep(1000)
 
@@ -67,9 +74,6 @@ def puppet() -> type:
 
             threading.Thread(target=stop).start()
             return np.zeros(50_000_000, np.uint8)
-
-        def imported(self, name: str) -> bool:
-            return name in sys.modules
 
         def fork_a_sleeper(self) -> int:
             """A child that holds whatever it inherited."""
@@ -99,84 +103,91 @@ def load(config: Any = None) -> Message:
     return codec.pack_request(next(numbers), 1, Rebuild.of([EnvSpec.of(puppet(), config)], []))
 
 
-def call(name: str, *arguments: Any) -> Message:
-    """The request that has the puppet do something."""
-    return codec.pack_request(next(numbers), 1, Call([(0, Change(name, arguments))]))
+def call(*deeds: Any) -> Message:
+    """The request that has the puppet do things, each a name with its arguments."""
+    deeds = [deed if isinstance(deed, tuple) else (deed,) for deed in deeds]
+    return codec.pack_request(next(numbers), 1, Call([(0, Change(name, given)) for name, *given in deeds]))
 
 
 def answer(handle: WorkerHandle) -> Any:
     """Wait for a reply; what the puppet gave."""
-    reply = wait(handle)
-    assert reply is not None
-    [outcome] = codec.unpack_reply(reply).outcomes
+    [outcome] = codec.unpack_reply(wait(handle)).outcomes
     return outcome.value
 
 
-def ask(handle: WorkerHandle, name: str, *arguments: Any) -> Any:
+def ask(handle: WorkerHandle, *deed: Any) -> Any:
     """What the puppet gives."""
-    handle.send(call(name, *arguments))
+    handle.send(call(deed))
     return answer(handle)
 
 
-def gone(handle: WorkerHandle) -> None:
-    """Wait until the worker is seen to be gone."""
+def gone(handle: WorkerHandle) -> int | None:
+    """Wait until the worker is seen to be gone; its status."""
     with pytest.raises(WorkerGone):
         while True:
             wait(handle)
+    return handle.end().status
 
 
-def working(handle: WorkerHandle, number: int) -> bool:
-    """Whether the worker has begun a request."""
+def works(handle: WorkerHandle, message: Message, item: int) -> bool:
+    """Whether the worker works on that item of a request."""
     position = handle.position()
-    return position is not None and position.request == number
+    return position is not None and position[:2] == (codec.number_of(message), item)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def what_the_standard_library_keeps() -> None:
-    """Its fork server, resource tracker and shared memory, which live as long as the program."""
-    for method in METHODS:
-        handle: WorkerHandle = asked(ExecutorKind(method), load())
-        answer(handle)
-        handle.end()
+def only(prefix: str) -> int:
+    """The process with such a title; it may take it after its first answer."""
+    assert until(lambda: len(titled(prefix)) == 1)
+    return titled(prefix)[0]
 
 
-by_fork = pytest.mark.parametrize("kind", ["forkserver"], indirect=True)  # where a worker's start makes no difference
+def made(kind: Any, method: str) -> WorkerKind:
+    return ProcessKind(method, []) if kind is ProcessKind else ExecutorKind(method)
 
 
-@pytest.fixture(params=METHODS)
-def kind(request: pytest.FixtureRequest) -> Iterator[ExecutorKind]:
-    made = ExecutorKind(request.param)
-    yield made
-    made.close()
+@pytest.fixture(params=itertools.product((ProcessKind, ExecutorKind), (FORK, SPAWN)))
+def kind(request: pytest.FixtureRequest) -> Iterator[WorkerKind]:
+    if request.param[0] is ProcessKind and unavailable():
+        pytest.skip(unavailable())
+    kind = made(*request.param)
+    yield kind
+    kind.close()
+
+
+def of(*kinds: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("kind", kinds, indirect=True)
+
+
+by_fork = of((ProcessKind, FORK), (ExecutorKind, FORK))  # where a worker's start makes no difference
+by_process, by_executor = of((ProcessKind, FORK)), of((ExecutorKind, FORK))
+by_executors = of((ExecutorKind, FORK), (ExecutorKind, SPAWN))
 
 
 @pytest.fixture
-def handle(kind: ExecutorKind) -> Iterator[WorkerHandle]:
+def handle(kind: WorkerKind) -> Iterator[WorkerHandle]:
     """A worker with a puppet."""
-    made = asked(kind, load())
-    assert answer(made) is None
-    yield made
-    made.end()
+    handle = asked(kind, load())
+    assert answer(handle) is None
+    yield handle
+    handle.end()
 
 
-def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
+def test_a_worker_says_hello_and_answers(kind: WorkerKind) -> None:
     handle = kind.start("worker 7")
     assert wait(handle, lambda: handle.is_up) is None
-    assert handle.pid in titled("envlanes worker")
-    assert handle.where == f"pid {handle.pid}"
+    assert until(lambda: handle.pid in titled("envlanes worker"))
     handle.send(load())
     assert answer(handle) is None
     assert ask(handle, "echo", "hello") == "hello"
-    assert handle.end().where == f"pid {handle.pid}"
+    ending = handle.end()
+    assert ending.where == handle.where == f"pid {handle.pid}" and ending.status == -signal.SIGKILL
 
 
 @by_fork
 def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> None:
-    message = codec.pack_request(next(numbers), 1, Call([(0, Change("echo", (1,))), (0, Change("sleep"))]))
-    before = time.monotonic()
+    message, before = call(("echo", 1), "sleep"), time.monotonic()
     handle.send(message)
-    number = codec.number_of(message)
-    assert until(lambda: working(handle, number) and handle.position()[1] == 1)  # type: ignore[index]
+    assert until(lambda: works(handle, message, 1))
     position = handle.position()
     assert position is not None and before < position.since < time.monotonic()
     ending = handle.end()
@@ -184,36 +195,66 @@ def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> N
 
 
 @by_fork
-def test_a_worker_that_exits_gives_its_code_after_all_earlier_replies(handle: WorkerHandle) -> None:
-    for message in (call("echo", 1), call("echo", 2), call("exit", 3)):
+@pytest.mark.parametrize(
+    ("deed", "status"), [(("exit", 3), 3), *((("die", number), -number) for number in (11, 15, 9))], ids=str
+)
+def test_a_worker_that_ends_gives_its_status_after_all_earlier_replies(
+    handle: WorkerHandle, deed: Any, status: int, kind: WorkerKind
+) -> None:
+    last = call(("echo", 3), deed)
+    for message in (call(("echo", 1)), call(("echo", 2)), last):
         handle.send(message)
     assert [answer(handle), answer(handle)] == [1, 2]
-    gone(handle)
-    assert handle.end().status == 3
+    assert gone(handle) == status
+    ending = handle.end()
+    assert ending.where == f"pid {handle.pid}" and ending.position[:2] == (codec.number_of(last), 1)
+    other = asked(kind, load(), "worker 1")
+    assert answer(other) is None
+    other.end()
 
 
 @by_fork
 def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> None:
-    large = call("echo", np.zeros(20_000_000, np.uint8))
-    handle.send(call("exit", 1))
+    large = call(("echo", np.zeros(20_000_000, np.uint8)))
+    handle.send(call(("exit", 1)))
     with pytest.raises(WorkerGone):
         handle.send(large)
         wait(handle)
     assert handle.end().status == 1
 
 
-def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: ExecutorKind, tmp_path: Path) -> None:
+@by_process
+def test_a_message_that_nobody_reads_waits_here(handle: WorkerHandle) -> None:
+    os.kill(handle.pid, signal.SIGSTOP)
+    handle.send(call(("echo", bytes(10 << 20))))
+    assert handle.unsent and handle.receive() is None
+    os.kill(handle.pid, signal.SIGCONT)
+    assert len(answer(handle)) == 10 << 20 and not handle.unsent
+
+
+def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: WorkerKind, tmp_path: Path) -> None:
     handle = asked(kind, load(str(tmp_path / "closed")))
-    assert not handle.ask_to_exit()  # it is not up
     answer(handle)
     ask(handle, "leave_a_thread")
     assert handle.ask_to_exit()
-    gone(handle)
-    assert handle.end().status == 0
+    assert gone(handle) == 0
     assert (tmp_path / "closed").read_text() == "closed"
 
 
-@by_fork
+@by_process
+def test_a_worker_that_hangs_and_ignores_signals_shows_its_stacks_and_is_ended(handle: WorkerHandle) -> None:
+    ask(handle, "leave_a_thread")
+    ask(handle, "ignore", signal.SIGTERM)
+    message = call("sleep")
+    handle.send(message)
+    assert until(lambda: works(handle, message, 0))
+    stacks = handle.stacks()
+    assert "in sleep" in stacks and stacks.count("hread 0x") == 2
+    assert handle.end().status == -signal.SIGKILL
+    assert handle.stacks() == ""
+
+
+@by_executor
 @pytest.mark.parametrize(("child", "is_replying"), [("fork_a_sleeper", True), ("start_a_shell", False)])
 def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_replying: bool) -> None:
     """The child is not found by this kind; but that it lives keeps nobody from learning that its parent does not."""
@@ -223,8 +264,7 @@ def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_r
     try:
         assert not is_replying or until(lambda: is_stopped(handle.pid))
         os.kill(handle.pid, signal.SIGKILL)
-        gone(handle)
-        assert handle.end().status == -signal.SIGKILL
+        assert gone(handle) == -signal.SIGKILL
     finally:
         os.kill(orphan, signal.SIGKILL)
 
@@ -239,7 +279,7 @@ def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPa
     os.kill(server, signal.SIGSTOP)
     try:
         other = asked(kind, load(), "worker 1")
-        other.send(call("echo", 1))
+        other.send(call(("echo", 1)))
         assert not other.is_up
         assert "still being started" in other.end().describe()
         handle.end()
@@ -247,7 +287,7 @@ def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPa
         os.kill(server, signal.SIGCONT)
 
 
-def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: ExecutorKind) -> None:
+def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: WorkerKind) -> None:
     pid = os.fork()
     if not pid:
         code = 1
@@ -263,12 +303,12 @@ def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: Exe
 
 HEAD = """
 import os, select, signal, sys, threading, time
-from envlanes.kinds.executor import ExecutorKind
-from test_executor_kind import *
-from support.leftovers import is_over, until
+mark = os.environ["RAGEN_TESTED_BY"]
+from test_kinds import *
+os.environ["RAGEN_TESTED_BY"] = mark  # what it starts is this test's
 
 def main():
-    kind = ExecutorKind({method!r})
+    kind = {kind}
     handle = asked(kind, load({closed!r}))
     answer(handle)
     ask(handle, "echo", 1)
@@ -277,9 +317,10 @@ def main():
 
 
 @pytest.fixture
-def program(kind: ExecutorKind, tmp_path: Path) -> Callable[..., Path]:
-    """A script that has a worker, with a guard around its main part or without one."""
-    head = HEAD.format(method=kind.start_method, closed=str(tmp_path / "closed"))
+def program(request: pytest.FixtureRequest, kind: WorkerKind, tmp_path: Path) -> Callable[..., Path]:
+    """A script that has a worker of the same kind, with a guard around its main part or without one."""
+    which, method = request.node.callspec.params["kind"]
+    head = HEAD.format(kind=f"made({which.__name__}, {method!r})", closed=str(tmp_path / "closed"))
 
     def write(body: str, guard: str = 'if __name__ == "__main__":') -> Path:
         return scripts.write(tmp_path, textwrap.indent(textwrap.dedent(body), "    ") + f"\n{guard}\n    main()", head)
@@ -287,6 +328,7 @@ def program(kind: ExecutorKind, tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@by_executors
 def test_a_main_script_without_a_guard_is_told_to_have_one(program: Callable[..., Path]) -> None:
     process = scripts.start(program("", "if True:"))
     _, err = process.communicate(timeout=60)
@@ -294,7 +336,7 @@ def test_a_main_script_without_a_guard_is_told_to_have_one(program: Callable[...
     assert "ConfigError" in err and "__name__" in err
 
 
-@by_fork
+@by_executor
 def test_the_fork_server_dies(program: Callable[..., Path]) -> None:
     body = """
     server = parent_of(handle.pid)
@@ -311,6 +353,7 @@ def test_the_fork_server_dies(program: Callable[..., Path]) -> None:
     assert scripts.run(program(body)).split()[1:] == ["None", "True", "None"]
 
 
+@by_executors
 @pytest.mark.parametrize("last", ["pass", "handle.send(call('sleep'))\nos.kill(os.getpid(), signal.SIGKILL)"])
 def test_a_worker_ends_with_its_program_however_that_does(program: Callable[..., Path], last: str) -> None:
     process = scripts.start(program(f"ask(handle, 'leave_a_thread')\n{last}"))
@@ -328,10 +371,55 @@ def parent_of(pid: int) -> int:
     return int(status.partition("\nPPid:\t")[2].split()[0])
 
 
+# The supervisor of processes
+
+
+@of((ProcessKind, FORK), (ProcessKind, SPAWN))
+@pytest.mark.cold
+def test_workers_that_end_with_their_supervisor_say_so(kind: WorkerKind) -> None:
+    handle = up(kind)
+    os.kill(only("envlanes supervisor"), signal.SIGKILL)
+    assert gone(handle) is None
+    ending = handle.end()
+    assert "ended with its supervisor process" in ending.describe()
+    assert (ending.where, ending.position) == (f"pid {handle.pid}", None)
+    assert up(kind).end().status == -signal.SIGKILL  # under a new one
+
+
+@by_process
+@pytest.mark.cold
+def test_the_watcher_may_be_killed(handle: WorkerHandle) -> None:
+    watcher = only("envlanes watcher")
+    os.kill(watcher, signal.SIGKILL)
+    assert until(lambda: watcher not in processes())
+    assert ask(handle, "echo", 1) == 1
+
+
+@by_process
+@pytest.mark.cold
+def test_descriptors_of_any_number_can_be_used(kind: WorkerKind) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 3000:
+        pytest.skip("there are not that many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3000, hard))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1200)]
+    try:
+        handle = asked(kind, load())
+        assert answer(handle) is None and ask(handle, "echo", 1) == 1
+        handle.end()
+        kind.close()
+    finally:
+        for descriptor in many:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 # The initializer and the call by themselves, in a pool that is not ours
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [FORK, SPAWN])
 @pytest.mark.parametrize("fault", ["nothing", "raises"])
 def test_an_initializer_builds_the_environments_that_it_is_given(method: str, fault: str) -> None:
     from support.faulty_envs import FaultConfig, Faulty  # which not every system can import

@@ -85,6 +85,9 @@ TABLE: dict[tuple[str, str], tuple[int, str] | str] = {
     ("returns unpicklable", "turn 1"): EQUAL,
     ("returns unloadable", "turn 1"): EQUAL,
     ("returns much", "turn 1"): EQUAL,
+    ("returns exiting", "turn 1"): (1, EXITED),
+    ("returns leaving", "turn 1"): EQUAL,
+    ("returns sleeping", "turn 1"): (1, TIMED_OUT),
     ("is slow", "init"): EQUAL,
     ("leaves threads", "turn 1"): EQUAL,
     ("returns twice", "turn 1"): EQUAL,
@@ -92,7 +95,7 @@ TABLE: dict[tuple[str, str], tuple[int, str] | str] = {
     ("changes process", "turn 1"): EQUAL,
     ("closes standard files", "turn 1"): EQUAL,
 }
-HANGS = {"sleeps", "loops", "deadlocks", "stops"}
+HANGS = {"sleeps", "loops", "deadlocks", "stops", "returns sleeping"}
 
 # What is raised or returned is met by the code that all kinds of workers run; how a worker is lost, each kind finds out
 # in its own way.
@@ -108,6 +111,7 @@ OF_EVERY_KIND = [
     ("raises in workers", "turn 1"),
     ("returns unpicklable", "turn 1"),
     ("returns unloadable", "turn 1"),
+    ("returns exiting", "turn 1"),
     ("leaves threads", "turn 1"),
     ("prints much", "turn 1"),
     ("closes standard files", "turn 1"),

@@ -68,23 +68,6 @@ def drawing(**settings: Any) -> dict[str, Any]:
     return config(tags, [("Draws", 2), ("Walk", 1), ("Draws", 1)], group_size=2, **settings)
 
 
-@pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("workers", [1, 3])
-def test_environments_that_draw_globally_play_alike_in_lanes(workers: int) -> None:
-    settings = drawing(use_multiprocessing=True, max_workers=workers)
-    with EnvStateManager(settings) as manager:
-        assert [freeze(play(manager)) for _ in range(2)] == sequential(settings, episodes=2)
-
-
-@pytest.mark.usefixtures("backend")
-def test_environments_that_draw_globally_survive_the_loss_of_their_workers(
-    kill_lanes: Callable[[EnvStateManager], None],
-) -> None:
-    settings = drawing(use_multiprocessing=True)
-    with EnvStateManager(settings) as manager:
-        assert freeze(play(manager, 4, lambda turn: kill_lanes(manager))) == sequential(settings)[0]
-
-
 def test_stepping_in_another_order_changes_nothing() -> None:
     settings = drawing(use_multiprocessing=False)
     with EnvStateManager(settings) as manager:

@@ -9,8 +9,7 @@ import itertools
 import logging
 import random
 import time
-import weakref
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,18 +50,6 @@ class ById(Late):
 
     def hidden(self) -> float:
         return float(LEVELS.get(id(self)) or -1)
-
-
-class ByItself(Late):
-    """Keeps its level by itself, weakly."""
-
-    levels: ClassVar[weakref.WeakKeyDictionary[Walk, int | None]] = weakref.WeakKeyDictionary()
-
-    def begin(self, seed: int | None) -> None:
-        self.levels[self] = seed
-
-    def hidden(self) -> float:
-        return float(self.levels.get(self) or -1)
 
 
 class Viewing(Late):
@@ -184,7 +171,7 @@ class Counts(Walk):
         return f"{super().sight()} {self.times}"
 
 
-HIDERS = [ById, ByItself, Viewing, Constant, Counting, Closure]
+HIDERS = [ById, Viewing, Constant, Counting, Closure]
 
 
 def manager(kind: type[Walk], mode: Any, **settings: Any) -> EnvStateManager:

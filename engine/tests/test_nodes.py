@@ -6,7 +6,6 @@ What an environment does to its worker is in ``test_faults``, which runs over th
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import threading
@@ -20,8 +19,8 @@ from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent
 from envlanes.settings import RayOptions
-from support.episodes import SEED, EnvStateManager, config, freeze, play, sequential
-from support.leftovers import is_over, processes, titled, until
+from support.episodes import EnvStateManager, config, freeze, play, sequential
+from support.leftovers import is_over, titled, until
 from support.simulated_nodes import SimulatedCluster
 
 pytestmark = pytest.mark.cluster
@@ -71,15 +70,6 @@ def is_up(manager: EnvStateManager, name: str) -> bool:
 
 def restarts(manager: EnvStateManager) -> int:
     return sum(lane.restarts for lane in manager.lane_stats())
-
-
-def test_each_node_has_its_share_of_the_workers(honest: list[list[dict[str, Any]]]) -> None:
-    with on_nodes() as (manager, _):
-        assert freeze(play(manager, TURNS)) == honest[0]
-        assert used(manager) == set(THREE)
-        assert len(titled("envlanes worker")) == 3
-        assert all(" on " in processes()[pid] for pid in titled("envlanes worker"))
-        assert freeze(play(manager, TURNS)) == honest[1]
 
 
 LOSSES: dict[str, Callable[[SimulatedCluster], None]] = {
@@ -170,23 +160,6 @@ def test_a_node_that_answers_late_keeps_its_workers(honest: list[list[dict[str, 
 def test_a_node_with_other_versions_is_refused_by_name() -> None:
     with pytest.raises(LaneStartError, match=r"it has numpy [\d.]+ \(here 0\.1\); install the same version there"):
         NodeAgent("two", "forkserver", [], {"numpy": "0.1"})
-
-
-def test_a_node_that_joins_is_used_from_the_reset_after_its_agent_is_up(honest: list[list[dict[str, Any]]]) -> None:
-    with on_nodes() as (manager, cluster):
-        cluster.remove("three")
-        assert freeze(play(manager, TURNS)) == honest[0]
-        assert used(manager) == {"one", "two"}
-        cluster.there.append("four")
-        seeds = itertools.count(SEED + 8, 8)
-
-        def has_joined() -> bool:
-            manager.reset(next(seeds))
-            return used(manager) == {"one", "two", "four"}
-
-        assert until(has_joined)
-        assert freeze(play(manager, TURNS, seed=SEED)) == honest[0]
-        assert used(manager) == {"one", "two", "four"}
 
 
 # Options

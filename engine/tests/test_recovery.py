@@ -423,3 +423,23 @@ def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
         assert "(tag 'L', type 'locked') does not work in a worker" in caplog.text
     finally:
         TYPES.pop("locked", None)
+
+
+class Collects(Walk):
+    """Writes into its configuration."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.config["items"].append(seed)
+        return super().reset(seed, mode)
+
+    def sight(self) -> str:
+        return f"{super().sight()} {self.config['items']}"
+
+
+def test_a_configuration_that_environments_write_into_is_each_one_s_own() -> None:
+    items: list[int] = []
+    tags = {"Tag": {"env_type": f"{__name__}:Collects", "env_config": {"items": items}}}
+    settings = config(tags, [("Tag", 3)], group_size=2, use_multiprocessing=True)
+    with EnvStateManager(settings) as manager:
+        assert freeze(play(manager)) == sequential(settings)[0]
+    assert items == []

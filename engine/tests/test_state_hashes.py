@@ -6,11 +6,11 @@ from typing import Any
 
 from support.episodes import EnvStateManager, config, freeze, play
 
-COUNTER = {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "tells": {"extra": 2}}}
-PICTURES = {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "images": 2}}
-ECHO = {"env_type": "support.toy_envs:Echo"}
-DRAWS = {"env_type": "support.faulty_envs:GlobalDraws"}
-TAGS = {"Counter": COUNTER, "Pictures": PICTURES, "Echo": ECHO, "Draws": DRAWS}
+TAGS = {
+    "Counter": {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "tells": {"extra": 2}}},
+    "Pictures": {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "images": 2}},
+    "Draws": {"env_type": "support.faulty_envs:GlobalDraws"},
+}
 
 
 def configuration(**es_manager: Any) -> dict[str, Any]:

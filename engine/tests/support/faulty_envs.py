@@ -252,6 +252,19 @@ class Unloadable(Unpicklable):
         return _refuse, ()
 
 
+class Springs(Unpicklable):
+    """Runs code as it is unpickled."""
+
+    def __init__(self, deed: Callable[..., Any], *arguments: Any) -> None:
+        self.spring = deed, arguments
+
+    def __reduce__(self) -> Any:
+        return self.spring
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
 def _refuse() -> None:
     raise ValueError("this one does not arrive")
 
@@ -439,12 +452,14 @@ FAULTS: dict[str, Callable[[], Any]] = {
     "returns unpicklable": _return_unpicklable,
     "returns unloadable": _return_unloadable,
     "returns much": _return_much,
+    "returns exiting": lambda: {"handle": Springs(os._exit, 3)},
+    "returns leaving": lambda: {"handle": Springs(sys.exit, 3)},
+    "returns sleeping": lambda: {"handle": [{"deep": Springs(time.sleep, FOREVER)}]},
     "is slow": _build_slowly,
     "dawdles": _dawdle,
     "leaves threads": _leave_threads,
     "leaves children": lambda: program.in_worker and _leave_children(),
     "leaves marked children": in_worker_only(lambda: _leave_children(hidden=False)),
-    "leaves children and sleeps": in_worker_only(lambda: (_leave_children(), _sleep())),
     "leaves children and exits": in_worker_only(lambda: (_leave_children(hidden=False), _exit())),
     "returns twice": lambda: program.in_worker and _return_twice(),
     "prints much": lambda: program.in_worker and _print_much(),

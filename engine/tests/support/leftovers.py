@@ -31,12 +31,10 @@ def until(condition: Callable[[], object], patience: float = PATIENCE) -> bool:
     return True
 
 
-def processes(standard: bool = False) -> dict[int, str]:
+def processes() -> dict[int, str]:
     """All living descendants of this test run, orphans too: process ids with their titles.
 
-    Args:
-        standard: Whether to name those too that the standard library started for this process, its fork server and its
-            resource tracker, which stay until it ends.
+    Not those that the standard library started for this process, its fork server and its resource tracker, which stay.
     """
     found = {}
     for pid, number in _running():
@@ -52,7 +50,7 @@ def processes(standard: bool = False) -> dict[int, str]:
                 continue
             if STAYING and _stays(int(pid), folder):
                 continue
-            if standard or _parent(folder) != os.getpid() or not _is_standard(Path(folder)):
+            if _parent(folder) != os.getpid() or not _is_standard(Path(folder)):
                 found[int(pid)] = _title(Path(folder))
         except OSError:  # it ended meanwhile
             continue

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from envlanes.gym.game import GYM_OLD
 from support.gym_envs import same, walks
 
 
@@ -48,9 +47,3 @@ def test_they_run_like_others(lanes, mode):
     for step in range(40):
         mine, its = (each.step(np.full(3, step % 5)) for each in (envs, new))
         same(mine[:4], (*its[:3], its[3] & ~its[2]))  # with one flag, an episode ends in one way
-
-
-def test_a_reset_with_an_info_is_taken():
-    env = OldWalk()
-    env.reset = lambda: (np.zeros(3), {"told": 1})
-    assert GYM_OLD.reset(env, None, None).info == {"told": 1}

@@ -135,7 +135,7 @@ def test_a_clone_named_as_the_package_does_not_hide_it(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "-e", clone], check=True)
     (tmp_path / "script.py").write_text("import ragen\nprint(ragen.__file__)")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "engine")}
     for words in (["script.py"], ["-c", "import ragen; print(ragen.__file__)"]):
         told = subprocess.check_output([python, *words], cwd=tmp_path, env=environment, text=True)
         assert told.strip() == str(clone / "ragen" / "__init__.py")
@@ -147,12 +147,14 @@ def test_no_heavy_package_is_installed_and_all_of_them_are_small(light):
     assert sum(path.lstat().st_size for path in light.packages.rglob("*") if path.is_file()) < LARGEST
 
 
-def test_the_first_command_of_the_readme_plays_a_rollout(light, tmp_path):
-    (first,) = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "venv && " in line][:1]
-    install, command = re.fullmatch(r" +python3 -m venv .venv && .venv/bin/(.*) && .venv/bin/(.*)", first).groups()
+def test_the_first_commands_of_the_readme_show_that_workers_change_nothing(light, tmp_path):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    install = re.search(r"^    python3 -m venv .venv && .venv/bin/(.*) && . .venv/bin/activate$", readme, re.M)[1]
     assert install == "pip install -q -c constraints.txt -e engine -e ."
-    told = light(*command.split(), folder=tmp_path)
-    assert "rollouts.jsonl" in told and list(tmp_path.rglob("rollouts.jsonl"))
+    for command in re.findall(r"^    (ragen rollout output_dir=.*)$", readme, re.M):
+        assert "rollouts.jsonl" in light(*command.split(), folder=tmp_path)
+    a, b = ((tmp_path / folder / "rollouts.jsonl").read_bytes() for folder in "ab")
+    assert a == b
 
 
 @pytest.mark.parametrize(("script", "told"), [(MANAGER, "128 True"), (VECTOR, "(4, 4)")])
@@ -179,5 +181,7 @@ def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     light("ragen", "check", "bandit", folder=tmp_path)
     light("python", "script.py", folder=tmp_path)
     (report,) = (tmp_path / "reports").iterdir()
-    replayed = light("ragen", "replay", "--path", ".", str(report), folder=tmp_path, code=1)  # 1: it happened again
-    assert "It happened again, at turn 1: ValueError: not today (failing.py, line " in replayed
+    replayed = light(
+        "ragen", "play", "--replay", str(report), "--path", ".", folder=tmp_path, code=1
+    )  # 1: it happened again
+    assert "It happened again, at turn 1: ValueError: not today" in replayed

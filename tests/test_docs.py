@@ -20,18 +20,6 @@ def test_no_page_that_is_written_from_the_code_is_stale():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def pages_of(nav):
-    for entry in nav:
-        (target,) = entry.values()
-        yield from pages_of(target) if isinstance(target, list) else [target]
-
-
-def test_every_page_is_in_the_navigation():
-    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
-    listed = list(pages_of(nav))
-    assert sorted(listed) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-
-
 def test_the_tutorials_policy_plays_the_tutorials_environment_and_always_wins(tmp_path):
     page = (DOCS / "tutorial.md").read_text("utf-8")
     env, policy = re.findall(r"```python\n(.*?)```", page, re.S)

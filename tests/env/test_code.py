@@ -13,9 +13,10 @@ from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.env import CodeEnv
 from ragen.env.code.families import FAMILIES, solve
-from ragen.env.code.problems import equal
+from ragen.env.code.problems import Case, Problem, equal, judge
 from ragen.env.deepcoder.config import DeepCoderEnvConfig
 from ragen.env.deepcoder.env import DeepCoderEnv
+from ragen.env.sandbox import Ended
 from ragen.errors import ConfigError
 from support.sandboxes import needs_programs
 
@@ -36,6 +37,14 @@ def solution(env: CodeEnv) -> str:
 
 
 # Verdicts
+
+
+@pytest.mark.parametrize(
+    "line", [[1, "gave", 1], [0, "said", 1], [0, "gave"], {"0": 1}, 5, None, [True, "gave", 1], [[0], "gave", 1]]
+)
+def test_a_line_that_is_no_result_ends_the_results(line: Any) -> None:
+    ended = Ended("", 0, 0.1, {}, json.dumps(line).encode() + b'\n[0, "gave", 1]\n')
+    assert judge(Problem("", "f", (Case(1, (0,)),), examples=1), ended).passed == (False,)
 
 
 @pytest.mark.parametrize(

@@ -22,3 +22,7 @@ def test_each_attempt_halves_what_the_right_answer_earns(tmp_path: Path) -> None
     assert env.step(" 5\tAPPLES ") == ("Correct!", 0.25, True, {"action_is_valid": True, "success": True})
     env.reset(0)
     assert env.step("5apples")[1] == 1.0
+
+
+def test_the_right_answer_is_all_that_follows_the_first_marker(tmp_path: Path) -> None:
+    assert env_with("The answer is: 12. Or:\nThe answer is: 13", tmp_path).step("12. Or: The answer is: 13")[1] == 1.0

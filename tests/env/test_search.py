@@ -53,7 +53,7 @@ def lines(path: Path, *rows: Any) -> str:
 
 
 def own(tmp_path: Path, rows: int = 40, **settings: Any) -> dict[str, Any]:
-    questions = [{"question": f"Question number {n}?", "ground_truth": [f"the {n}.", "one"]} for n in range(rows)]
+    questions = [{"question": f"Question number {n}?", "ground_truth": [f"the {n}", "one", "yes"]} for n in range(rows)]
     corpus = lines(tmp_path / "corpus.jsonl", *DOCUMENTS)
     return {"corpus": corpus, "questions": lines(tmp_path / "questions.jsonl", *questions), **settings}
 
@@ -107,6 +107,7 @@ def test_actions_are_read_in_every_form(action: str, read: tuple[str, str]) -> N
         ({"reward": "f1"}, "one of them", 0.5, True),
         ({"reward": "f1", "f1_threshold": 0.6, "incorrect_reward": -1}, "one of them", -1.0, False),
         ({"correct_reward": 2, "reward": "f1"}, "one", 2.0, True),
+        ({"reward": "f1"}, "yes it is", 0.0, False),
     ],
 )
 def test_rewards_follow_the_configuration(

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
+from ragen.env.webshop.reward import type_parts
 from support import golden
 
 pytestmark = pytest.mark.usefixtures("module_cache")
@@ -47,3 +50,26 @@ def test_every_step_is_that_of_the_reference(version: str, name: str) -> None:
 
 
 # --- the reward
+
+
+# --- the reward
+
+
+@pytest.mark.parametrize(
+    ("query", "category", "words", "kind"),
+    [
+        ("lamps", "Home › Light", ("brass", "lamp"), 1.0),
+        ("other", "A › B", ("brass", *"abc"), 1.0),
+        ("other", "Home › Light", ("brass", *"abcd"), 1.0),
+        ("other", "Home › B", ("brass", *"abcd"), 0.5),
+        ("lamps", "", ("brass", *"abcdefghijk"), 0.1),
+        ("lamps", "", ("a", "b"), 0.0),
+        ("other", "", (), 0.5),
+    ],
+)
+def test_the_type_is_judged_by_search_categories_and_title(
+    query: str, category: str, words: tuple[str, ...], kind: float
+) -> None:
+    product: Any = SimpleNamespace(query="lamps", product_category="Home › Light › Lamps", title="Brass desk lamp")
+    goal: Any = SimpleNamespace(query=query, product_category=category, words=words)
+    assert type_parts(product, goal)["r_type"] == kind

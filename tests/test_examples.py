@@ -36,12 +36,6 @@ def example(name):
     return module
 
 
-def test_every_example_has_its_line_on_their_page():
-    page = (EXAMPLES / "README.md").read_text("utf-8")
-    names = [path.name for path in EXAMPLES.iterdir() if path.name not in ("README.md", "__pycache__")]
-    assert names and all(name in page for name in names)
-
-
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory):
     """The folder into which the plug-in was installed, as ``pip`` installs it."""

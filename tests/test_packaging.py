@@ -82,15 +82,6 @@ def test_everything_that_the_package_and_its_tests_need_is_pinned(installed):
     assert all("==" in line for line in pins if line and not line.startswith("#"))
 
 
-def test_the_pins_satisfy_the_requirements(installed):
-    (info,) = installed.glob("*.dist-info")
-    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line)
-    for line in importlib.metadata.Distribution.at(info).requires or []:
-        wanted = Requirement(line)
-        if wanted.name.lower() in pins:
-            assert wanted.specifier.contains(pins[wanted.name.lower()]), line
-
-
 def test_an_installed_command_works_from_an_empty_folder(installed, tmp_path):
     (info,) = installed.glob("*.dist-info")
     scripts = {point.name: point.value for point in importlib.metadata.Distribution.at(info).entry_points}

@@ -114,6 +114,15 @@ def test_control_tokens_in_a_state_do_not_become_control_tokens():
     assert script.continuation(cache).count(tokenizer.eos_token_id) == count
 
 
+def test_log_probabilities_are_known_only_where_the_server_told_them_all():
+    row_tokens = TrajectoryTokens([7])
+    row_tokens.add_reply([1, 2], [-0.5, -0.25])
+    row_tokens.add_context([3])
+    assert row_tokens.log_probs == [-0.5, -0.25, 0.0]
+    row_tokens.add_reply([5])
+    assert row_tokens.log_probs is None
+
+
 @pytest.mark.parametrize("mode", ["limited_multi_turn", "single_turn"])
 def test_windowed_prompts_are_the_context_managers_also_if_they_are_too_long(mode):
     tokenizer = load_tokenizer()

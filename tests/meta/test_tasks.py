@@ -70,5 +70,7 @@ def test_mistakes_are_refused(error, mistake):
 
 
 def test_workers_import_no_torch():
-    lines = [("import ragen.meta.manager, ragen.meta.making", "torch omegaconf matplotlib mujoco hydra")]
-    assert imported_needlessly(lines) == ["[]"]
+    assert (
+        imported_needlessly("import ragen.meta.manager, ragen.meta.making", "torch omegaconf matplotlib mujoco hydra")
+        == "[]"
+    )

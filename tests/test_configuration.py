@@ -19,6 +19,7 @@ from ragen.config.loading import (
     config_directory,
     config_names,
     load_config,
+    override_key,
 )
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.hub import check_local
@@ -259,6 +260,11 @@ def test_what_cannot_be_composed_is_one_clear_error(name, override, said):
     with pytest.raises(ConfigError) as refused:
         load_config(name, [override])
     assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("override", ["a.b=1", "+a.b=1", "++a.b=c=d", "~a.b", "a.b="])
+def test_an_override_has_one_key_however_it_sets_it(override):
+    assert override_key(override) == "a.b"
 
 
 # Files

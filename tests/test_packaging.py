@@ -108,16 +108,3 @@ def test_no_text_tells_people_to_install_the_other_project():
     }
     assert told == set()
     assert (ROOT / "README.md") in texts and (ROOT / ".ci" / "run") in texts
-
-
-def test_every_extra_that_is_named_anywhere_exists(installed):
-    (info,) = installed.glob("*.dist-info")
-    extras = set(importlib.metadata.Distribution.at(info).metadata.get_all("Provides-Extra"))
-    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "ragen").rglob("*.py")]
-    texts = [path.read_text("utf-8") for path in files]
-    named = {
-        name
-        for text in texts
-        for name in re.findall(r"install_command\(['\"]([\w-]+)['\"]\)|(?:ragen-lanes|\.)\[([\w-]+)\]'", text)
-    }
-    assert {name for pair in named for name in pair if name} - extras == set()

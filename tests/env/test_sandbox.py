@@ -19,7 +19,7 @@ import pytest
 
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.env import CodeEnv
-from ragen.env.sandbox import PROGRAMS, Limits, Sandbox
+from ragen.env.sandbox import PROGRAMS, Limits, Sandbox, inside
 from ragen.env.terminal.config import TerminalEnvConfig
 from ragen.env.terminal.env import TerminalEnv
 from ragen.errors import SandboxError
@@ -193,3 +193,13 @@ def test_a_sandbox_ends_with_its_process_however_that_ends() -> None:
     assert len(pids) >= 2
     _, left = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
     assert not left
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -(10**300), 1.5, "a\n\ud800", b"\0x", [1, [2.0, None]], (1, "a"), {"a": {1: 2}}, {1, 2}, 1 + 2j],
+)
+def test_a_value_travels_unchanged(value: Any) -> None:
+    came = inside.decode(json.loads(json.dumps(inside.encode(value))))
+    assert came == value
+    assert type(came) is type(value)

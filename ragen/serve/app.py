@@ -63,6 +63,7 @@ TAKEN_OVER, TOO_BIG = 4001, 1009
 """Close codes: another connection holds the session now; a message was too long."""
 GETS = ("health", "metadata", "schema", "state", "openapi.json", "list_environments")
 POSTS = ("reset", "step", "mcp")
+BODY_S = 10  # seconds until a body is complete
 CLOSED = {"status": "closed"}
 NO_TOOLS = {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no tools here; use reset and step"}}
 Scope = MutableMapping[str, Any]
@@ -377,11 +378,15 @@ async def _received(socket: WebSocket) -> str | bytes:
 
 async def _body(request: Request) -> bytes:
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_FRAME:
-            raise InputError(f"a body has at most {MAX_FRAME} bytes.")
-        parts.append(part)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > MAX_FRAME:
+                    raise InputError(f"a body has at most {MAX_FRAME} bytes.")
+                parts.append(part)
+    except TimeoutError:
+        raise InputError(f"a body is complete within {BODY_S} s; send it at once.") from None
     return b"".join(parts)
 
 

@@ -19,6 +19,7 @@ from ragen.extras import needs
 PROG = "ragen serve"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 GRACE_S = 5  # seconds for pending calls at the end, and again for closing
+SILENCE_S = 10  # seconds that a connection may spend on the head of a request
 SHORTEST_TOKEN = 8
 SECTIONS = ("es_manager", "custom_envs", "agent_loop", "seed")
 
@@ -87,6 +88,7 @@ def main(arguments: argparse.Namespace, prog: str) -> int:
     with needs("serve", prog):
         import uvicorn
         import websockets  # noqa: F401  # uvicorn needs it for WebSocket, and would only notice at the first connection
+        from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     from ragen.serve.app import MAX_FRAME, create_app
     from ragen.serve.sessions import Sessions
@@ -96,6 +98,7 @@ def main(arguments: argparse.Namespace, prog: str) -> int:
     listening = _listening(arguments.host, arguments.port)
     config = uvicorn.Config(
         app,
+        http=_impatient(AutoHTTPProtocol),
         ws_max_size=MAX_FRAME,
         ws_per_message_deflate=False,  # messages are short; it costs a quarter of a turn's time, and memory per session
         access_log=False,
@@ -110,6 +113,26 @@ def main(arguments: argparse.Namespace, prog: str) -> int:
         except KeyboardInterrupt:
             return STOPPED
     return 0
+
+
+def _impatient(protocol: Any) -> Any:
+    """Uvicorn's protocol, closing connections that wait for the rest of a request, which uvicorn keeps forever."""
+
+    class Impatient(protocol):  # type: ignore[misc]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.loop.call_later(SILENCE_S, self._close_if_silent, None)
+
+        def _close_if_silent(self, before: Any) -> None:
+            if self.transport.is_closing() or self.transport.get_protocol() is not self:  # it is a WebSocket now
+                return
+            cycle = self.cycle
+            if cycle is before and (cycle is None or cycle.response_complete):
+                self.transport.close()
+            else:
+                self.loop.call_later(SILENCE_S, self._close_if_silent, cycle)
+
+    return Impatient
 
 
 def _in_time(server: Any) -> Any:

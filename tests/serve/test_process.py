@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,28 @@ def server():
     process.kill()
     process.wait()
     process.stdout.close()
+
+
+INCOMPLETE = [
+    [b""],
+    [b"GET /metadata HTTP/1.1\r\nX: "],
+    [b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", HEAD],
+    [HEAD + b"Content-Length: 99\r\n\r\n{"],
+    [HEAD + b"Transfer-Encoding: chunked\r\n\r\n9\r\n{"],
+]
+
+
+def test_a_request_that_stays_incomplete_ends_its_connection(server):
+    with ExitStack() as connections:
+        clients = []
+        for parts in INCOMPLETE:
+            client = socket.create_connection(("127.0.0.1", server[1]), timeout=PATIENCE)
+            clients.append(connections.enter_context(client))
+            for part in parts:
+                client.sendall(part)
+        for client in clients:
+            while client.recv(1000):
+                pass
 
 
 def test_a_stop_does_not_wait_for_an_environment_that_hangs(server, tmp_path):

@@ -6,7 +6,6 @@ runs by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,18 +47,18 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(leaves_nothing: None) -> None:  # noqa: F811
+def nothing_is_left(leaves_nothing):  # noqa: F811
     """Of any test here."""
 
 
 @pytest.fixture
-def lanes() -> Iterator[Callable[..., LaneVectorEnv]]:
+def lanes():
     """Makes vector environments with two workers, which are closed at the end."""
     from envlanes.gym import LaneVectorEnv
 
     made: list[LaneVectorEnv] = []
 
-    def make(env_fns: list, **given: object) -> LaneVectorEnv:
+    def make(env_fns, **given):
         made.append(LaneVectorEnv(env_fns, **{"workers": 2, **given}))  # type: ignore[arg-type]
         return made[-1]
 

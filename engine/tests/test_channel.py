@@ -6,7 +6,6 @@ import pickle
 import select
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ Pair = tuple[Channel, Channel]
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
+def pair():
     """A channel that blocks, as a worker's, and one that does not, as the main process's."""
     left, right = socket.socketpair()
     right.setblocking(False)
@@ -69,7 +68,7 @@ def in_thread(work: Any, *arguments: Any) -> threading.Thread:
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1 << 18, (1 << 18) + 1, 20 << 20])
-def test_a_message_of_any_size_arrives_as_it_was(pair: Pair, size: int) -> None:
+def test_a_message_of_any_size_arrives_as_it_was(pair, size):
     worker, main = pair
     message = {"bytes": bytes(range(256)) * (size // 256) + b"x" * (size % 256), "number": size}
     thread = in_thread(worker.send, pack(message))
@@ -80,7 +79,7 @@ def test_a_message_of_any_size_arrives_as_it_was(pair: Pair, size: int) -> None:
     thread.join()
 
 
-def test_messages_queue_behind_one_that_is_not_through(pair: Pair) -> None:
+def test_messages_queue_behind_one_that_is_not_through(pair):
     worker, main = pair
     main.send(pack(b"x" * (5 << 20)))
     main.send(pack("second"))
@@ -93,7 +92,7 @@ def test_messages_queue_behind_one_that_is_not_through(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 15, 16, 17, 30, (1 << 18) - 1, 1 << 18, (1 << 18) + 1])
-def test_frames_are_told_apart_wherever_what_is_received_is_cut(cut: int) -> None:
+def test_frames_are_told_apart_wherever_what_is_received_is_cut(cut):
     left, right = socket.socketpair()
     with left, right:
         left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -25,20 +25,20 @@ Make = Callable[..., Engine]
 class Board(Walk):
     """Begins with what is given from outside, and has items that it writes into, which may be set too."""
 
-    def __init__(self, config: Any = None) -> None:
+    def __init__(self, config=None):
         super().__init__(config)
         self.given: list[int] = []
         self.items: list[int] = []
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.items = list(self.given)
         return super().reset(seed, mode)
 
-    def push(self, item: int) -> int:
+    def push(self, item):
         self.items.append(item)
         return len(self.items)
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         observation, _, done, info = super().step(action)
         self.items.append(self.steps)
         return observation, float(sum(self.items)), done, info
@@ -49,18 +49,18 @@ class Takes(Walk):
 
     meets: threading.Barrier | None = None
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         until(lambda: False, 0.2)
         return super().step(action)
 
 
 @pytest.fixture(params=["process", "executor", "main"])
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+def make(request):
     """Makes engines in main and over both kinds of workers, closed in the end."""
     made: list[Engine] = []
     where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
 
-    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> Engine:
+    def make_one(specs=(), **settings):
         made.append(Engine(specs, Settings.of(**{**PATIENT, **where, **settings})))
         return made[-1]
 
@@ -104,7 +104,7 @@ def homes(engine: Engine) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("use_lanes", [True, False, "auto"])
-def test_the_example_works(use_lanes: Any) -> None:
+def test_the_example_works(use_lanes):
     with Engine([EnvSpec.of(Walk, env_id=i) for i in IDS], Settings(use_lanes=use_lanes, max_workers=2)) as engine:
         observations = engine.reset({i: 100 + i for i in IDS})
         results = engine.play({i: Turn(("a",), 10) for i in IDS})
@@ -114,7 +114,7 @@ def test_the_example_works(use_lanes: Any) -> None:
         engine.reset()
 
 
-def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:
+def test_any_subset_may_be_reset_and_played_at_any_time(make):
     engine = make(specs())
     engine.reset(seeds())
     engine.play(turns([0, 2]))
@@ -127,7 +127,7 @@ def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:
     assert engine.play({}) == {}
 
 
-def test_an_environment_that_failed_stands_where_its_result_would_until_it_is_reset(make: Make) -> None:
+def test_an_environment_that_failed_stands_where_its_result_would_until_it_is_reset(make):
     engine = make([*specs(ids=[0, 1]), EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), 2)])
     engine.reset(seeds([0, 1, 2]))
     for _ in range(2):
@@ -147,7 +147,7 @@ def test_an_environment_that_failed_stands_where_its_result_would_until_it_is_re
 # Environments that come and go
 
 
-def test_one_that_comes_later_plays_beside_the_others(make: Make) -> None:
+def test_one_that_comes_later_plays_beside_the_others(make):
     engine = make(max_workers=1)
     engine.add(specs(ids=[1])[0], worker=0)
     engine.add(specs(ids=[2])[0])
@@ -160,7 +160,7 @@ def test_one_that_comes_later_plays_beside_the_others(make: Make) -> None:
     assert homes(engine) == {"main": 1, "worker 0": 2}
 
 
-def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Make) -> None:
+def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make):
     engine = make(max_workers=1)
     (spec,) = specs(ids=[1])
     engine.add(spec, worker=0)
@@ -178,9 +178,7 @@ def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Ma
 
 @in_lanes
 @pytest.mark.parametrize(("end", "home"), [(signal.SIGKILL, "worker 0"), (signal.SIGABRT, "quarantine")])
-def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(
-    make: Make, end: signal.Signals, home: str
-) -> None:
+def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(make, end, home):
     engine = make(max_workers=1, max_restarts=2)
     for env_id in (1, 2):
         engine.add(specs(ids=[env_id])[0], worker=0)
@@ -221,7 +219,7 @@ def play_board(engine: Engine, disturb: Callable[[], None]) -> list[Any]:
 
 
 @in_lanes
-def test_changes_are_part_of_the_episode_and_attributes_outlive_resets(make: Make) -> None:
+def test_changes_are_part_of_the_episode_and_attributes_outlive_resets(make):
     with Engine(specs(Board), Settings(use_lanes=False)) as engine:
         expected = play_board(engine, lambda: None)
     assert [result.reward for result in expected[1].values()] == [1 + 2 + 1, 1 + 2 + 1, 1, 1]
@@ -247,7 +245,7 @@ def play_unseeded(engine: Engine, disturb: Callable[[], None]) -> list[Any]:
 
 
 @in_lanes
-def test_episodes_without_a_seed_go_on_with_the_global_generators_and_are_rebuilt(make: Make) -> None:
+def test_episodes_without_a_seed_go_on_with_the_global_generators_and_are_rebuilt(make):
     with Engine(specs(GlobalDraws), Settings(use_lanes=False)) as engine:
         expected = play_unseeded(engine, lambda: None)
     killed = make(specs(GlobalDraws))
@@ -259,12 +257,12 @@ def test_episodes_without_a_seed_go_on_with_the_global_generators_and_are_rebuil
 # Threads
 
 
-def test_threads_play_disjoint_environments_of_one_engine_at_once(make: Make) -> None:
+def test_threads_play_disjoint_environments_of_one_engine_at_once(make):
     engine = make(specs(ids=range(8)), max_restarts=50)
     engine.reset(seeds(range(8)))
     failures: list[BaseException] = []
 
-    def live(mine: Mapping[int, int]) -> None:
+    def live(mine):
         try:
             for _ in range(5):
                 engine.reset(mine)
@@ -287,7 +285,7 @@ def test_threads_play_disjoint_environments_of_one_engine_at_once(make: Make) ->
 
 
 @pytest.mark.parametrize("make", ["process", "main"], indirect=True)
-def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
+def test_an_environment_that_another_thread_uses_is_told(make):
     engine = make(specs(Takes))
     engine.reset(seeds())
     results: list[Any] = []
@@ -307,7 +305,7 @@ def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
 # Misuse
 
 
-def test_misuse_is_told(make: Make) -> None:
+def test_misuse_is_told(make):
     engine = make(specs())
     with pytest.raises(StateError, match="env 0 has not been reset"):
         engine.play(turns())

@@ -51,7 +51,7 @@ def is_gone(before: dict[int, str]) -> Callable[[], bool]:
 # Managers
 
 
-def test_close_ends_everything_and_may_come_twice() -> None:
+def test_close_ends_everything_and_may_come_twice():
     before = processes()
     manager = EnvStateManager(walks())
     play(manager)
@@ -61,13 +61,13 @@ def test_close_ends_everything_and_may_come_twice() -> None:
     manager.close()
 
 
-def test_a_manager_that_was_never_used_is_closed_too() -> None:
+def test_a_manager_that_was_never_used_is_closed_too():
     before = processes()
     EnvStateManager(walks()).close()
     assert until(is_gone(before))
 
 
-def test_an_exception_inside_the_block_ends_everything() -> None:
+def test_an_exception_inside_the_block_ends_everything():
     before = processes()
     with pytest.raises(ZeroDivisionError), EnvStateManager(walks()) as manager:
         manager.reset()
@@ -85,7 +85,7 @@ LEFT_BY_PROCESSES = [("leaves children", "init"), ("leaves children", "turn 0"),
 
 
 @pytest.mark.parametrize(("fault", "place"), LEFT)
-def test_what_environments_leave_behind_ends_with_the_manager(fault: str, place: str) -> None:
+def test_what_environments_leave_behind_ends_with_the_manager(fault, place):
     before = processes()
     manager = EnvStateManager(faulty(fault, place))
     play(manager, 2)
@@ -95,12 +95,12 @@ def test_what_environments_leave_behind_ends_with_the_manager(fault: str, place:
 
 @of_processes
 @pytest.mark.parametrize(("fault", "place"), LEFT_BY_PROCESSES)
-def test_what_environments_have_started_ends_with_the_manager(fault: str, place: str) -> None:
+def test_what_environments_have_started_ends_with_the_manager(fault, place):
     test_what_environments_leave_behind_ends_with_the_manager(fault, place)
 
 
 @of_executors
-def test_what_environments_have_started_stays_with_executors() -> None:
+def test_what_environments_have_started_stays_with_executors():
     """Nobody adopts the orphans of such a worker: an environment has to end what it starts itself."""
     before = processes()
     manager = EnvStateManager(faulty("leaves marked children", "turn 0"))
@@ -115,7 +115,7 @@ def test_what_environments_have_started_stays_with_executors() -> None:
 
 @of_processes
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_what_environments_leave_behind_ends_though_the_supervisor_was_killed(method: str) -> None:
+def test_what_environments_leave_behind_ends_though_the_supervisor_was_killed(method):
     before = processes()
     with EnvStateManager(faulty("leaves marked children", "turn 0", start_method=method)) as manager:
         play(manager, 2)
@@ -124,7 +124,7 @@ def test_what_environments_leave_behind_ends_though_the_supervisor_was_killed(me
     assert until(is_gone(before))
 
 
-def test_environments_are_closed_in_their_workers(tmp_path: Path) -> None:
+def test_environments_are_closed_in_their_workers(tmp_path):
     manager = EnvStateManager(faulty("nothing", "close", once=str(tmp_path / "closed")))
     manager.reset()
     assert not (tmp_path / "closed").exists()
@@ -132,7 +132,7 @@ def test_environments_are_closed_in_their_workers(tmp_path: Path) -> None:
     assert (tmp_path / "closed").exists()
 
 
-def test_a_forgotten_manager_closes_itself() -> None:
+def test_a_forgotten_manager_closes_itself():
     before = processes()
     manager = EnvStateManager(walks())
     play(manager)
@@ -157,9 +157,7 @@ MIXED = list(
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(80, marks=pytest.mark.slow)])
-def test_many_managers_of_faulty_environments_keep_nothing_whatever_their_start_method(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_managers_of_faulty_environments_keep_nothing_whatever_their_start_method(count, monkeypatch):
     monkeypatch.setattr("envlanes.workers.pool.EXIT_TIMEOUT", 0.3)
     before, open_before, named_before = processes(), open_things(), named_memory()
     for fault, place, method in (MIXED[11 * number % len(MIXED)] for number in range(count)):
@@ -171,7 +169,7 @@ def test_many_managers_of_faulty_environments_keep_nothing_whatever_their_start_
         assert until(lambda: not named_memory() - named_before), (fault, place, method)
 
 
-def test_running_out_of_descriptors_is_no_end() -> None:
+def test_running_out_of_descriptors_is_no_end():
     """Workers that cannot be started leave their environments in main, and leak nothing."""
     import resource
 
@@ -198,31 +196,17 @@ FORK = """
         pids = {lane.pid for lane in manager.lane_stats()}
         child = os.fork()
         if child == 0:
-            if CHILD == "exits":
-                sys.exit(0)
-            if CHILD == "plays":
-                assert play(manager, seed=5)
-                manager.close()
-            if CHILD == "makes another":
-                with EnvStateManager(settings) as other:
-                    assert play(other)
-            if CHILD == "is killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if CHILD == "stays":
-                time.sleep(1000)
+            time.sleep(1000)
             os._exit(0)
-        if CHILD == "stays":
-            print(child)
-        else:
-            assert os.waitpid(child, 0)[1] == (9 if CHILD == "is killed" else 0)
+        print(child)
         assert freeze(play(manager, seed=1000)) == sequential(settings)[0]
         assert pids == {lane.pid for lane in manager.lane_stats()}
     print("equal")
 """
 
 
-def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path: Path) -> None:
-    process = scripts.start(_script(tmp_path, 'CHILD = "stays"\n' + FORK))
+def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path):
+    process = scripts.start(scripts.write(tmp_path, FORK))
     child = int(process.stdout.readline())  # type: ignore[union-attr]
     try:
         assert process.stdout.readline() == "equal\n"  # type: ignore[union-attr]
@@ -231,11 +215,6 @@ def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path: Path) -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         process.communicate()
-
-
-def _script(folder: Path, body: str) -> Path:
-    head, _, rest = body.partition("\n")
-    return scripts.write(folder, f"{head}\n{textwrap.dedent(rest)}")
 
 
 # The end of the whole program
@@ -276,7 +255,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-def test_one_ctrl_c_ends_a_step_quickly_and_workers_say_nothing(tmp_path: Path, backend: str) -> None:
+def test_one_ctrl_c_ends_a_step_quickly_and_workers_say_nothing(tmp_path, backend):
     process = start_busy(tmp_path, backend, start_new_session=True)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole foreground group
     out, err = finish(process)
@@ -286,7 +265,7 @@ def test_one_ctrl_c_ends_a_step_quickly_and_workers_say_nothing(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGABRT])
-def test_a_signal_to_the_program_ends_everything(number: signal.Signals, tmp_path: Path, backend: str) -> None:
+def test_a_signal_to_the_program_ends_everything(number, tmp_path, backend):
     process = start_busy(tmp_path, backend)
     process.send_signal(number)
     out, err = finish(process)
@@ -297,9 +276,7 @@ def test_a_signal_to_the_program_ends_everything(number: signal.Signals, tmp_pat
 
 @of_processes
 @pytest.mark.parametrize("order", [1, -1])
-def test_nothing_is_left_of_a_program_whose_main_process_and_supervisor_are_killed(
-    order: int, tmp_path: Path, backend: str
-) -> None:
+def test_nothing_is_left_of_a_program_whose_main_process_and_supervisor_are_killed(order, tmp_path, backend):
     process = start_busy(tmp_path, backend, "leaves marked children")
     for victim in [process.pid, *titled("envlanes supervisor")][::order]:
         os.kill(victim, signal.SIGKILL)
@@ -316,7 +293,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_program_that_ends_without_closing_leaves_nothing(end: str, tmp_path: Path) -> None:
+def test_a_program_that_ends_without_closing_leaves_nothing(end, tmp_path):
     body = """
         walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
         manager = EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True))

@@ -10,8 +10,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("backend")
 
 
 @pytest.fixture(params=["process", "executor", pytest.param("ray", marks=pytest.mark.cluster)])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def backend(request, monkeypatch):
     """Each kind of workers in turn; those on nodes without Ray, see ``test_ray_cluster.py`` for a real cluster."""
     kind: str = request.param
     monkeypatch.setenv(BACKEND, kind)
@@ -143,7 +142,7 @@ def faulty(fault: str, place: str, once: str = "", lives: str = "", **es_manager
 
 
 @pytest.fixture(scope="module")
-def honest() -> list[dict[str, Any]]:
+def honest():
     """What all environments give where nothing is done wrong."""
     return sequential(faulty("nothing", "never"), TURNS)[0]
 
@@ -172,9 +171,7 @@ def without_handles(rollouts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @of_kinds(TABLE, OF_EVERY_KIND)
-def test_a_fault_that_comes_always_costs_its_own_environment_at_most(
-    fault: str, place: str, honest: list[dict[str, Any]]
-) -> None:
+def test_a_fault_that_comes_always_costs_its_own_environment_at_most(fault, place, honest):
     if (fault, place) == ("sleeps", "load"):
         with EnvStateManager(faulty("nothing", "never")) as manager:  # whose supervisor stays
             manager.reset()
@@ -190,7 +187,7 @@ def test_a_fault_that_comes_always_costs_its_own_environment_at_most(
 
 
 @by_processes
-def test_what_fails_only_in_workers_stays_in_main_and_what_fails_in_main_too_does_not() -> None:
+def test_what_fails_only_in_workers_stays_in_main_and_what_fails_in_main_too_does_not():
     places = {}
     for fault in ("raises in workers", "raises"):
         with EnvStateManager(faulty(fault, "turn 1")) as manager:
@@ -213,9 +210,7 @@ ONCE = [
 
 
 @of_kinds(ONCE, ONCE[:2] + ONCE[3:5])
-def test_a_fault_that_comes_once_changes_nothing(
-    fault: str, place: str, honest: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_fault_that_comes_once_changes_nothing(fault, place, honest, tmp_path):
     with EnvStateManager(faulty(fault, place, once=str(tmp_path / "once"))) as manager:
         assert freeze(play(manager, TURNS)) == honest
     assert (tmp_path / "once").exists()
@@ -225,9 +220,7 @@ REPLAYS = {"sleeps": TIMED_OUT, "exits": EXITED, "is killed": KILLED, "raises": 
 
 
 @pytest.mark.parametrize("fault", REPLAYS)
-def test_a_fault_in_the_replay_costs_its_own_environment_at_most(
-    fault: str, honest: list[dict[str, Any]], tmp_path: Path, kill_lanes: Callable[[EnvStateManager], None]
-) -> None:
+def test_a_fault_in_the_replay_costs_its_own_environment_at_most(fault, honest, tmp_path, kill_lanes):
     with EnvStateManager(faulty(fault, "replay", lives=str(tmp_path / "lives"))) as manager:
         rollouts = freeze(play(manager, TURNS, lambda turn: kill_lanes(manager) if turn == 2 else None))
     if REPLAYS[fault] == EQUAL:
@@ -238,7 +231,7 @@ def test_a_fault_in_the_replay_costs_its_own_environment_at_most(
 
 @by_processes
 @pytest.mark.parametrize("fault", ["raises", "leaves", "raises oddly"])
-def test_an_environment_that_cannot_be_built_is_an_error_at_reset(fault: str) -> None:
+def test_an_environment_that_cannot_be_built_is_an_error_at_reset(fault):
     with EnvStateManager(faulty(fault, "init")) as manager:
         with pytest.raises(EnvError, match=ENV):
             manager.reset()
@@ -246,9 +239,7 @@ def test_an_environment_that_cannot_be_built_is_an_error_at_reset(fault: str) ->
 
 
 @of_kinds([("sleeps", "turn 1"), ("exits", "reset"), ("raises", "turn 1")], [("exits", "reset")])
-def test_with_truncate_there_is_no_second_chance(
-    fault: str, place: str, honest: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_with_truncate_there_is_no_second_chance(fault, place, honest, tmp_path):
     patience: dict[str, Any] = {"step_timeout": 1.0} if fault in HANGS else {}
     settings: dict[str, Any] = {"on_env_failure": "truncate", **patience}
     with EnvStateManager(faulty(fault, place, once=str(tmp_path / "once"), **settings)) as manager:
@@ -267,9 +258,7 @@ RAISED: dict[tuple[str, str], tuple[type[EnvLanesError], str]] = {
 
 
 @of_kinds(RAISED, [("sleeps", "turn 2"), ("is killed", "turn 0")])
-def test_with_raise_the_error_names_environment_type_turn_and_cause(
-    fault: str, place: str, honest: list[dict[str, Any]]
-) -> None:
+def test_with_raise_the_error_names_environment_type_turn_and_cause(fault, place, honest):
     patience: dict[str, Any] = {"step_timeout": 1.0} if fault in HANGS else {}
     error, says = RAISED[fault, place]
     with EnvStateManager(faulty(fault, place, on_env_failure="raise", **patience)) as manager:
@@ -287,9 +276,7 @@ def test_with_raise_the_error_names_environment_type_turn_and_cause(
         assert isinstance(caught.value, LaneError)
 
 
-def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(
-    caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
-) -> None:
+def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(caplog, kill_lanes):
     tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Clock": {"env_type": "support.faulty_envs:Clock"}}
     settings = config(tags, [("Good", 2), ("Clock", 1), ("Good", 2)], use_multiprocessing=True)
     reference = sequential(settings, TURNS)[0]
@@ -304,9 +291,7 @@ def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(
 
 @by_processes
 @pytest.mark.parametrize("kind", ["SavesBadly", "RaisesLoading"])
-def test_a_snapshot_that_does_not_restore_an_environment_is_named_and_its_episode_replayed(
-    kind: str, kill_lanes: Callable[[EnvStateManager], None]
-) -> None:
+def test_a_snapshot_that_does_not_restore_an_environment_is_named_and_its_episode_replayed(kind, kill_lanes):
     settings = config({"Saves": {"env_type": f"support.faulty_envs:{kind}"}}, [("Saves", 2)], use_multiprocessing=True)
     with EnvStateManager(settings) as manager:
         rollouts = freeze(play(manager, TURNS, lambda turn: kill_lanes(manager) if turn == 3 else None))
@@ -318,8 +303,8 @@ def test_a_snapshot_that_does_not_restore_an_environment_is_named_and_its_episod
 
 
 def test_a_worker_that_dies_between_turns_again_and_again_harms_no_other_environment(
-    honest: list[dict[str, Any]],
-) -> None:
+    honest,
+):
     with EnvStateManager(faulty("exits", "thread")) as manager:
         rollouts = freeze(play(manager, TURNS, lambda turn: turn and until(lambda: False, 0.05)))
     assert [rollouts[i] for i in (0, 1, 3, 4)] == [honest[i] for i in (0, 1, 3, 4)]
@@ -330,7 +315,7 @@ def test_a_worker_that_dies_between_turns_again_and_again_harms_no_other_environ
 
 @pytest.mark.cold
 @by_processes
-def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
+def test_what_a_killed_worker_left_running_is_ended_with_it():
     with EnvStateManager(faulty("leaves children", "init")) as manager:
         manager.reset()
         pid = next(lane.pid for lane in manager.lane_stats() if "support.faulty_envs:Faulty" in lane.env_types)
@@ -351,9 +336,7 @@ def left_behind(manager: EnvStateManager) -> list[int]:
 
 @pytest.mark.cold
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_the_end_of_a_worker_is_seen_though_its_children_live_on(
-    start_method: str, honest: list[dict[str, Any]], backend: str
-) -> None:
+def test_the_end_of_a_worker_is_seen_though_its_children_live_on(start_method, honest, backend):
     """With executors they go on until someone else ends them: nobody looks for the family of a worker there."""
     settings = faulty("leaves children and exits", "turn 0", start_method=start_method, step_timeout=5)
     before = processes()
@@ -371,8 +354,8 @@ def test_the_end_of_a_worker_is_seen_though_its_children_live_on(
 
 @pytest.mark.cold
 def test_a_fork_made_while_a_worker_starts_does_not_hide_the_workers_end(
-    honest: list[dict[str, Any]],
-) -> None:
+    honest,
+):
     with EnvStateManager(faulty("exits", "turn 2", step_timeout=5)) as manager:  # whose workers are starting
         child = os.fork()
         if not child:
@@ -385,30 +368,20 @@ def test_a_fork_made_while_a_worker_starts_does_not_hide_the_workers_end(
             os.waitpid(child, 0)
 
 
-@pytest.mark.cold
-@pytest.mark.parametrize(("fault", "place"), [("sleeps", "turn 2")])
-def test_spawned_workers_survive_the_same(fault: str, place: str, honest: list[dict[str, Any]]) -> None:
-    patience: dict[str, Any] = {"step_timeout": 1.0} if fault in HANGS else {}
-    settings: dict[str, Any] = {"start_method": "spawn", "reset_timeout": 60, **patience}
-    with EnvStateManager(faulty(fault, place, **settings)) as manager:
-        rollouts = freeze(play(manager, TURNS))
-    check(rollouts, honest, *TABLE[fault, place])  # type: ignore[misc]
-
-
 # Workers that do not start
 
 
 @pytest.fixture
-def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+def no_start(backend, monkeypatch):
     """Lets no worker start from when it is called, until what it gives is called."""
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_, **__):
         raise OSError("no process can be had")
 
-    def allow() -> None:
+    def allow():
         monkeypatch.undo()
 
-    def forbid() -> Callable[[], None]:
+    def forbid():
         if backend == "process":
             monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
             for pid in titled("envlanes supervisor"):
@@ -428,9 +401,7 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
 
 
 @pytest.mark.cold
-def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_main(
-    honest: list[dict[str, Any]], caplog: pytest.LogCaptureFixture, no_start: Callable[[], Any]
-) -> None:
+def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_main(honest, caplog, no_start):
     no_start()
     with caplog.at_level(logging.WARNING), EnvStateManager(faulty("nothing", "never")) as manager:
         assert freeze(play(manager, TURNS)) == honest
@@ -440,9 +411,7 @@ def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_m
 
 @pytest.mark.cold
 @by_processes
-def test_a_supervisor_that_never_answers_is_given_up_in_the_time_of_whoever_asks(
-    honest: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_supervisor_that_never_answers_is_given_up_in_the_time_of_whoever_asks(honest, monkeypatch):
     monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["sleep", "1000"])
     monkeypatch.setattr(process_kind, "END_TIMEOUT", 0.3)
     patient = EnvStateManager(faulty("nothing", "never", startup_timeout=600))

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("soon")
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon(monkeypatch):
     """What takes long moves after two environments, whatever workers take to start; by a clock of main's own."""
     monkeypatch.setattr(rounds, "LOOK_S", 0.0)
     for module in (rounds, host):
@@ -40,7 +40,7 @@ class Clock:
 
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         self.now += 1e-6
         return self.now
 
@@ -49,11 +49,11 @@ clock = Clock()
 
 
 class Paced(Walk):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         take_long(mode)
         return super().reset(seed, mode)
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         take_long(action)
         return super().step(action)
 
@@ -104,9 +104,7 @@ def failed(values: list[Any]) -> set[int]:
 @pytest.mark.parametrize(("long", "in_main"), [(0, [2, 2, 0]), (1, [12, 2, 0]), (TURNS, [12, 12, 12, 12, 2, 0])])
 @pytest.mark.parametrize("backend", ["process", "executor"])
 @pytest.mark.parametrize("env_class", [Paced, PacedDraws])
-def test_what_moves_within_a_call_plays_as_it_would_have_in_main(
-    long: int, in_main: list[int], backend: str, env_class: Any
-) -> None:
+def test_what_moves_within_a_call_plays_as_it_would_have_in_main(long, in_main, backend, env_class):
     with Engine(specs(env_class), Settings(max_workers=WORKERS, backend=backend)) as engine:
         values, homes = played(engine, long)
     with Engine(specs(env_class), Settings(use_lanes=False)) as engine:
@@ -116,7 +114,7 @@ def test_what_moves_within_a_call_plays_as_it_would_have_in_main(
     assert [each.count("main") for each in homes[: len(in_main)]] == in_main
 
 
-def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over() -> None:
+def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over():
     with Engine(specs(Live), Settings(max_workers=WORKERS)) as engine:
         values, homes = played(engine, long=1)
     with Engine(specs(Live), Settings(use_lanes=False)) as engine:
@@ -128,52 +126,52 @@ def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over() -> Non
 class HeldOpen(Paced):
     """Has a file for as long as it is open, of a name of its own in each process."""
 
-    def __init__(self, config: tuple[str, int] = ("", 0)) -> None:
+    def __init__(self, config=("", 0)):
         super().__init__()
         self.file = Path(config[0], self.name(config[1]))
         self.file.touch(exist_ok=False)
 
-    def name(self, number: int) -> str:
+    def name(self, number):
         return f"{number} {os.getpid()}"
 
-    def close(self) -> None:
+    def close(self):
         self.file.unlink()
 
 
 class OpenOnce(HeldOpen):
-    def name(self, number: int) -> str:
+    def name(self, number):
         return str(number)
 
 
 class OnlyInMain(HeldOpen):
-    def step(self, action: str) -> Any:
+    def step(self, action):
         if program.in_worker:
             raise RuntimeError("this is another process")
         return super().step(action)
 
 
 class ExitsInWorkers(HeldOpen):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         if program.in_worker:
             os._exit(3)
         return super().reset(seed, mode)
 
 
 class NeverTheSame(HeldOpen):
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         super().reset(seed, mode)
         return self.render()
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         return self.render(), *super().step(action)[1:]
 
-    def render(self, mode: str | None = None) -> str:
+    def render(self, mode=None):
         return os.urandom(8).hex()
 
 
 @pytest.mark.parametrize("long", [1, TURNS])
 @pytest.mark.parametrize("env_class", [OpenOnce, OnlyInMain, ExitsInWorkers, NeverTheSame])
-def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class: Any, long: int, tmp_path: Path) -> None:
+def test_what_does_not_come_through_a_move_plays_on_where_it_was(env_class, long, tmp_path):
     with Engine(specs(Walk), Settings(use_lanes=False)) as engine:
         expected, _ = played(engine, long)
     with Engine(in_folder(env_class, tmp_path), Settings(max_workers=WORKERS)) as engine:

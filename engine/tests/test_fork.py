@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -36,18 +36,18 @@ Make = Callable[..., Engine]
 class SavesBadlyForGood(SavesBadly):
     replayable = False
 
-    def save(self) -> Any:
+    def save(self):
         return super().save()
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         super().load(state)
 
 
 class RaisesSaving(SavesBadly):
-    def save(self) -> Any:
+    def save(self):
         raise ValueError("not me")
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         raise ValueError("nor me")
 
 
@@ -56,11 +56,11 @@ class Heir(SavesBadly):
 
     replayable = True
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.more = 0
         return super().reset(seed, mode)
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         self.more += 1
         observation, reward, done, info = super().step(action)
         return observation, reward + self.more, done, info
@@ -71,23 +71,23 @@ class Board(Walk):
 
     bonus = 0
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         observation, reward, done, info = super().step(action)
         return observation, reward + self.bonus, done, info
 
-    def push(self, distance: int) -> int:
+    def push(self, distance):
         self.place += distance
         return self.place
 
 
 @pytest.fixture(params=["process", "executor", "main"])
-def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make(request, monkeypatch):
     """Makes engines in main and over each kind of workers, closed in the end; nodes are simulated."""
     made: list[Engine] = []
     monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
 
-    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> Engine:
+    def make_one(specs=(), **settings):
         made.append(Engine(specs, Settings.of(**{**PATIENT, **where, **settings})))
         return made[-1]
 
@@ -124,7 +124,7 @@ def on(engine: Engine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[in
 # What a fork is
 
 
-def test_a_fork_may_be_reset_and_removed_like_any_other(make: Make) -> None:
+def test_a_fork_may_be_reset_and_removed_like_any_other(make):
     engine = began(make)
     engine.fork(0, [1, 2])
     other = straight(TOYS["walk"], SEED + 1, [TURN])
@@ -137,7 +137,7 @@ def test_a_fork_may_be_reset_and_removed_like_any_other(make: Make) -> None:
     assert after[0] == after[1] == straight(TOYS["walk"], SEED, [TURN] * 5)[5:]
 
 
-def test_what_was_set_and_called_from_outside_is_forked_too(make: Make) -> None:
+def test_what_was_set_and_called_from_outside_is_forked_too(make):
     engine = began(make, Board, turns=0)
     engine.set_attr([0], "bonus", 100)
     engine.play({0: TURN})
@@ -150,7 +150,7 @@ def test_what_was_set_and_called_from_outside_is_forked_too(make: Make) -> None:
     assert on(engine, [2], [TURN] * 2)[2] == expected[0]
 
 
-def test_an_episode_without_a_seed_is_forked_by_its_generators(make: Make) -> None:
+def test_an_episode_without_a_seed_is_forked_by_its_generators(make):
     engine = make([TOYS["draws"].spec(0)])
     engine.reset({0: None})
     on(engine, [0], [TURN] * 3)
@@ -169,7 +169,7 @@ def test_an_episode_without_a_seed_is_forked_by_its_generators(make: Make) -> No
     [*itertools.product(["process"], [SavesBadly, RaisesLoading, RaisesSaving, Heir]), ("main", RaisesLoading)],
     indirect=["make"],
 )
-def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make: Make, env_class: type[Walk]) -> None:
+def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make, env_class):
     engine = began(make, env_class)
     engine.fork(0, [1])
     after = on(engine, [0, 1], [TURN] * 3)
@@ -180,7 +180,7 @@ def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make: Make, env_cl
 
 
 @in_lanes
-def test_a_worker_that_dies_while_it_forks_is_replaced(make: Make, tmp_path: Any) -> None:
+def test_a_worker_that_dies_while_it_forks_is_replaced(make, tmp_path):
     lives, once = tmp_path / "lives", tmp_path / "once"
     fault = FaultConfig("is killed", "replay", str(once), str(lives))
     engine = began(make, Faulty, config=fault)
@@ -191,7 +191,7 @@ def test_a_worker_that_dies_while_it_forks_is_replaced(make: Make, tmp_path: Any
 
 
 @in_lanes
-def test_a_fork_that_hangs_costs_its_time_and_is_refused(make: Make, tmp_path: Any) -> None:
+def test_a_fork_that_hangs_costs_its_time_and_is_refused(make, tmp_path):
     fault = FaultConfig("sleeps", "replay", "", str(tmp_path / "lives"))
     engine = began(make, Faulty, config=fault, reset_timeout=0.5, on_env_failure="truncate")
     with pytest.raises(ForkError, match="timed out"):
@@ -199,7 +199,7 @@ def test_a_fork_that_hangs_costs_its_time_and_is_refused(make: Make, tmp_path: A
     assert list(engine.records) == [0]
 
 
-def test_what_has_failed_is_forked_from_a_turn_before(make: Make, tmp_path: Any) -> None:
+def test_what_has_failed_is_forked_from_a_turn_before(make, tmp_path):
     once = tmp_path / "once"
     engine = began(make, Faulty, turns=2, config=FaultConfig("raises", "turn 2", str(once)), on_env_failure="truncate")
     failed = engine.play({0: TURN})[0]
@@ -217,9 +217,7 @@ def test_what_has_failed_is_forked_from_a_turn_before(make: Make, tmp_path: Any)
     ("env_class", "turn"),
     [(Clock, None), (Unreplayable, None), (Unreplayable, 2), (SavesBadlyForGood, None)],
 )
-def test_what_can_neither_be_loaded_nor_replayed_is_refused_and_plays_on(
-    make: Make, env_class: type[Walk], turn: int | None
-) -> None:
+def test_what_can_neither_be_loaded_nor_replayed_is_refused_and_plays_on(make, env_class, turn):
     engine = began(make, env_class)
     with pytest.raises(ForkError):
         engine.fork(0, [1], turn)
@@ -239,9 +237,7 @@ def test_what_can_neither_be_loaded_nor_replayed_is_refused_and_plays_on(
     ],
     ids=str,
 )
-def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(
-    make: Make, given: Any, error: type[Exception]
-) -> None:
+def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(make, given, error):
     engine = began(make)
     with pytest.raises(error):
         engine.fork(*given)
@@ -263,7 +259,7 @@ def check(engine: Engine, env_ids: Iterable[int], kinds: dict[int, Kind], asked:
 
 
 @everywhere
-def test_random_forks_show_and_play_what_the_straight_play_does_though_workers_are_killed(make: Make) -> None:
+def test_random_forks_show_and_play_what_the_straight_play_does_though_workers_are_killed(make):
     rng, kinds = random.Random(11), dict(enumerate([*TOYS.values()] * 2))
     asked: dict[int, list[Turn]] = {env_id: [] for env_id in kinds}
     engine = make([kind.spec(env_id) for env_id, kind in kinds.items()], max_restarts=99)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,14 @@ DRAWS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def own_state() -> Iterator[None]:
+def own_state():
     """Leave the generators of the test run as they were."""
     with outer_state_kept():
         yield
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-def test_draws_are_those_after_seeding_the_global_generators(draw: Callable[[], Any]) -> None:
+def test_draws_are_those_after_seeding_the_global_generators(draw):
     random.seed(7)
     np.random.seed(7)
     expected = [draw() for _ in range(3)]
@@ -44,7 +44,7 @@ def test_draws_are_those_after_seeding_the_global_generators(draw: Callable[[], 
     assert got == expected
 
 
-def test_the_outer_state_is_left_alone_to_the_last_held_back_gaussian() -> None:
+def test_the_outer_state_is_left_alone_to_the_last_held_back_gaussian():
     random.seed(2)
     np.random.seed(2)
     np.random.normal()
@@ -68,7 +68,7 @@ def drawing(**settings: Any) -> dict[str, Any]:
     return config(tags, [("Draws", 2), ("Walk", 1), ("Draws", 1)], group_size=2, **settings)
 
 
-def test_stepping_in_another_order_changes_nothing() -> None:
+def test_stepping_in_another_order_changes_nothing():
     settings = drawing(use_multiprocessing=False)
     with EnvStateManager(settings) as manager:
         manager.reset()
@@ -79,7 +79,7 @@ def test_stepping_in_another_order_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_the_users_own_random_numbers_are_not_touched(parallel: bool) -> None:
+def test_the_users_own_random_numbers_are_not_touched(parallel):
     random.seed(4)
     np.random.seed(4)
     expected = random.random(), np.random.rand()

@@ -28,26 +28,26 @@ class Level(Walk):
     level = 0
     tuned = 0
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.tuned = 0
         return super().reset(seed, mode)
 
-    def set_level(self, level: int, times: int = 1) -> int:
+    def set_level(self, level, times=1):
         self.level = level * times
         return self.level
 
-    def tune(self) -> None:
+    def tune(self):
         self.tuned += 1
         raise ValueError("out of tune")
 
-    def board(self) -> Any:
+    def board(self):
         return np.full(3, self.level)
 
-    def hang(self) -> None:
+    def hang(self):
         while True:
             pass
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         observation, _, _, info = super().step(action)
         return observation, float(self.level), False, {**info, "tuned": self.tuned}
 
@@ -64,7 +64,7 @@ def step(manager: EnvStateManager, turn: int) -> list[float]:
 
 
 @everywhere
-def test_it_reads_calls_and_sets(mode: Any) -> None:
+def test_it_reads_calls_and_sets(mode):
     with EnvStateManager(leveled(mode)) as manager:
         rollouts = manager.reset()
         env = manager.envs[1]["env"]
@@ -80,7 +80,7 @@ def test_it_reads_calls_and_sets(mode: Any) -> None:
 
 
 @everywhere
-def test_what_the_environment_raises_is_told_and_ends_nothing(mode: Any) -> None:
+def test_what_the_environment_raises_is_told_and_ends_nothing(mode):
     with EnvStateManager(leveled(mode)) as manager:
         manager.reset()
         env = manager.envs[0]["env"]
@@ -96,12 +96,12 @@ def test_what_the_environment_raises_is_told_and_ends_nothing(mode: Any) -> None
 
 
 @pytest.mark.parametrize("switch", [None, False])
-def test_what_it_changed_is_there_in_a_rebuilt_environment(switch: Any, kill_lanes: Kill) -> None:
+def test_what_it_changed_is_there_in_a_rebuilt_environment(switch, kill_lanes):
     rewards: dict[bool, Any] = {}
     for parallel in (False, True):
         with EnvStateManager(leveled(parallel)) as manager:
 
-            def disturb(parallel: bool = parallel, manager: EnvStateManager = manager) -> None:
+            def disturb(parallel=parallel, manager=manager):
                 if parallel and switch is None:
                     kill_lanes(manager)
                 elif parallel:
@@ -124,7 +124,7 @@ def test_what_it_changed_is_there_in_a_rebuilt_environment(switch: Any, kill_lan
 
 
 @everywhere
-def test_an_attribute_outlives_resets_and_may_be_set_before_the_first(mode: Any, kill_lanes: Kill) -> None:
+def test_an_attribute_outlives_resets_and_may_be_set_before_the_first(mode, kill_lanes):
     with EnvStateManager(leveled(mode)) as manager:
         env = manager.envs[0]["env"]
         env.level = 2

@@ -30,7 +30,7 @@ def told(manager: EnvStateManager, turn: int = 0) -> dict[int, dict[str, Any]]:
     return {entry["env_id"]: entry["history"][turn]["info"]["told"] for entry in manager.rollout_cache}
 
 
-def test_each_worker_has_a_folder_which_tempfile_uses_and_which_goes_with_it(backend: str) -> None:
+def test_each_worker_has_a_folder_which_tempfile_uses_and_which_goes_with_it(backend):
     with EnvStateManager(heavy()) as manager:
         manager.reset()
         said = told(manager)
@@ -41,7 +41,7 @@ def test_each_worker_has_a_folder_which_tempfile_uses_and_which_goes_with_it(bac
     assert until(lambda: not any(map(os.path.exists, homes)))
 
 
-def test_the_environments_of_a_worker_share_one_resource_that_ends_with_them(backend: str) -> None:
+def test_the_environments_of_a_worker_share_one_resource_that_ends_with_them(backend):
     with EnvStateManager(heavy()) as manager:
         manager.reset()
         said = told(manager)
@@ -49,7 +49,7 @@ def test_the_environments_of_a_worker_share_one_resource_that_ends_with_them(bac
     assert until(lambda: all(is_over(each["program"]) for each in said.values()))
 
 
-def test_what_a_killed_worker_had_goes_at_once_and_its_successor_has_its_own(kill_lanes: Any) -> None:
+def test_what_a_killed_worker_had_goes_at_once_and_its_successor_has_its_own(kill_lanes):
     with EnvStateManager(heavy()) as manager:
         manager.reset()
         before = told(manager)
@@ -64,7 +64,7 @@ def test_what_a_killed_worker_had_goes_at_once_and_its_successor_has_its_own(kil
 @pytest.mark.parametrize(
     "victims", [["worker"], ["supervisor"], ["main"], ["main", "supervisor"], ["supervisor", "main"]]
 )
-def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path: Path, victims: list[str]) -> None:
+def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path, victims):
     folder = tmp_path / "temporary"
     folder.mkdir()
     body = f"""
@@ -91,7 +91,7 @@ def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path: Pat
     assert until(lambda: not list(folder.iterdir()))
 
 
-def test_what_a_killed_program_with_executors_left_is_removed_by_the_next(tmp_path: Path, monkeypatch) -> None:
+def test_what_a_killed_program_with_executors_left_is_removed_by_the_next(tmp_path, monkeypatch):
     folder = tmp_path / "temporary"
     folder.mkdir()
     body = f"""

@@ -27,43 +27,43 @@ LEVELS: dict[int, int | None] = {}
 class Late(Walk):
     """What it hides counts from the sixth action on."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.begin(seed)
         return super().reset(seed, mode)
 
-    def begin(self, seed: int | None) -> None:
+    def begin(self, seed):
         raise NotImplementedError
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         observation, _, _, info = super().step(action)
         return observation, self.hidden() if self.steps > 5 else 0.0, False, info
 
-    def hidden(self) -> float:
+    def hidden(self):
         raise NotImplementedError
 
 
 class ById(Late):
     """Keeps its level in a table of its module, by its id, as caches and native handles do."""
 
-    def begin(self, seed: int | None) -> None:
+    def begin(self, seed):
         LEVELS[id(self)] = seed
 
-    def hidden(self) -> float:
+    def hidden(self):
         return float(LEVELS.get(id(self)) or -1)
 
 
 class Viewing(Late):
     """Plays on a view of what its rewards are counted on."""
 
-    def begin(self, seed: int | None) -> None:
+    def begin(self, seed):
         self.board = np.zeros((3, 3))
         self.row = self.board[1]
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         self.row += len(action)
         return super().step(action)
 
-    def hidden(self) -> float:
+    def hidden(self):
         return float(self.board.sum())
 
 
@@ -77,14 +77,14 @@ WHITE, BLACK = Side(), Side()
 class Constant(Late):
     """Compares with a constant of its module by identity."""
 
-    def begin(self, seed: int | None) -> None:
+    def begin(self, seed):
         self.side = WHITE
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         self.side = BLACK if self.side is WHITE else WHITE
         return super().step(action)
 
-    def hidden(self) -> float:
+    def hidden(self):
         return float(self.side is WHITE)
 
 
@@ -93,7 +93,7 @@ class CountingRandom(random.Random):
 
     count = 0
 
-    def random(self) -> float:
+    def random(self):
         self.count += 1
         return super().random()
 
@@ -101,22 +101,22 @@ class CountingRandom(random.Random):
 class Counting(Late):
     """Has a generator of a class of its own."""
 
-    def begin(self, seed: int | None) -> None:
+    def begin(self, seed):
         self.draws = CountingRandom(seed)
         self.draws.random()
 
-    def hidden(self) -> float:
+    def hidden(self):
         return self.draws.count + self.draws.random()
 
 
 class Closure(Late):
     """Keeps its level in a closure."""
 
-    def begin(self, seed: int | None) -> None:
+    def begin(self, seed):
         counter = itertools.count(seed or 0)
         self.next = lambda: next(counter)
 
-    def hidden(self) -> float:
+    def hidden(self):
         return float(self.next())
 
 
@@ -125,15 +125,15 @@ class Saves(Walk):
 
     resets = 0
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.resets += 1
         time.sleep(2 * SLOW_RESET_S)
         return super().reset(seed, mode)
 
-    def save(self) -> Any:
+    def save(self):
         return self.place, self.steps, self.random.getstate()
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         self.place, self.steps, generator = state
         self.random = random.Random()
         self.random.setstate(generator)
@@ -142,19 +142,19 @@ class Saves(Walk):
 class SavesBadly(Saves):
     """Loads what it shows wrongly."""
 
-    def save(self) -> Any:
+    def save(self):
         return super().save()
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         super().load(state)
         self.place += 1
 
 
 class RaisesLoading(Saves):
-    def save(self) -> Any:
+    def save(self):
         return None
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         raise ValueError("not me")
 
 
@@ -163,11 +163,11 @@ class Counts(Walk):
 
     times = 0
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.times += 1
         return super().reset(seed, mode)
 
-    def sight(self) -> str:
+    def sight(self):
         return f"{super().sight()} {self.times}"
 
 
@@ -198,7 +198,7 @@ def told(rollout: dict[str, Any]) -> list[tuple[Any, str]]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", HIDERS)
-def test_every_mode_gives_what_an_environment_gives_alone(kind: type[Walk], mode: Any) -> None:
+def test_every_mode_gives_what_an_environment_gives_alone(kind, mode):
     with manager(kind, mode) as played:
         for _ in range(3):
             for entry, rollout in zip(played.envs, play(played, TURNS), strict=True):
@@ -209,10 +209,10 @@ def test_every_mode_gives_what_an_environment_gives_alone(kind: type[Walk], mode
 @pytest.mark.parametrize(
     ("backend", "kind"), [*(("process", kind) for kind in HIDERS), ("executor", HIDERS[0])], indirect=["backend"]
 )
-def test_they_are_moved_and_rebuilt_like_any_other(kind: type[Walk], kill_lanes: Any) -> None:
+def test_they_are_moved_and_rebuilt_like_any_other(kind, kill_lanes):
     with manager(kind, True) as played:
 
-        def disturb(turn: int) -> None:
+        def disturb(turn):
             if turn == 2:
                 kill_lanes(played)
             played.use_multiprocessing = turn != 3
@@ -222,7 +222,7 @@ def test_they_are_moved_and_rebuilt_like_any_other(kind: type[Walk], kill_lanes:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_environment_is_reset_but_when_it_is_asked_for(mode: Any) -> None:
+def test_no_environment_is_reset_but_when_it_is_asked_for(mode):
     with manager(Counts, mode) as played:
         resets = [0] * len(played.envs)
         for _ in range(3):
@@ -234,7 +234,7 @@ def test_no_environment_is_reset_but_when_it_is_asked_for(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [False, True])  # with "auto", a group may be cut in two where it moves
-def test_members_whose_class_declares_snapshots_load_that_of_the_first_of_their_group(mode: Any) -> None:
+def test_members_whose_class_declares_snapshots_load_that_of_the_first_of_their_group(mode):
     with manager(Saves, mode, max_workers=1) as played:
         rollouts = freeze(play(played, 3))
         resets = [entry["env"].resets for entry in played.envs]
@@ -303,7 +303,7 @@ MAIN = """
 
 
 @pytest.mark.usefixtures("backend")
-def test_classes_of_the_main_script_come_back_as_they_are_and_none_is_touched(tmp_path: Any) -> None:
+def test_classes_of_the_main_script_come_back_as_they_are_and_none_is_touched(tmp_path):
     assert scripts.run(scripts.write(tmp_path, MAIN)) == "untouched\n"
 
 
@@ -315,24 +315,24 @@ class Growing:
 
     value = 0.0
 
-    def __radd__(self, other: Any) -> Growing:
+    def __radd__(self, other):
         return self
 
-    def __float__(self) -> float:
+    def __float__(self):
         return self.value
 
 
 class Telling(Walk):
     """Tells of what it goes on writing into."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.player = np.zeros(1, dtype=[("hp", "f8")])
         self.board = np.zeros(2)
         self.seen: list[list[int]] = []
         self.earned = Growing()
         return super().reset(seed, mode)
 
-    def step(self, action: str) -> tuple[str, Any, bool, dict[str, Any]]:
+    def step(self, action):
         super().step(action)
         self.player["hp"][0] += 1
         self.board += 1
@@ -341,12 +341,12 @@ class Telling(Walk):
         info = {"player": self.player[0], "board": self.board, "first": self.board[0], "seen": self.seen}
         return self.sight(), self.earned, False, info
 
-    def render(self, mode: str | None = None) -> str:
+    def render(self, mode=None):
         return self.sight()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_infos_and_rewards_are_as_of_their_turn(mode: Any) -> None:
+def test_infos_and_rewards_are_as_of_their_turn(mode):
     with manager(Telling, mode) as played:
         played.reset()
         for turn in range(3):
@@ -369,8 +369,8 @@ def test_infos_and_rewards_are_as_of_their_turn(mode: Any) -> None:
     ],
 )
 def test_members_that_load_does_not_bring_to_their_group_s_reset_are_reset_and_load_is_named(
-    kind: type[Saves], says: str, mode: bool, caplog: pytest.LogCaptureFixture, kill_lanes: Any
-) -> None:
+    kind, says, mode, caplog, kill_lanes
+):
     with manager(Walk, False) as sequential:
         expected = [[each["history"] for each in freeze(play(sequential, TURNS))] for _ in range(2)]
     with caplog.at_level(logging.WARNING), manager(kind, mode) as played:

@@ -75,16 +75,16 @@ def try_until_done(call: Any, line: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def reference() -> list[list[dict[str, Any]]]:
+def reference():
     return sequential(mixed(), TURNS, episodes=2)
 
 
 @each_kind
-def test_a_step_interrupted_in_workers_can_be_taken_again(reference: Any) -> None:
+def test_a_step_interrupted_in_workers_can_be_taken_again(reference):
     check_interrupted_steps(True, 12, reference)
 
 
-def test_a_step_interrupted_in_main_can_be_taken_again(reference: Any) -> None:
+def test_a_step_interrupted_in_main_can_be_taken_again(reference):
     check_interrupted_steps(False, 25, reference)
 
 
@@ -104,11 +104,11 @@ def check_interrupted_steps(parallel: bool, tries: int, reference: Any) -> None:
 
 
 @each_kind
-def test_a_reset_interrupted_in_workers_can_be_made_again(reference: Any) -> None:
+def test_a_reset_interrupted_in_workers_can_be_made_again(reference):
     check_interrupted_resets(True, 5, reference)
 
 
-def test_a_reset_interrupted_in_main_can_be_made_again(reference: Any) -> None:
+def test_a_reset_interrupted_in_main_can_be_made_again(reference):
     check_interrupted_resets(False, 25, reference)
 
 
@@ -127,8 +127,8 @@ def check_interrupted_resets(parallel: bool, tries: int, reference: Any) -> None
                 assert freeze(manager.get_rollout_states()) == expected, line
 
 
-def test_a_move_out_of_main_interrupted_at_any_line_leaves_every_environment_playable(reference: Any) -> None:
-    def set_mode(manager: EnvStateManager, mode: bool) -> None:
+def test_a_move_out_of_main_interrupted_at_any_line_leaves_every_environment_playable(reference):
+    def set_mode(manager, mode):
         manager.use_multiprocessing = mode
 
     with EnvStateManager(mixed(use_multiprocessing=False)) as manager:
@@ -153,7 +153,7 @@ def test_a_move_out_of_main_interrupted_at_any_line_leaves_every_environment_pla
 
 
 @each_kind
-def test_interrupts_while_workers_are_replaced(reference: Any, kill_lanes: Any) -> None:
+def test_interrupts_while_workers_are_replaced(reference, kill_lanes):
     chance = random.Random(9)
     with EnvStateManager(mixed(max_restarts=100)) as manager:
         for _ in range(5):
@@ -170,7 +170,7 @@ def test_interrupts_while_workers_are_replaced(reference: Any, kill_lanes: Any) 
 
 
 @each_kind
-def test_an_interrupt_while_workers_are_busy_ends_the_wait() -> None:
+def test_an_interrupt_while_workers_are_busy_ends_the_wait():
     fields = {"fault": "sleeps", "place": "turn 0"}
     tags = {
         "Walk": {"env_type": "support.faulty_envs:Walk"},
@@ -192,7 +192,7 @@ class Signalled(Walk):
 
     number = signal.SIGINT
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         if self.steps:
             signal.raise_signal(self.number)
         return super().step(action)
@@ -200,10 +200,8 @@ class Signalled(Walk):
 
 @pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, SystemExit)])
-def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(
-    number: signal.Signals, expected: type[BaseException], closes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def handle(*_: Any) -> None:
+def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(number, expected, closes, monkeypatch):
+    def handle(*_):
         if closes:
             manager.close()
         sys.exit("a handler's end")
@@ -229,7 +227,7 @@ def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_a_held_interrupt_comes_at_the_end_of_the_block() -> None:
+def test_a_held_interrupt_comes_at_the_end_of_the_block():
     reached = []
     with pytest.raises(KeyboardInterrupt), interrupts_held():
         with interrupts_held():
@@ -239,8 +237,8 @@ def test_a_held_interrupt_comes_at_the_end_of_the_block() -> None:
     assert reached == ["inner", "outer"]
 
 
-def test_an_interrupt_at_any_line_of_a_block_comes_by_its_end_and_no_later() -> None:
-    def block() -> None:
+def test_an_interrupt_at_any_line_of_a_block_comes_by_its_end_and_no_later():
+    def block():
         with interrupts_held(), interrupts_let_through():
             pass
 

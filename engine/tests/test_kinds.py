@@ -10,7 +10,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -42,32 +41,32 @@ def puppet() -> type:
     """A class that does what it is told; it travels by value, so that workers need not import this file."""
 
     class Puppet:
-        def __init__(self, config: Any = None) -> None:
+        def __init__(self, config=None):
             self.config = config
 
-        def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        def reset(self, seed=None, mode=None):
             return ""
 
-        def echo(self, value: Any) -> Any:
+        def echo(self, value):
             return value
 
-        def exit(self, code: int) -> None:
+        def exit(self, code):
             os._exit(code)
 
-        def die(self, number: int) -> None:
+        def die(self, number):
             os.kill(os.getpid(), number)
 
-        def ignore(self, number: int) -> None:
+        def ignore(self, number):
             signal.signal(number, signal.SIG_IGN)
 
-        def sleep(self) -> None:
+        def sleep(self):
             time.sleep(1000)
 
-        def stop_in_mid_reply(self) -> Any:
+        def stop_in_mid_reply(self):
             """A large reply, half of which is written when the process stops."""
             main = threading.get_ident()
 
-            def stop() -> None:
+            def stop():
                 while sys._current_frames()[main].f_code.co_name != "flush":
                     pass
                 os.kill(os.getpid(), signal.SIGSTOP)
@@ -75,21 +74,21 @@ def puppet() -> type:
             threading.Thread(target=stop).start()
             return np.zeros(50_000_000, np.uint8)
 
-        def fork_a_sleeper(self) -> int:
+        def fork_a_sleeper(self):
             """A child that holds whatever it inherited."""
             pid = os.fork()
             if not pid:
                 signal.pause()
             return pid
 
-        def start_a_shell(self) -> int:
+        def start_a_shell(self):
             """A child of C code, which lets it have all inheritable descriptors."""
             return os.posix_spawn("/bin/sleep", ["sleep", "1000"], dict(os.environ))
 
-        def leave_a_thread(self) -> None:
+        def leave_a_thread(self):
             threading.Thread(target=time.sleep, args=(1000,), name="left behind").start()
 
-        def close(self) -> None:
+        def close(self):
             if self.config:
                 with open(self.config, "w") as file:
                     file.write("closed")
@@ -146,7 +145,7 @@ def made(kind: Any, method: str) -> WorkerKind:
 
 
 @pytest.fixture(params=itertools.product((ProcessKind, ExecutorKind), (FORK, SPAWN)))
-def kind(request: pytest.FixtureRequest) -> Iterator[WorkerKind]:
+def kind(request):
     if request.param[0] is ProcessKind and unavailable():
         pytest.skip(unavailable())
     kind = made(*request.param)
@@ -164,7 +163,7 @@ by_executors = of((ExecutorKind, FORK), (ExecutorKind, SPAWN))
 
 
 @pytest.fixture
-def handle(kind: WorkerKind) -> Iterator[WorkerHandle]:
+def handle(kind):
     """A worker with a puppet."""
     handle = asked(kind, load())
     assert answer(handle) is None
@@ -172,7 +171,7 @@ def handle(kind: WorkerKind) -> Iterator[WorkerHandle]:
     handle.end()
 
 
-def test_a_worker_says_hello_and_answers(kind: WorkerKind) -> None:
+def test_a_worker_says_hello_and_answers(kind):
     handle = kind.start("worker 7")
     assert wait(handle, lambda: handle.is_up) is None
     assert until(lambda: handle.pid in titled("envlanes worker"))
@@ -184,7 +183,7 @@ def test_a_worker_says_hello_and_answers(kind: WorkerKind) -> None:
 
 
 @by_fork
-def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> None:
+def test_the_position_is_that_of_the_item_it_works_on(handle):
     message, before = call(("echo", 1), "sleep"), time.monotonic()
     handle.send(message)
     assert until(lambda: works(handle, message, 1))
@@ -198,9 +197,7 @@ def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> N
 @pytest.mark.parametrize(
     ("deed", "status"), [(("exit", 3), 3), *((("die", number), -number) for number in (11, 15, 9))], ids=str
 )
-def test_a_worker_that_ends_gives_its_status_after_all_earlier_replies(
-    handle: WorkerHandle, deed: Any, status: int, kind: WorkerKind
-) -> None:
+def test_a_worker_that_ends_gives_its_status_after_all_earlier_replies(handle, deed, status, kind):
     last = call(("echo", 3), deed)
     for message in (call(("echo", 1)), call(("echo", 2)), last):
         handle.send(message)
@@ -214,7 +211,7 @@ def test_a_worker_that_ends_gives_its_status_after_all_earlier_replies(
 
 
 @by_fork
-def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> None:
+def test_a_request_that_a_dying_worker_has_not_read(handle):
     large = call(("echo", np.zeros(20_000_000, np.uint8)))
     handle.send(call(("exit", 1)))
     with pytest.raises(WorkerGone):
@@ -224,7 +221,7 @@ def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> Non
 
 
 @by_process
-def test_a_message_that_nobody_reads_waits_here(handle: WorkerHandle) -> None:
+def test_a_message_that_nobody_reads_waits_here(handle):
     os.kill(handle.pid, signal.SIGSTOP)
     handle.send(call(("echo", bytes(10 << 20))))
     assert handle.unsent and handle.receive() is None
@@ -232,7 +229,7 @@ def test_a_message_that_nobody_reads_waits_here(handle: WorkerHandle) -> None:
     assert len(answer(handle)) == 10 << 20 and not handle.unsent
 
 
-def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: WorkerKind, tmp_path: Path) -> None:
+def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind, tmp_path):
     handle = asked(kind, load(str(tmp_path / "closed")))
     answer(handle)
     ask(handle, "leave_a_thread")
@@ -242,7 +239,7 @@ def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: WorkerKind
 
 
 @by_process
-def test_a_worker_that_hangs_and_ignores_signals_shows_its_stacks_and_is_ended(handle: WorkerHandle) -> None:
+def test_a_worker_that_hangs_and_ignores_signals_shows_its_stacks_and_is_ended(handle):
     ask(handle, "leave_a_thread")
     ask(handle, "ignore", signal.SIGTERM)
     message = call("sleep")
@@ -256,7 +253,7 @@ def test_a_worker_that_hangs_and_ignores_signals_shows_its_stacks_and_is_ended(h
 
 @by_executor
 @pytest.mark.parametrize(("child", "is_replying"), [("fork_a_sleeper", True), ("start_a_shell", False)])
-def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_replying: bool) -> None:
+def test_a_worker_dies_and_leaves_a_child(handle, child, is_replying):
     """The child is not found by this kind; but that it lives keeps nobody from learning that its parent does not."""
     assert handle.pid is not None
     orphan = ask(handle, child)
@@ -269,7 +266,7 @@ def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_r
         os.kill(orphan, signal.SIGKILL)
 
 
-def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch):
     kind = ExecutorKind("forkserver")
     monkeypatch.setattr(executor, "_PATIENCE", 0.1)
     handle = asked(kind, load())
@@ -287,7 +284,7 @@ def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPa
         os.kill(server, signal.SIGCONT)
 
 
-def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: WorkerKind) -> None:
+def test_a_forked_child_lets_go_and_harms_nobody(handle, kind):
     pid = os.fork()
     if not pid:
         code = 1
@@ -317,19 +314,19 @@ def main():
 
 
 @pytest.fixture
-def program(request: pytest.FixtureRequest, kind: WorkerKind, tmp_path: Path) -> Callable[..., Path]:
+def program(request, kind, tmp_path):
     """A script that has a worker of the same kind, with a guard around its main part or without one."""
     which, method = request.node.callspec.params["kind"]
     head = HEAD.format(kind=f"made({which.__name__}, {method!r})", closed=str(tmp_path / "closed"))
 
-    def write(body: str, guard: str = 'if __name__ == "__main__":') -> Path:
+    def write(body, guard='if __name__ == "__main__":'):
         return scripts.write(tmp_path, textwrap.indent(textwrap.dedent(body), "    ") + f"\n{guard}\n    main()", head)
 
     return write
 
 
 @by_executors
-def test_a_main_script_without_a_guard_is_told_to_have_one(program: Callable[..., Path]) -> None:
+def test_a_main_script_without_a_guard_is_told_to_have_one(program):
     process = scripts.start(program("", "if True:"))
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -337,7 +334,7 @@ def test_a_main_script_without_a_guard_is_told_to_have_one(program: Callable[...
 
 
 @by_executor
-def test_the_fork_server_dies(program: Callable[..., Path]) -> None:
+def test_the_fork_server_dies(program):
     body = """
     server = parent_of(handle.pid)
     os.kill(server, signal.SIGKILL)
@@ -355,7 +352,7 @@ def test_the_fork_server_dies(program: Callable[..., Path]) -> None:
 
 @by_executors
 @pytest.mark.parametrize("last", ["pass", "handle.send(call('sleep'))\nos.kill(os.getpid(), signal.SIGKILL)"])
-def test_a_worker_ends_with_its_program_however_that_does(program: Callable[..., Path], last: str) -> None:
+def test_a_worker_ends_with_its_program_however_that_does(program, last):
     process = scripts.start(program(f"ask(handle, 'leave_a_thread')\n{last}"))
     out, _ = process.communicate(timeout=60)
     assert process.returncode == (0 if last == "pass" else -signal.SIGKILL)
@@ -376,7 +373,7 @@ def parent_of(pid: int) -> int:
 
 @of((ProcessKind, FORK), (ProcessKind, SPAWN))
 @pytest.mark.cold
-def test_workers_that_end_with_their_supervisor_say_so(kind: WorkerKind) -> None:
+def test_workers_that_end_with_their_supervisor_say_so(kind):
     handle = up(kind)
     os.kill(only("envlanes supervisor"), signal.SIGKILL)
     assert gone(handle) is None
@@ -388,7 +385,7 @@ def test_workers_that_end_with_their_supervisor_say_so(kind: WorkerKind) -> None
 
 @by_process
 @pytest.mark.cold
-def test_the_watcher_may_be_killed(handle: WorkerHandle) -> None:
+def test_the_watcher_may_be_killed(handle):
     watcher = only("envlanes watcher")
     os.kill(watcher, signal.SIGKILL)
     assert until(lambda: watcher not in processes())
@@ -397,7 +394,7 @@ def test_the_watcher_may_be_killed(handle: WorkerHandle) -> None:
 
 @by_process
 @pytest.mark.cold
-def test_descriptors_of_any_number_can_be_used(kind: WorkerKind) -> None:
+def test_descriptors_of_any_number_can_be_used(kind):
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -421,7 +418,7 @@ def test_descriptors_of_any_number_can_be_used(kind: WorkerKind) -> None:
 
 @pytest.mark.parametrize("method", [FORK, SPAWN])
 @pytest.mark.parametrize("fault", ["nothing", "raises"])
-def test_an_initializer_builds_the_environments_that_it_is_given(method: str, fault: str) -> None:
+def test_an_initializer_builds_the_environments_that_it_is_given(method, fault):
     from support.faulty_envs import FaultConfig, Faulty  # which not every system can import
 
     specs = [EnvSpec.of(Faulty, FaultConfig(fault, "init"), env_id, tag="Walk") for env_id in range(2)]

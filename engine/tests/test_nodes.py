@@ -30,7 +30,7 @@ THREE = ("one", "two", "three")
 
 
 @pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+def simulated(monkeypatch):
     """Three nodes of two places each, and no Ray."""
     monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     monkeypatch.setattr(SimulatedCluster, "names", THREE)
@@ -43,7 +43,7 @@ def walks(**es_manager: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def honest() -> list[list[dict[str, Any]]]:
+def honest():
     """What two episodes give in the main process."""
     return sequential(walks(), TURNS, episodes=2)
 
@@ -82,10 +82,10 @@ LOSSES: dict[str, Callable[[SimulatedCluster], None]] = {
 @pytest.mark.cold
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("at", [0, 2])
-def test_a_node_is_lost_and_the_rollout_is_equal(loss: str, at: int, honest: list[list[dict[str, Any]]]) -> None:
+def test_a_node_is_lost_and_the_rollout_is_equal(loss, at, honest):
     with on_nodes() as (manager, cluster):
 
-        def lose(turn: int) -> None:
+        def lose(turn):
             if turn == at:
                 workers = [lane.pid for lane in manager.lane_stats()[1:] if lane.pid]
                 LOSSES[loss](cluster)
@@ -98,10 +98,10 @@ def test_a_node_is_lost_and_the_rollout_is_equal(loss: str, at: int, honest: lis
             assert used(manager) == {"one", "three"}
 
 
-def test_without_any_node_left_the_main_process_goes_on(honest: list[list[dict[str, Any]]]) -> None:
+def test_without_any_node_left_the_main_process_goes_on(honest):
     with on_nodes(max_restarts=1) as (manager, cluster):
 
-        def lose_all(turn: int) -> None:
+        def lose_all(turn):
             if turn == 2:
                 for name in THREE:
                     cluster.remove(name)
@@ -110,13 +110,11 @@ def test_without_any_node_left_the_main_process_goes_on(honest: list[list[dict[s
         assert manager.lane_stats()[0].envs == 8
 
 
-def test_a_node_that_stops_is_given_up_when_its_environments_are_overdue(
-    honest: list[list[dict[str, Any]]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_stops_is_given_up_when_its_environments_are_overdue(honest, caplog, monkeypatch):
     monkeypatch.setattr(ray_kind, "ANSWER_TIMEOUT", 0.5)
     with on_nodes(step_timeout=0.5) as (manager, cluster):
 
-        def stop(turn: int) -> None:
+        def stop(turn):
             if turn == 2:
                 cluster.hold("two")
                 cluster.there.remove("two")
@@ -127,13 +125,11 @@ def test_a_node_that_stops_is_given_up_when_its_environments_are_overdue(
         assert freeze(play(manager, TURNS)) == honest[1]
 
 
-def test_a_node_that_ray_declares_dead_is_given_up_before_any_deadline(
-    honest: list[list[dict[str, Any]]], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_node_that_ray_declares_dead_is_given_up_before_any_deadline(honest, caplog):
     with on_nodes(step_timeout=1000) as (manager, cluster):
         doctor = threading.Timer(0.5, cluster.remove, ["two"])
 
-        def stop(turn: int) -> None:
+        def stop(turn):
             if turn == 2:
                 cluster.hold("two")
                 cluster.dead.add("two")
@@ -145,7 +141,7 @@ def test_a_node_that_ray_declares_dead_is_given_up_before_any_deadline(
         assert "node two is dead" in caplog.text
 
 
-def test_a_node_that_answers_late_keeps_its_workers(honest: list[list[dict[str, Any]]]) -> None:
+def test_a_node_that_answers_late_keeps_its_workers(honest):
     """A request takes as long to get there as its environments may take: their time begins when it has come.
 
     It gets there when the main process asks where the worker is, which it does when that may be overdue.
@@ -157,7 +153,7 @@ def test_a_node_that_answers_late_keeps_its_workers(honest: list[list[dict[str, 
         assert restarts(manager) == 0 and sorted(cluster.placed) == sorted(THREE)
 
 
-def test_a_node_with_other_versions_is_refused_by_name() -> None:
+def test_a_node_with_other_versions_is_refused_by_name():
     with pytest.raises(LaneStartError, match=r"it has numpy [\d.]+ \(here 0\.1\); install the same version there"):
         NodeAgent("two", "forkserver", [], {"numpy": "0.1"})
 
@@ -183,7 +179,7 @@ def test_a_node_with_other_versions_is_refused_by_name() -> None:
         ("all", "ray"),
     ],
 )
-def test_an_option_that_cannot_work_is_refused_before_anything_starts(values: Any, key: str) -> None:
+def test_an_option_that_cannot_work_is_refused_before_anything_starts(values, key):
     with pytest.raises(ConfigError, match=rf"es_manager\.{key}\b"):
         EnvStateManager(walks(ray=values))
     assert not titled("envlanes ")
@@ -193,7 +189,7 @@ def test_an_option_that_cannot_work_is_refused_before_anything_starts(values: An
     ("nodes", "found"),
     [("all", "abc"), ("worker", "bc"), (("box-2",), "b"), (("10.0.0.3",), "c"), (("bbbb", "aaaa"), "ab"), (("b",), "")],
 )
-def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
+def test_nodes_are_named_by_id_address_or_host(nodes, found):
     there = [
         Node("a" * 56, "box-1/aaaaaa", "10.0.0.1", is_head=True),
         Node("b" * 56, "box-2/bbbbbb", "10.0.0.2"),
@@ -204,7 +200,7 @@ def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:99999"])
-def test_a_cluster_that_does_not_answer_is_not_waited_for(address: str) -> None:
+def test_a_cluster_that_does_not_answer_is_not_waited_for(address):
     with pytest.raises(LaneStartError, match=f"no answer from '{address}'"):
         ray_cluster.expect_answer(address)
     ray_cluster.expect_answer("auto")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -40,7 +39,7 @@ for module, names in (
 """
 
 
-def test_the_package_can_be_imported_where_little_of_unix_is_there(tmp_path: Path) -> None:
+def test_the_package_can_be_imported_where_little_of_unix_is_there(tmp_path):
     body = """
         import envlanes
         for name in envlanes.__all__:
@@ -52,12 +51,12 @@ def test_the_package_can_be_imported_where_little_of_unix_is_there(tmp_path: Pat
     assert scripts.run(script) == "executor executor\n"
 
 
-def test_without_what_shows_titles_everything_works(tmp_path: Path) -> None:
+def test_without_what_shows_titles_everything_works(tmp_path):
     head = 'import sys\nsys.modules["setproctitle"] = None\n' + scripts.HEAD
     assert scripts.run(scripts.write(tmp_path, PLAYS, head)) == "0\n0\n"
 
 
-def test_where_there_can_be_no_processes_of_our_own_executors_are_taken_and_that_is_told_once(tmp_path: Path) -> None:
+def test_where_there_can_be_no_processes_of_our_own_executors_are_taken_and_that_is_told_once(tmp_path):
     """Descriptors cannot be passed here, so that no supervisor can be told of a worker's."""
     head = "import socket\ndel socket.send_fds\n" + scripts.HEAD
     process = scripts.start(scripts.write(tmp_path, PLAYS, head))
@@ -74,7 +73,7 @@ MOUNTS = {
 
 
 @pytest.mark.parametrize("proc", MOUNTS)
-def test_rollouts_are_equal_though_proc_is_read_only_or_missing(tmp_path: Path, proc: str) -> None:
+def test_rollouts_are_equal_though_proc_is_read_only_or_missing(tmp_path, proc):
     mount = ["unshare", "-m", "sh", "-c"]
     try:
         can_mount = not subprocess.run([*mount, MOUNTS[proc]], capture_output=True).returncode

@@ -10,9 +10,6 @@ import os
 import shutil
 import signal
 import sys
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
@@ -20,6 +17,7 @@ import psutil
 import pytest
 
 from envlanes.errors import ConfigError, LaneStartError
+from support import leftovers
 from support.episodes import EnvStateManager, Holder, config, freeze, play, sequential
 from support.leftovers import until
 from support.local_cluster import LocalCluster
@@ -37,34 +35,46 @@ def walks(**es_manager: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
+def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # as other tests of Ray do in this process, which reads it once
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         with LocalCluster(3, silence=4.0) as cluster:  # a busy machine is slow, and not dead
-            first = ray.remote(Counter).options(num_cpus=0).remote()
-            ray.get(first.total.remote())  # Ray keeps what it connects for the first actor of a process
-            ray.kill(first)
             yield cluster
+    assert until(lambda: not connections()), "what outlives Ray's own connections is ours"
 
 
 @pytest.fixture
-def three_nodes(cluster: LocalCluster) -> None:
+def three_nodes(cluster):
     """Three nodes that live."""
     while len(cluster.node_ids()) < 3:
         cluster.add_node()
     assert until(lambda: set(cluster.node_ids()) <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}, 30)
 
 
+def connections() -> set[str]:
+    """Descriptors of TCP: in this process Ray's alone, which it opens when it likes and keeps until its shutdown."""
+    return {str(each.fd) for each in psutil.Process().net_connections("tcp")}
+
+
 @pytest.fixture
-def leaves_nothing(three_nodes: None, leaves_nothing: None) -> Iterator[None]:
+def without_connections(monkeypatch):
+    """Count Ray's connections when Ray has ended."""
+    all_of_them = leftovers.descriptors
+    monkeypatch.setattr(
+        leftovers, "descriptors", lambda: {each for each in all_of_them() if each[0] not in connections()}
+    )
+
+
+@pytest.fixture
+def leaves_nothing(three_nodes, without_connections, leaves_nothing):
     """Neither here, nor a process of ours on any node; the nodes were there before."""
     yield
     assert until(lambda: not ours()), ours()
 
 
 @pytest.fixture(scope="module")
-def honest() -> list[list[dict[str, Any]]]:
+def honest():
     """What two episodes give in the main process."""
     return sequential(walks(), TURNS, episodes=2)
 
@@ -99,9 +109,7 @@ def agent_of(pid: int) -> psutil.Process:
     return psutil.Process(pid).parents()[1]
 
 
-def test_lanes_live_on_all_nodes_and_give_equal_rollouts(
-    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
-) -> None:
+def test_lanes_live_on_all_nodes_and_give_equal_rollouts(cluster, honest):
     with EnvStateManager(walks()) as manager:
         assert freeze(play(manager, TURNS)) == honest[0]
         used = lanes(manager)
@@ -112,13 +120,11 @@ def test_lanes_live_on_all_nodes_and_give_equal_rollouts(
     assert until(lambda: ray.available_resources().get("CPU") == 6)
 
 
-def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(
-    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
-) -> None:
+def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(cluster, honest):
     with EnvStateManager(walks(max_workers=None)) as manager:
         lost: list[str] = []
 
-        def lose(turn: int) -> None:
+        def lose(turn):
             node, pid = next((node, pid) for node, pid in lanes(manager).items() if pid)
             if turn == 0:
                 os.kill(pid, signal.SIGKILL)
@@ -129,7 +135,7 @@ def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(
 
         assert freeze(play(manager, TURNS, lose)) == honest[0]
 
-        def used() -> set[str]:
+        def used():
             manager.reset(0)
             return set(lanes(manager))
 
@@ -141,9 +147,7 @@ def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(
     cluster.remove_node(index_of(cluster, new))
 
 
-def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(
-    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(cluster, tmp_path, monkeypatch):
     here = tmp_path / "here"
     here.mkdir()
     (here / "only_in_main.py").write_text("from support.faulty_envs import Walk\nclass Mine(Walk): pass\n")
@@ -161,14 +165,14 @@ def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(
         EnvStateManager(walks(ray={"runtime_env": {"working_dir": "."}}))
 
 
-def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest: list[list[dict[str, Any]]]) -> None:
+def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest):
     holder = ray.remote(Holder).options(num_cpus=0).remote(walks())
     assert ray.get(holder.play.remote(TURNS)) == honest[0]
     assert ray.get(holder.workers.remote()) == 3 and len(ours()) > 3
     ray.kill(holder)
 
 
-def test_what_is_not_free_cannot_be_claimed() -> None:
+def test_what_is_not_free_cannot_be_claimed():
     with pytest.raises(LaneStartError, match=r"no node of the cluster has \{'CPU': 3\} free"):
         EnvStateManager(walks(ray={"num_cpus": 3}))
     with pytest.raises(LaneStartError, match=r"ray.nodes = \['nowhere'\]: no such node is alive; nodes: .*/"):
@@ -179,9 +183,7 @@ def test_what_is_not_free_cannot_be_claimed() -> None:
         EnvStateManager(walks(ray={"placement_group": "current"}))
 
 
-def test_lanes_stay_in_the_bundles_of_a_placement_group_and_on_the_nodes_that_are_named(
-    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
-) -> None:
+def test_lanes_stay_in_the_bundles_of_a_placement_group_and_on_the_nodes_that_are_named(cluster, honest):
     group = ray.util.placement_group([{"CPU": 2}], name="for lanes")
     assert group.wait(30)
     with EnvStateManager(walks(ray={"placement_group": "for lanes"})) as manager:

@@ -44,7 +44,7 @@ def turns_in(journal: Path) -> int:
 
 @pytest.mark.parametrize("mode", [False, True, "auto"])
 @pytest.mark.parametrize("before", range(TURNS + 1))
-def test_a_later_process_goes_on(tmp_path: Path, mode: Any, before: int) -> None:
+def test_a_later_process_goes_on(tmp_path, mode, before):
     played(tmp_path, mode, turns=before)
     assert turns_in(tmp_path) == 6 * (before + 1)
     assert played(tmp_path, mode) == played(None)
@@ -52,14 +52,14 @@ def test_a_later_process_goes_on(tmp_path: Path, mode: Any, before: int) -> None
 
 
 @pytest.mark.parametrize("change", [{"third": "One"}, {"seed": 4}, {"third": "none"}])
-def test_what_is_new_is_played(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_what_is_new_is_played(tmp_path, change):
     played(tmp_path)
     assert played(tmp_path, **change) == played(None, **change)
     assert played(tmp_path, **change) == played(None, **change), "now from the journal"
     assert played(tmp_path) == played(None)
 
 
-def test_known_turns_are_not_played_again(tmp_path: Path) -> None:
+def test_known_turns_are_not_played_again(tmp_path):
     from support import toy_envs
 
     played(tmp_path)
@@ -71,7 +71,7 @@ def test_known_turns_are_not_played_again(tmp_path: Path) -> None:
         assert toy_envs.built == built
 
 
-def test_an_episode_of_the_same_process_is_played_again(tmp_path: Path) -> None:
+def test_an_episode_of_the_same_process_is_played_again(tmp_path):
     settings = config(TAGS, [("Counter", 1)], group_size=1, use_multiprocessing=False, journal=str(tmp_path))
     with EnvStateManager(settings, "val") as manager:
         for _ in range(2):
@@ -80,7 +80,7 @@ def test_an_episode_of_the_same_process_is_played_again(tmp_path: Path) -> None:
     assert turns_in(tmp_path) == 2, "the last episode"
 
 
-def test_another_configuration_is_refused(tmp_path: Path) -> None:
+def test_another_configuration_is_refused(tmp_path):
     played(tmp_path)
     other = {**TAGS, "Counter": {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 7}}}
     settings = config(other, [(tag, 1) for tag in other], use_multiprocessing=False, journal=str(tmp_path))
@@ -95,7 +95,7 @@ def _killed(path: Path, mode: Any, turn: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [False, True])
-def test_a_killed_process_group_loses_nothing(tmp_path: Path, mode: Any) -> None:
+def test_a_killed_process_group_loses_nothing(tmp_path, mode):
     for turn in (1, 2, 4):
         child = get_context("spawn").Process(target=_killed, args=(tmp_path, mode, turn))
         child.start()

@@ -10,7 +10,6 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -38,7 +37,7 @@ def mixed(**settings: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def reference() -> list[list[dict[str, Any]]]:
+def reference():
     """Two episodes as they are in the main process."""
     return sequential(mixed(), TURNS, episodes=2)
 
@@ -51,7 +50,7 @@ Kill = Callable[[EnvStateManager], None]
     [("process", "forkserver"), ("process", "spawn"), ("executor", "forkserver")],
     indirect=["backend"],
 )
-def test_all_workers_killed_before_turns(method: str, reference: Any, kill_lanes: Kill) -> None:
+def test_all_workers_killed_before_turns(method, reference, kill_lanes):
     turns = (
         range(TURNS) if method == "forkserver" else [2]
     )  # an interpreter for each worker: dear, and the same each time
@@ -61,12 +60,12 @@ def test_all_workers_killed_before_turns(method: str, reference: Any, kill_lanes
 
 
 def test_more_kills_than_restarts_leave_environments_in_shared_workers_where_turns_are_played_between(
-    reference: Any, kill_lanes: Kill
-) -> None:
+    reference, kill_lanes
+):
     homes = []
     with EnvStateManager(mixed(max_restarts=1)) as manager:
 
-        def kill(turn: int) -> None:
+        def kill(turn):
             if turn < 2:
                 kill_lanes(manager)
             homes.append({manager.home(env_id).partition(" ")[0] for env_id in range(8)})
@@ -99,7 +98,7 @@ def killing(find: Callable[[], list[int]], often: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def test_workers_killed_at_random_moments(reference: Any) -> None:
+def test_workers_killed_at_random_moments(reference):
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
         with killing(lambda: titled("envlanes worker")[:1], 8) as killed:
@@ -131,7 +130,7 @@ def kill_supervisor() -> None:
 @of_processes
 @pytest.mark.cold
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> None:
+def test_the_supervisor_killed_between_turns(method, reference):
     with EnvStateManager(mixed(start_method=method)) as manager:
         assert freeze(play(manager, TURNS, lambda turn: kill_supervisor() if turn in (0, 2) else None)) == reference[0]
         kill_supervisor()
@@ -141,8 +140,8 @@ def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> Non
 @of_processes
 @pytest.mark.cold
 def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_blamed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     tags = {"Slow": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "is slow", "place": "turn 1"}}}
     settings = config(tags, [("Slow", 4)], use_multiprocessing=True)
     with EnvStateManager(settings) as manager:
@@ -174,10 +173,10 @@ def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_b
     ],
     indirect=["backend"],
 )
-def test_switching_in_mid_episode_changes_nothing(start: Any, plan: tuple[int, ...], reference: Any) -> None:
+def test_switching_in_mid_episode_changes_nothing(start, plan, reference):
     with EnvStateManager(mixed(use_multiprocessing=start)) as manager:
 
-        def switch(turn: int) -> None:
+        def switch(turn):
             if turn in plan:
                 manager.use_multiprocessing = manager.use_multiprocessing is not True
 
@@ -186,7 +185,7 @@ def test_switching_in_mid_episode_changes_nothing(start: Any, plan: tuple[int, .
             assert freeze(play(manager, TURNS, switch)) == expected
 
 
-def test_a_sequential_step_in_between_changes_nothing(reference: Any) -> None:
+def test_a_sequential_step_in_between_changes_nothing(reference):
     with EnvStateManager(mixed()) as manager:
         active = manager.reset()
         for turn in range(TURNS):
@@ -196,13 +195,13 @@ def test_a_sequential_step_in_between_changes_nothing(reference: Any) -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 2])
-def test_a_reset_in_mid_episode_begins_afresh(turns: int, reference: Any) -> None:
+def test_a_reset_in_mid_episode_begins_afresh(turns, reference):
     with EnvStateManager(mixed()) as manager:
         play(manager, turns)
         assert freeze(play(manager, TURNS)) == reference[1]
 
 
-def test_two_managers_share_lanes_and_disturb_each_other_in_nothing(reference: Any, kill_lanes: Kill) -> None:
+def test_two_managers_share_lanes_and_disturb_each_other_in_nothing(reference, kill_lanes):
     with EnvStateManager(mixed()) as one, EnvStateManager(mixed(), mode="val") as other:
         one.reset()
         other.reset()
@@ -212,14 +211,14 @@ def test_two_managers_share_lanes_and_disturb_each_other_in_nothing(reference: A
         assert freeze(play(other, TURNS, lambda turn: kill_lanes(one))) == reference[0]
 
 
-def test_managers_in_two_threads_share_lanes_while_one_kills_them(reference: Any) -> None:
+def test_managers_in_two_threads_share_lanes_while_one_kills_them(reference):
     fields = {"fault": "exits", "place": "turn 1"}
     tags = {**TAGS, "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
     faulty = config(tags, [("Walk", 1), ("Faulty", 2), ("Draws", 1)], use_multiprocessing=True)
     failures: list[BaseException] = []
     over = threading.Event()
 
-    def misbehave() -> None:
+    def misbehave():
         try:
             with EnvStateManager(faulty) as manager:
                 while not over.is_set():
@@ -242,7 +241,7 @@ def test_managers_in_two_threads_share_lanes_while_one_kills_them(reference: Any
     assert not failures
 
 
-def test_workers_outlive_the_thread_that_started_them(reference: Any) -> None:
+def test_workers_outlive_the_thread_that_started_them(reference):
     with EnvStateManager(mixed()) as manager:
         thread = threading.Thread(target=manager.reset)
         thread.start()
@@ -261,12 +260,12 @@ def one_of(name: str, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("start", [True, False])
-def test_an_environment_that_cannot_be_replayed_moves_at_the_next_reset_and_stays_until_then(start: bool) -> None:
+def test_an_environment_that_cannot_be_replayed_moves_at_the_next_reset_and_stays_until_then(start):
     settings = one_of("Unreplayable", use_multiprocessing=start)
     with EnvStateManager(settings) as manager:
         homes = []
 
-        def switch(turn: int) -> None:
+        def switch(turn):
             homes.append({manager.home(env_id).partition(" ")[0] for env_id in (2, 3)})
             manager.use_multiprocessing = start if turn % 2 else not start
 
@@ -279,7 +278,7 @@ def test_an_environment_that_cannot_be_replayed_moves_at_the_next_reset_and_stay
     assert homes == [first] * TURNS + [then]
 
 
-def test_an_environment_that_cannot_be_replayed_is_truncated_if_its_worker_is_killed(kill_lanes: Kill) -> None:
+def test_an_environment_that_cannot_be_replayed_is_truncated_if_its_worker_is_killed(kill_lanes):
     settings = one_of("Unreplayable")
     with EnvStateManager(settings) as manager:
         rollouts = freeze(play(manager, TURNS, lambda turn: kill_lanes(manager) if turn == 2 else None))
@@ -356,7 +355,7 @@ WAYS = {
 }
 
 
-def test_a_class_of_the_main_script_works_in_workers(tmp_path: Path) -> None:
+def test_a_class_of_the_main_script_works_in_workers(tmp_path):
     script = tmp_path / "script.py"
     ways = [
         f"    print({way!r})\n    {said}".replace('"mine"', f'"mine{n}"') for n, (way, said) in enumerate(WAYS.items())
@@ -366,7 +365,7 @@ def test_a_class_of_the_main_script_works_in_workers(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def late_path(tmp_path: Path) -> Iterator[Path]:
+def late_path(tmp_path):
     """A folder that becomes part of ``sys.path`` only now."""
     sys.path.insert(0, str(tmp_path))
     yield tmp_path
@@ -375,7 +374,7 @@ def late_path(tmp_path: Path) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_module_that_became_importable_after_the_workers_started_is_found_there(late_path: Path) -> None:
+def test_a_module_that_became_importable_after_the_workers_started_is_found_there(late_path):
     with EnvStateManager(mixed()) as first:
         first.reset()
         folder = late_path / "late_folder"
@@ -392,7 +391,7 @@ def test_a_module_that_became_importable_after_the_workers_started_is_found_ther
             TYPES.pop("late_module:Late", None)
 
 
-def test_a_module_that_only_main_can_import_keeps_its_environments_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_module_that_only_main_can_import_keeps_its_environments_there(caplog):
     module = type(sys)("only_here")
     module.Here = type("Here", (Walk,), {"__module__": "only_here"})  # type: ignore[attr-defined]
     sys.modules["only_here"] = module
@@ -408,8 +407,8 @@ def test_a_module_that_only_main_can_import_keeps_its_environments_there(caplog:
 
 
 def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     class Locked(Walk):
         guard = threading.Lock()  # part of the class, which travels by value
 
@@ -428,15 +427,15 @@ def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
 class Collects(Walk):
     """Writes into its configuration."""
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.config["items"].append(seed)
         return super().reset(seed, mode)
 
-    def sight(self) -> str:
+    def sight(self):
         return f"{super().sight()} {self.config['items']}"
 
 
-def test_a_configuration_that_environments_write_into_is_each_one_s_own() -> None:
+def test_a_configuration_that_environments_write_into_is_each_one_s_own():
     items: list[int] = []
     tags = {"Tag": {"env_type": f"{__name__}:Collects", "env_config": {"items": items}}}
     settings = config(tags, [("Tag", 3)], group_size=2, use_multiprocessing=True)

@@ -48,13 +48,13 @@ ROWS: list[tuple[Trouble, Facts, tuple[Action, str]]] = [
 
 
 @pytest.mark.parametrize(("trouble", "facts", "decision"), ROWS, ids=str)
-def test_each_row_of_the_table(trouble: Trouble, facts: Facts, decision: tuple[Action, str]) -> None:
+def test_each_row_of_the_table(trouble, facts, decision):
     assert decide(trouble, facts, FALLBACK) == decision
 
 
 @pytest.mark.parametrize("trouble", Trouble)
 @pytest.mark.parametrize("on_env_failure", ["truncate", "raise"])
-def test_without_fallback_there_is_one_try_but_for_kills_from_outside(trouble: Trouble, on_env_failure: str) -> None:
+def test_without_fallback_there_is_one_try_but_for_kills_from_outside(trouble, on_env_failure):
     settings = Settings(max_restarts=2, on_env_failure=on_env_failure)  # type: ignore[arg-type]
     expected = {
         Trouble.KILLED: (Action.QUARANTINE, "kills"),
@@ -66,16 +66,16 @@ def test_without_fallback_there_is_one_try_but_for_kills_from_outside(trouble: T
 
 
 @pytest.mark.parametrize("on_env_failure", ON_ENV_FAILURE)
-def test_whatever_happens_an_environment_is_over_after_a_bounded_number_of_tries(on_env_failure: str) -> None:
+def test_whatever_happens_an_environment_is_over_after_a_bounded_number_of_tries(on_env_failure):
     settings = Settings(max_restarts=2, on_env_failure=on_env_failure)  # type: ignore[arg-type]
     longest = settings.max_restarts + 4  # kills, two failures in workers, the way to main, and the last failure
 
     @cache
-    def ends(facts: Facts, tries: int) -> bool:
+    def ends(facts, tries):
         """Whether an environment is over within so many tries, whatever happens from here on."""
         return tries > 0 and all(is_over(facts, trouble, tries) for trouble in Trouble)
 
-    def is_over(facts: Facts, trouble: Trouble, tries: int) -> bool:
+    def is_over(facts, trouble, tries):
         action, counter = decide(trouble, facts, settings)
         if action is Action.FAIL:
             return True
@@ -109,11 +109,11 @@ LANE_ROWS = [
 
 
 @pytest.mark.parametrize(("lost", "restarts", "then"), LANE_ROWS)
-def test_each_row_of_the_table_of_lanes(lost: WorkerFailure, restarts: int, then: Action) -> None:
+def test_each_row_of_the_table_of_lanes(lost, restarts, then):
     assert decide_worker(lost, restarts, FALLBACK) is then
 
 
-def test_without_restarts_the_first_death_is_too_many() -> None:
+def test_without_restarts_the_first_death_is_too_many():
     settings = Settings(max_restarts=0)
     assert decide_worker(DIED, 1, settings) is Action.QUARANTINE
     assert decide_worker(NO_START, 1, settings) is Action.MAIN
@@ -132,5 +132,5 @@ def test_without_restarts_the_first_death_is_too_many() -> None:
         (failure(Cause.TIMEOUT, -signal.SIGKILL, 0.3), False),  # our own signal
     ],
 )
-def test_a_kill_that_may_come_from_outside(lost: WorkerFailure, may_come_from_outside: bool) -> None:
+def test_a_kill_that_may_come_from_outside(lost, may_come_from_outside):
     assert lost.may_come_from_outside is may_come_from_outside

@@ -19,9 +19,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize(("fault", "place"), [("raises", "reset"), ("raises", "turn 0"), ("exits", "turn 0")])
-def test_many_that_fail_alike_are_few_warnings_and_each_has_its_error(
-    fault: str, place: str, parallel: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_many_that_fail_alike_are_few_warnings_and_each_has_its_error(fault, place, parallel, caplog):
     if fault == "exits" and not parallel:
         pytest.skip("it would end this process")
     tags = {

@@ -24,19 +24,19 @@ class Given(BaseEnv):
     step_gives: Any = ("seen", 1.0, True, {})
     render_gives: Any = "seen"
 
-    def __init__(self, step_gives: Any = None, render_gives: Any = None) -> None:
+    def __init__(self, step_gives=None, render_gives=None):
         if step_gives is not None:
             self.step_gives = step_gives
         if render_gives is not None:
             self.render_gives = render_gives
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+    def reset(self, seed=None, mode=None):
         return None
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         return self.step_gives
 
-    def render(self, mode: str | None = None) -> Any:
+    def render(self, mode=None):
         return self.render_gives
 
 
@@ -55,13 +55,13 @@ NO_STEPS: list[Any] = [
 
 
 @pytest.mark.parametrize("given", NO_STEPS, ids=range(len(NO_STEPS)))
-def test_what_is_no_step_is_refused(given: Any) -> None:
+def test_what_is_no_step_is_refused(given):
     with pytest.raises(ReturnError, match=r"^Given\.step\(\) returned"):
         TEXT.play(Given(given), Turn(("go",), 1))
 
 
 @pytest.mark.parametrize("given", [5, {}, [0, 17], [[[1], [2, 3]]], np.zeros((2, 2))])
-def test_what_is_neither_text_nor_image_is_refused(given: Any) -> None:
+def test_what_is_neither_text_nor_image_is_refused(given):
     with pytest.raises(ReturnError, match=r"^Given\.render\(\) returned"):
         TEXT.reset(Given(render_gives=given), 1, {})
 
@@ -71,13 +71,13 @@ SUCCESSES = [True, False, None, 0, 1, 0.0, 0.5, 1.0, np.True_, np.int64(0), np.a
 
 
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
-def test_what_holds_one_number_is_that_number(reward: Any) -> None:
+def test_what_holds_one_number_is_that_number(reward):
     found = TEXT.play(Given(("seen", reward, 1, {})), Turn(("go",), 1)).reward
     assert float(found) == float(np.asarray(reward).item())
 
 
 @pytest.mark.parametrize("success", SUCCESSES, ids=repr)
-def test_what_stands_for_a_success_or_none_is_taken(success: Any) -> None:
+def test_what_stands_for_a_success_or_none_is_taken(success):
     result = TEXT.play(Given(["seen", 1.0, np.True_, {"success": success}]), Turn(("go",), 1))
     assert result.done is True and result.info["success"] == success
 
@@ -94,26 +94,26 @@ def test_what_stands_for_a_success_or_none_is_taken(success: Any) -> None:
         ({"score": 1}, None),
     ],
 )
-def test_success_is_found_by_its_names(info: dict[str, Any], success: bool | None) -> None:
+def test_success_is_found_by_its_names(info, success):
     assert success_of(info) is success
 
 
 class Odd(Given):
     """In the episodes of even seeds its reward is NaN; its info shows an address, which differs in each process."""
 
-    def __init__(self, config: Any = None) -> None:
+    def __init__(self, config=None):
         super().__init__()
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+    def reset(self, seed=None, mode=None):
         self.step_gives = "seen", math.nan if seed is not None and seed % 2 == 0 else 1.0, True, {"success": True}
 
 
 class ThreeValues(Odd):
-    def step(self, action: str) -> Any:
+    def step(self, action):
         return "seen", 1.0, object()
 
 
-def test_main_and_workers_say_the_same_and_no_other_environment_fails() -> None:
+def test_main_and_workers_say_the_same_and_no_other_environment_fails():
     told = []
     for parallel in (False, True):
         tags = {tag: {"env_type": f"{__name__}:{tag}"} for tag in ("Odd", "ThreeValues")}

@@ -11,9 +11,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,14 +41,14 @@ def mixed(**settings: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def reference() -> list[list[dict[str, Any]]]:
+def reference():
     return sequential(mixed(), TURNS, EPISODES)
 
 
 class Killer:
     """Kills a worker, or now and then the supervisor, from a thread, at moments that a seed decides, and so many."""
 
-    def __init__(self, seed: int, most: int, often: float, supervisors: float) -> None:
+    def __init__(self, seed, most, often, supervisors):
         self._chance = random.Random(seed)
         self._most = most
         self._often = often
@@ -59,7 +57,7 @@ class Killer:
         self.kills = 0
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self):
         thread = threading.Thread(target=self._work)
         thread.start()
         try:
@@ -68,7 +66,7 @@ class Killer:
             self._over.set()
             thread.join()
 
-    def _work(self) -> None:
+    def _work(self):
         stopped = time.monotonic()
         while self.kills < self._most and not self._over.wait(self._chance.expovariate(self._often)):
             supervisors, workers = self._victims()
@@ -81,7 +79,7 @@ class Killer:
                     os.kill(self._chance.choice(victims), number)
                     self.kills += 1
 
-    def _victims(self) -> tuple[list[int], list[int]]:
+    def _victims(self):
         titles = processes()
         supervisors = [pid for pid, title in titles.items() if title.startswith("envlanes supervisor")]
         workers = [pid for pid, title in titles.items() if title.startswith(("envlanes worker", "envlanes quarantine"))]
@@ -122,18 +120,18 @@ def settings_of(seed: int) -> dict[str, Any]:
     )
 
 
-def test_rollouts_stay_equal_through_seconds_of_random_kills(reference: Any) -> None:
+def test_rollouts_stay_equal_through_seconds_of_random_kills(reference):
     soak(SEED, 2.0, reference, settings_of(SEED))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(10))
-def test_rollouts_stay_equal_through_minutes_of_random_kills(number: int, reference: Any) -> None:
+def test_rollouts_stay_equal_through_minutes_of_random_kills(number, reference):
     soak(SEED + number, 30.0, reference, settings_of(SEED + number))
 
 
-def test_all_faults_at_once_leave_the_good_ones_alone(tmp_path: Path) -> None:
+def test_all_faults_at_once_leave_the_good_ones_alone(tmp_path):
     """A whole manager of faulty environments, with good ones in between."""
     tags: dict[str, dict[str, Any]] = {"Good": {"env_type": "support.faulty_envs:Walk"}}
     for fault in FAULTS:

@@ -17,8 +17,8 @@ def configuration(**es_manager: Any) -> dict[str, Any]:
     return config(TAGS, [(tag, 1) for tag in TAGS], **{"group_size": 2, **es_manager})
 
 
-def test_states_have_hashes_where_they_are_asked_for(backend: str) -> None:
-    def hashes(mode: Any) -> list[list[str]]:
+def test_states_have_hashes_where_they_are_asked_for(backend):
+    def hashes(mode):
         with EnvStateManager(configuration(use_multiprocessing=mode, env_state_hash=True)) as manager:
             caches = play(manager)
             return [[turn["env_state_hash"] for turn in cache["history"]] for cache in caches]

@@ -55,7 +55,7 @@ class FaultConfig:
     once: str = ""
     lives: str = ""
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state):
         self.__dict__.update(state)
         if program.in_worker:
             misbehave(self, "load")
@@ -66,33 +66,33 @@ class Walk(BaseEnv):
 
     uses_global_rng = False
 
-    def __init__(self, config: Any = None) -> None:
+    def __init__(self, config=None):
         self.config = config
         self.place = 0
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.random = random.Random(seed)
         self.steps = 0
         self.place = self.random.randrange(100)
         return self.sight()
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         self.steps += 1
         self.place += self.random.randrange(10) + len(action)
         there = self.place % 17 == 0
         return self.sight(), self.place / 7, there, {"success": there, "place": self.place}
 
-    def render(self, mode: str | None = None) -> str:
+    def render(self, mode=None):
         return self.sight()
 
-    def sight(self) -> str:
+    def sight(self):
         return f"at {self.place} after {self.steps} steps"
 
 
 class Slow(Walk):
     """The same walk, a few milliseconds a step."""
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         time.sleep(0.003)
         return super().step(action)
 
@@ -100,7 +100,7 @@ class Slow(Walk):
 class Pictures(Walk):
     """The same walk, shown as an image."""
 
-    def render(self, mode: str | None = None) -> Any:
+    def render(self, mode=None):
         image = np.full((8, 6, 3), self.place % 256, np.uint8)
         image[0, 0] = self.steps % 256
         return image
@@ -111,12 +111,12 @@ class GlobalDraws(Walk):
 
     uses_global_rng = True
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.steps = 0
         self.place = random.randrange(50) + int(np.random.randint(50))
         return self.sight()
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         self.steps += 1
         self.place += random.randrange(10) + int(np.random.randint(10)) + int(10 * np.random.normal()) + len(action)
         if self.steps == 2:
@@ -134,31 +134,31 @@ class Unreplayable(Walk):
 class Clock(Walk):
     """Tells the time: never the same again."""
 
-    def render(self, mode: str | None = None) -> str:
+    def render(self, mode=None):
         return f"at {self.place}, {time.perf_counter_ns()} ns"
 
 
 class SavesBadly(Walk):
     """Loads another place, and takes long enough for snapshots to be worth their while."""
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         time.sleep(2 * REPLAY_S)
         return super().step(action)
 
-    def save(self) -> Any:
+    def save(self):
         return self.random.getstate(), self.steps, self.place + 1
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         self.random = random.Random()
         generator, self.steps, self.place = state
         self.random.setstate(generator)
 
 
 class RaisesLoading(SavesBadly):
-    def save(self) -> Any:
+    def save(self):
         return None
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         raise ValueError("not me")
 
 
@@ -167,14 +167,14 @@ class Faulty(Walk):
 
     config_class = FaultConfig
 
-    def __init__(self, config: FaultConfig) -> None:
+    def __init__(self, config):
         super().__init__(config)
         self.extra: dict[str, Any] = {}
         self.shown = 0
         self.life = _count_life(config.lives)
         self._misbehave("init")
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.shown = 0
         self.extra = {}
         self._misbehave("reset")
@@ -182,23 +182,23 @@ class Faulty(Walk):
             self._misbehave("replay")
         return super().reset(seed, mode)
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         self._misbehave(f"turn {self.shown - 1}")
         if self.config.place == "thread" and self.shown == 2 and program.in_worker:
             threading.Timer(0.02, self._misbehave, ("thread",)).start()
         observation, reward, done, info = super().step(action)
         return observation, reward, done, {**info, **self.extra}
 
-    def render(self, mode: str | None = None) -> str:
+    def render(self, mode=None):
         self.shown += 1  # once after the reset, and once after each turn
         if self.shown == 2:
             self._misbehave("render")
         return super().render()
 
-    def close(self) -> None:
+    def close(self):
         self._misbehave("close")
 
-    def _misbehave(self, place: str) -> None:
+    def _misbehave(self, place):
         self.extra = misbehave(self.config, place) or self.extra
 
 
@@ -236,10 +236,10 @@ def in_worker_only(deed: Callable[[], Any]) -> Callable[[], Any]:
 class Unpicklable:
     """Cannot be pickled; equal to others of its kind."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         raise TypeError("this one stays here")
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return type(self) is type(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -248,20 +248,20 @@ class Unpicklable:
 class Unloadable(Unpicklable):
     """Can be pickled, but not unpickled."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return _refuse, ()
 
 
 class Springs(Unpicklable):
     """Runs code as it is unpickled."""
 
-    def __init__(self, deed: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, deed, *arguments):
         self.spring = deed, arguments
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return self.spring
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo):
         return self
 
 
@@ -272,10 +272,10 @@ def _refuse() -> None:
 class OddError(Exception):
     """An error that pickles into something else, and cannot say what it is."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return str, ("no exception at all",)
 
-    def __str__(self) -> str:
+    def __str__(self):
         raise RuntimeError("speechless")
 
 

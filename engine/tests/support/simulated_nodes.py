@@ -11,6 +11,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from envlanes.kinds.ray import Node, NodeAgent, versions
@@ -105,8 +107,8 @@ class SimulatedAgent:
         self._thread = threading.Thread(target=self._run, name="simulated node")
         self._thread.start()
 
-    def __getattr__(self, method: str) -> SimulatedMethod:
-        return SimulatedMethod(self, method)
+    def __getattr__(self, method: str) -> SimpleNamespace:
+        return SimpleNamespace(remote=partial(self.call, method))
 
     def call(self, method: str, *given: Any) -> Future[Any]:
         """Begin a call, whose future fails where the agent dies before it returns."""
@@ -167,13 +169,3 @@ class SimulatedAgent:
 
     async def _gathered(self, tasks: set[asyncio.Task[Any]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class SimulatedMethod:
-    """A method of an agent, called as an actor's."""
-
-    def __init__(self, agent: SimulatedAgent, name: str) -> None:
-        self._agent, self._name = agent, name
-
-    def remote(self, *given: Any) -> Future[Any]:
-        return self._agent.call(self._name, *given)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -20,7 +17,7 @@ SEED = 7
 class GymGiven:
     """Gives what it is told to."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given):
         self.reset = self.step = lambda *_, **__: given
 
 
@@ -32,14 +29,14 @@ class GymGiven:
         (GYM_OLD, "step", (0, 1.0, True)),
     ],
 )
-def test_what_is_no_reset_or_no_step_is_refused(game: Any, method: str, given: Any) -> None:
+def test_what_is_no_reset_or_no_step_is_refused(game, method, given):
     env = GymGiven(given)
     with pytest.raises(ReturnError, match=rf"^GymGiven\.{method}\(\) returned"):
         game.reset(env, 1, None) if method == "reset" else game.play(env, GymTurn(0))
 
 
 @pytest.fixture(params=[{"use_lanes": False}, {"backend": "process"}, {"backend": "executor"}], ids=str)
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def engine(request):
     """An engine with one environment that was reset, in main and in each kind of worker."""
     settings = Settings.of(**{"use_lanes": True, "max_workers": 1, **request.param})
     with Engine([EnvSpec.of(gym_envs.Walk, None, 0, game=GYM)], settings) as made:
@@ -47,7 +44,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         yield made
 
 
-def test_a_gymnasium_environment_is_forked_within_its_present_episode(engine: Engine) -> None:
+def test_a_gymnasium_environment_is_forked_within_its_present_episode(engine):
     for action in range(30):
         engine.play({0: GymTurn(action % 5, AT_END)})
     journal = engine.records[0].journal
@@ -63,7 +60,7 @@ def test_a_gymnasium_environment_is_forked_within_its_present_episode(engine: En
 
 
 @pytest.mark.parametrize("engine", [{"backend": "process"}, {"backend": "executor"}], indirect=True, ids=str)
-def test_a_fork_writes_into_no_memory_that_its_parent_shows(engine: Engine) -> None:
+def test_a_fork_writes_into_no_memory_that_its_parent_shows(engine):
     buffer = SharedBuffer(1, (3,), "float32")
     for turn in range(3):
         engine.play({0: GymTurn(2, place=Place(buffer.address, turn % 2, 0))})

@@ -26,15 +26,15 @@ pytestmark = pytest.mark.processes
 class Asks(gymnasium.Env):
     """Shows the result of a function."""
 
-    def __init__(self, ask: Callable[[], float]) -> None:
+    def __init__(self, ask):
         self.observation_space = gymnasium.spaces.Box(-1e9, 1e9, (1,), np.float64)
         self.action_space = gymnasium.spaces.Discrete(2)
         self._ask = ask
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         return np.array([self._ask()], np.float64), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         return np.array([self._ask()], np.float64), 0.0, False, False, {}
 
 
@@ -96,7 +96,7 @@ SETTINGS: dict[str, tuple[Callable[[Path], Any], Callable[[], float]]] = {
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def restored(monkeypatch, tmp_path):
     limit, mask, modules = sys.getrecursionlimit(), os.umask(0o022), set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("OF_MINE", "HERE_FIRST", "TZ"):

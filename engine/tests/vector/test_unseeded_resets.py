@@ -25,23 +25,23 @@ class Draws(gym.Env):
     observation_space = Box(-9, 99, (6,), np.float64)
     action_space = Discrete(2)
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.action_space, self.many = Discrete(99), MultiBinary(30)
         self.parts = Dict({"part": Tuple([Box(-1, 1, (1,), np.float64)])})
         self.rng = np.random.RandomState(3)
         for each in (self.action_space, self.many, self.parts):
             each.seed(1)
 
-    def drawn(self) -> Any:
+    def drawn(self):
         many, part = self.many.sample(), self.parts.sample()["part"][0]
         return np.array([*self.np_random.random(2), self.action_space.sample(), many[:9].sum(), *part, self.rng.rand()])
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.left = 3
         return self.drawn(), {}
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         self.left -= 1
         return self.drawn(), float(self.np_random.random()), self.left == 0, False, {}
 
@@ -50,37 +50,20 @@ def wrapped() -> Any:
     return gym.wrappers.OrderEnforcing(Draws())
 
 
-class OldDraws(Draws):
-    """The same, of the interface before gymnasium."""
-
-    def reset(self, *, seed: int | None = None) -> Any:  # type: ignore[override]
-        return super().reset(seed=seed)[0]
-
-    def step(self, action: int) -> Any:
-        observation, reward, terminated, _, info = super().step(action)
-        return observation, reward, terminated, info
-
-
 class Saves(Draws):
     """Has a generator of its own that nobody finds, and declares snapshots."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.hidden = [np.random.default_rng(0)]
 
-    def drawn(self) -> Any:
+    def drawn(self):
         return self.hidden[0].random(6)
 
-    def save(self) -> Any:
+    def save(self):
         return self.left, self.hidden[0], self.np_random
 
-    def load(self, state: Any) -> None:
+    def load(self, state):
         self.left, self.hidden[0], self.np_random = state
-
-
-def pong() -> Any:
-    import ale_py  # noqa: F401  # which registers it
-
-    return gym.make("ALE/Pong-v5", obs_type="ram", max_episode_steps=5)
 
 
 def brought_home(envs: LaneVectorEnv) -> None:
@@ -129,20 +112,11 @@ MODES = {
     [
         *itertools.product([Draws], MODES, (nothing, kill, brought_home, switched), ["process"]),
         *itertools.product([wrapped], ["next step"], (kill, brought_home), ["process"]),
-        *itertools.product([OldDraws], ["plain"], (kill, brought_home), ["process"]),
         *itertools.product([Draws, Saves], ["plain", "mask"], [kill], ["executor"]),
         (Saves, "plain", kill, "process"),
-        (pong, "next step", kill, "process"),
     ],
 )
-def test_an_episode_without_a_seed_is_the_same_at_whatever_home(
-    kind: Any, resets: str, change: Callable[[Any], None], backend: str
-) -> None:
-    if kind is pong:
-        pytest.importorskip("ale_py")
-    mode, is_old = MODES[resets], kind is OldDraws
-    expected = played(SyncVectorEnv([Draws if is_old else kind] * ENVS, autoreset_mode=mode), resets, nothing)
-    envs = LaneVectorEnv(
-        [kind] * ENVS, workers=2, backend=backend, autoreset_mode=mode, max_restarts=99, old_api=is_old
-    )
+def test_an_episode_without_a_seed_is_the_same_at_whatever_home(kind, resets, change, backend):
+    expected = played(SyncVectorEnv([kind] * ENVS, autoreset_mode=MODES[resets]), resets, nothing)
+    envs = LaneVectorEnv([kind] * ENVS, workers=2, backend=backend, autoreset_mode=MODES[resets], max_restarts=99)
     assert played(envs, resets, change) == expected

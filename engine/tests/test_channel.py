@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from envlanes.workers.channel import Channel
-from envlanes.workers.handle import Message
 
 Pair = tuple[Channel, Channel]
 
@@ -27,33 +26,33 @@ def pair():
         channel.close()
 
 
-def receive(channel: Channel) -> Any:
+def receive(channel):
     """Wait for a message on a channel that does not block."""
     while (message := channel.receive()) is None:
         assert select.select([channel], [], [], 10)[0], "nothing came"
     return unpack(message)
 
 
-def send_all(channel: Channel, content: Any) -> None:
+def send_all(channel, content):
     """Send a message on a channel that does not block."""
     channel.send(pack(content))
     while not channel.flush():
         assert select.select([], [channel], [], 10)[1], "nothing is read"
 
 
-def pack(content: Any) -> Message:
+def pack(content):
     """A message as the codec makes them, in short."""
     buffers: list[pickle.PickleBuffer] = []
     payload = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
     return [payload, *[buffer.raw() for buffer in buffers]]
 
 
-def unpack(message: Message | None) -> Any:
+def unpack(message):
     assert message is not None
     return pickle.loads(message[0], buffers=message[1:])
 
 
-def frame(content: Any) -> bytes:
+def frame(content):
     """The bytes that a message is sent as."""
     left, right = socket.socketpair()
     with left, right:
@@ -61,7 +60,7 @@ def frame(content: Any) -> bytes:
         return right.recv(1 << 16)
 
 
-def in_thread(work: Any, *arguments: Any) -> threading.Thread:
+def in_thread(work, *arguments):
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
     return thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,31 +72,31 @@ def make(request):
 in_lanes = pytest.mark.parametrize("make", ["process", "executor"], indirect=True)
 
 
-def specs(env_class: Any = Walk, ids: Iterable[int] = IDS, config: Any = None) -> list[EnvSpec]:
+def specs(env_class=Walk, ids=IDS, config=None):
     return [EnvSpec.of(env_class, config, env_id) for env_id in ids]
 
 
-def seeds(ids: Iterable[int] = IDS) -> dict[int, int]:
+def seeds(ids=IDS):
     return {env_id: 100 + env_id for env_id in ids}
 
 
-def turns(ids: Iterable[int] = IDS) -> dict[int, Turn]:
+def turns(ids=IDS):
     return dict.fromkeys(ids, TURN)
 
 
-def alone(env_id: int, count: int, env_class: type[Walk] = Walk) -> list[Any]:
+def alone(env_id, count, env_class=Walk):
     """What an environment shows in so many turns, without any engine."""
     env = env_class()
     shown = [env.reset(seed=100 + env_id)]
     return shown + [env.step("a")[0] for _ in range(count)]
 
 
-def kill(engine: Engine, end: signal.Signals = signal.SIGKILL) -> None:
+def kill(engine, end=signal.SIGKILL):
     """Kill all workers; nothing where there is none."""
     kill_workers(engine.stats(), end)
 
 
-def homes(engine: Engine) -> dict[str, int]:
+def homes(engine):
     return {stats.lane: stats.envs for stats in engine.stats() if stats.envs}
 
 
@@ -195,7 +195,7 @@ def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(mak
 # What is changed between turns
 
 
-def play_board(engine: Engine, disturb: Callable[[], None]) -> list[Any]:
+def play_board(engine, disturb):
     """An episode and a half in which items are set and pushed; all that was seen."""
     given = [1, 2]
     seen: list[Any] = [engine.set_attr([0, 1], "given", given)]  # before the first reset
@@ -233,7 +233,7 @@ def test_changes_are_part_of_the_episode_and_attributes_outlive_resets(make):
 # Episodes without a seed
 
 
-def play_unseeded(engine: Engine, disturb: Callable[[], None]) -> list[Any]:
+def play_unseeded(engine, disturb):
     seen: list[Any] = [engine.reset(seeds())]
     for _ in range(2):
         seen.append(engine.play(turns()))

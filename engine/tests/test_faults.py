@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -118,7 +117,7 @@ OF_EVERY_KIND = [
 by_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)
 
 
-def of_kinds(rows: Iterable[Any], of_every_kind: Iterable[Any]) -> pytest.MarkDecorator:
+def of_kinds(rows, of_every_kind):
     """All rows for workers of our own, and for the other kinds those in which kinds differ."""
     cases = [("process", *row) for row in rows]
     cases += [(kind, *row) for kind in ("executor", "ray") for row in of_every_kind]
@@ -127,7 +126,7 @@ def of_kinds(rows: Iterable[Any], of_every_kind: Iterable[Any]) -> pytest.MarkDe
     return pytest.mark.parametrize(("backend", "fault", "place"), values, indirect=["backend"])
 
 
-def faulty(fault: str, place: str, once: str = "", lives: str = "", **es_manager: Any) -> dict[str, Any]:
+def faulty(fault, place, once="", lives="", **es_manager):
     """Five environments, the one in the middle faulty, on two lanes."""
     fields = {"fault": fault, "place": place, "once": once, "lives": lives}
     tags = {
@@ -147,7 +146,7 @@ def honest():
     return sequential(faulty("nothing", "never"), TURNS)[0]
 
 
-def check(rollouts: list[dict[str, Any]], honest: list[dict[str, Any]], turn: int, says: str) -> None:
+def check(rollouts, honest, turn, says):
     """The faulty environment is truncated at that turn, saying so; all else is as if it were not there."""
     for mine, theirs in zip(rollouts, honest, strict=True):
         if mine["env_id"] != FAULTY:
@@ -162,7 +161,7 @@ def check(rollouts: list[dict[str, Any]], honest: list[dict[str, Any]], turn: in
     assert rollouts[FAULTY]["env_error"] == told[-1]
 
 
-def without_handles(rollouts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_handles(rollouts):
     """Rollouts without what the faults added to an info."""
     for turn in rollouts[FAULTY]["history"]:
         for key in ("handle", "frame"):
@@ -327,7 +326,7 @@ def test_what_a_killed_worker_left_running_is_ended_with_it():
         )  # what has a session of its own ends at close at the latest
 
 
-def left_behind(manager: EnvStateManager) -> list[int]:
+def left_behind(manager):
     """Processes that are neither the supervisor, nor its watcher, nor workers."""
     known = {lane.pid for lane in manager.lane_stats()}
     known.update(titled("envlanes supervisor"), titled("envlanes watcher"))

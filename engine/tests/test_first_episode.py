@@ -9,7 +9,6 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -66,7 +65,7 @@ class Live(Paced):
     replayable = False
 
 
-def take_long(what: str | None) -> None:
+def take_long(what):
     if what and what.startswith("long"):
         if program.in_worker:
             time.sleep(LONG_S)
@@ -74,15 +73,15 @@ def take_long(what: str | None) -> None:
             clock.now += LONG_S
 
 
-def specs(env_class: Any, config: Any = None) -> list[EnvSpec]:
+def specs(env_class, config=None):
     return [EnvSpec.of(env_class, config, number, group_id=number // 3, tag="T") for number in range(ENVS)]
 
 
-def in_folder(env_class: Any, folder: Path) -> list[EnvSpec]:
+def in_folder(env_class, folder):
     return [replace(each, config=(str(folder), each.env_id)) for each in specs(env_class)]
 
 
-def played(engine: Engine, long: int, seed: int | None = 5) -> list[Any]:
+def played(engine, long, seed=5):
     """Two episodes, of which one call takes long: the values and the homes after each call."""
     values, homes = [], []
     for episode in range(2):
@@ -97,7 +96,7 @@ def played(engine: Engine, long: int, seed: int | None = 5) -> list[Any]:
     return [values, homes]
 
 
-def failed(values: list[Any]) -> set[int]:
+def failed(values):
     return {number for value in values for number, each in value.items() if isinstance(each, EnvFailed)}
 
 

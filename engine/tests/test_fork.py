@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from support.faulty_envs import (
     Unreplayable,
     Walk,
 )
-from support.forking import TOYS, Kind, recorded, straight
+from support.forking import TOYS, recorded, straight
 from support.leftovers import kill_workers
 from support.simulated_nodes import SimulatedCluster
 
@@ -102,7 +102,7 @@ in_lanes = pytest.mark.parametrize("make", ["process", "executor", nodes], indir
 everywhere = pytest.mark.parametrize("make", ["process", "executor", "main", nodes], indirect=True)
 
 
-def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None, **settings: Any) -> Engine:
+def began(make, env_class=Walk, turns=4, config=None, **settings):
     """An engine whose env 0 has played so many turns."""
     engine = make([EnvSpec.of(env_class, config, 0)], **settings)
     engine.reset({0: SEED})
@@ -111,7 +111,7 @@ def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None,
     return engine
 
 
-def on(engine: Engine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[int, list[Any]]:
+def on(engine, env_ids, turns):
     """What environments give in the turns that are played with all of them."""
     given: dict[int, list[Any]] = {env_id: [] for env_id in env_ids}
     for turn in turns:
@@ -250,7 +250,7 @@ def test_ids_and_turns_that_cannot_be_are_refused_before_anything_is_forked(make
 # Many
 
 
-def check(engine: Engine, env_ids: Iterable[int], kinds: dict[int, Kind], asked: dict[int, list[Turn]]) -> None:
+def check(engine, env_ids, kinds, asked):
     """Hold environments against the same turns, played straight."""
     for env_id in env_ids:
         journal = engine.records[env_id].journal

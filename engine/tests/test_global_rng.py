@@ -63,7 +63,7 @@ def test_the_outer_state_is_left_alone_to_the_last_held_back_gaussian():
     assert got == (np.random.normal(), random.gauss(0, 1), np.random.rand(), random.random())
 
 
-def drawing(**settings: Any) -> dict[str, Any]:
+def drawing(**settings):
     tags = {"Draws": {"env_type": "support.faulty_envs:GlobalDraws"}, "Walk": {"env_type": "support.faulty_envs:Walk"}}
     return config(tags, [("Draws", 2), ("Walk", 1), ("Draws", 1)], group_size=2, **settings)
 

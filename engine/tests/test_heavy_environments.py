@@ -6,7 +6,6 @@ import os
 import signal
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,12 +18,12 @@ TAGS = {"Heavy": {"env_type": "support.heavy_envs:Heavy"}}
 pytestmark = pytest.mark.cold  # what is left behind ends with the supervisor at the latest, and that is to be seen
 
 
-def heavy(**es_manager: Any) -> dict[str, Any]:
+def heavy(**es_manager):
     """Four environments, in two workers unless something else is asked for."""
     return config(TAGS, [("Heavy", 4)], **{"use_multiprocessing": True, **es_manager})
 
 
-def told(manager: EnvStateManager, turn: int = 0) -> dict[int, dict[str, Any]]:
+def told(manager, turn=0):
     """What each environment says in a turn."""
     manager.step(inputs(range(4), turn))
     return {entry["env_id"]: entry["history"][turn]["info"]["told"] for entry in manager.rollout_cache}

@@ -174,12 +174,12 @@ class Counts(Walk):
 HIDERS = [ById, Viewing, Constant, Counting, Closure]
 
 
-def manager(kind: type[Walk], mode: Any, **settings: Any) -> EnvStateManager:
+def manager(kind, mode, **settings):
     tags = {"Tag": {"env_type": f"{__name__}:{kind.__name__}"}}
     return EnvStateManager(config(tags, [("Tag", GROUPS)], group_size=GROUP, use_multiprocessing=mode, **settings))
 
 
-def by_hand(kind: type[Walk], seed: int, env_id: int) -> list[tuple[Any, str]]:
+def by_hand(kind, seed, env_id):
     """The rewards of an episode, and what was shown, without any manager."""
     env = kind()
     env.reset(seed=seed)
@@ -190,7 +190,7 @@ def by_hand(kind: type[Walk], seed: int, env_id: int) -> list[tuple[Any, str]]:
     return told
 
 
-def told(rollout: dict[str, Any]) -> list[tuple[Any, str]]:
+def told(rollout):
     history = rollout["history"]
     rewards = [None, *(turn["reward"] for turn in history[:-1])]
     return list(zip(rewards, [turn["state"] for turn in history], strict=True))

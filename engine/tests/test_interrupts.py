@@ -7,10 +7,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -28,17 +25,17 @@ TAGS = {
 }
 
 
-def mixed(**settings: Any) -> dict[str, Any]:
+def mixed(**settings):
     groups = [("Walk", 1), ("Pictures", 1), ("Draws", 1)]
     return config(TAGS, groups, group_size=2, **{"use_multiprocessing": True, **settings})
 
 
 @contextmanager
-def interrupted_at(line: int) -> Iterator[list[int]]:
+def interrupted_at(line):
     """Send SIGINT to this process before the n-th line that is executed in the package; counts the lines."""
     count = [0]
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
+    def trace(frame, event, _):
         if not any(part in frame.f_code.co_filename for part in ("/envlanes/", "/ragen/")):
             return None
         if event == "line":
@@ -55,13 +52,13 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
         sys.settrace(before)
 
 
-def lines_of(call: Any) -> int:
+def lines_of(call):
     with interrupted_at(-1) as count:
         call()
     return count[0]
 
 
-def try_until_done(call: Any, line: int) -> Any:
+def try_until_done(call, line):
     """Make the call, interrupted at a line; if it was interrupted, and not just after it, make it again."""
     done = []
     try:
@@ -88,17 +85,25 @@ def test_a_step_interrupted_in_main_can_be_taken_again(reference):
     check_interrupted_steps(False, 25, reference)
 
 
-def check_interrupted_steps(parallel: bool, tries: int, reference: Any) -> None:
+@each_kind
+def test_interrupts_while_workers_are_replaced(reference, kill_lanes):
+    check_interrupted_steps(True, 5, reference, kill_lanes)
+
+
+def check_interrupted_steps(parallel, tries, reference, disturb=lambda manager: None):
     chance = random.Random(7)
-    with EnvStateManager(mixed(use_multiprocessing=parallel)) as manager:
+    with EnvStateManager(mixed(use_multiprocessing=parallel, max_restarts=100)) as manager:
         active = manager.reset()
+        disturb(manager)
         lines = lines_of(lambda: manager.step(inputs([cache["env_id"] for cache in active], 0)))
         for _ in range(tries):
             manager.seed_counter = 0
             active = manager.reset()
             for turn in range(TURNS):
-                given = inputs([cache["env_id"] for cache in active], turn)
-                line = chance.randrange(1, lines) if turn == 1 else -1
+                given, line = inputs([cache["env_id"] for cache in active], turn), -1
+                if turn == 1:
+                    disturb(manager)
+                    line = chance.randrange(1, lines)
                 active = try_until_done(lambda given=given: manager.step(given), line)
             assert freeze(manager.get_rollout_states()) == reference[0], line
 
@@ -112,7 +117,7 @@ def test_a_reset_interrupted_in_main_can_be_made_again(reference):
     check_interrupted_resets(False, 25, reference)
 
 
-def check_interrupted_resets(parallel: bool, tries: int, reference: Any) -> None:
+def check_interrupted_resets(parallel, tries, reference):
     chance = random.Random(8)
     with EnvStateManager(mixed(use_multiprocessing=parallel)) as manager:
         lines = lines_of(manager.reset)
@@ -150,23 +155,6 @@ def test_a_move_out_of_main_interrupted_at_any_line_leaves_every_environment_pla
                 active = manager.step(inputs([cache["env_id"] for cache in active], turn))
             assert freeze(manager.get_rollout_states()) == reference[0], line
         assert lines > 100
-
-
-@each_kind
-def test_interrupts_while_workers_are_replaced(reference, kill_lanes):
-    chance = random.Random(9)
-    with EnvStateManager(mixed(max_restarts=100)) as manager:
-        for _ in range(5):
-            manager.seed_counter = 0
-            active = manager.reset()
-            for turn in range(TURNS):
-                given = inputs([cache["env_id"] for cache in active], turn)
-                line = -1
-                if turn == 1:
-                    kill_lanes(manager)
-                    line = chance.randrange(1, 1500)
-                active = try_until_done(lambda given=given: manager.step(given), line)
-            assert freeze(manager.get_rollout_states()) == reference[0], line
 
 
 @each_kind
@@ -223,7 +211,7 @@ def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(number, e
 # Holding interrupts back
 
 
-def interrupt() -> None:
+def interrupt():
     signal.raise_signal(signal.SIGINT)
 
 

@@ -13,7 +13,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from envlanes.kinds import executor
 from envlanes.kinds.executor import ExecutorKind
 from envlanes.kinds.process.kind import ProcessKind, unavailable
 from envlanes.workers import codec
-from envlanes.workers.handle import Message, WorkerGone, WorkerHandle, WorkerKind
+from envlanes.workers.handle import WorkerGone
 from envlanes.workers.orders import Call, Play, Rebuild, Reset
 from envlanes.workers.server import _worker_init, _worker_step_single_env
 from support import scripts
@@ -37,7 +36,7 @@ FORK, SPAWN = "forkserver", "spawn"
 numbers = itertools.count(1)
 
 
-def puppet() -> type:
+def puppet():
     """A class that does what it is told; it travels by value, so that workers need not import this file."""
 
     class Puppet:
@@ -97,30 +96,30 @@ def puppet() -> type:
     return Puppet
 
 
-def load(config: Any = None) -> Message:
+def load(config=None):
     """The request that makes the puppet."""
     return codec.pack_request(next(numbers), 1, Rebuild.of([EnvSpec.of(puppet(), config)], []))
 
 
-def call(*deeds: Any) -> Message:
+def call(*deeds):
     """The request that has the puppet do things, each a name with its arguments."""
     deeds = [deed if isinstance(deed, tuple) else (deed,) for deed in deeds]
     return codec.pack_request(next(numbers), 1, Call([(0, Change(name, given)) for name, *given in deeds]))
 
 
-def answer(handle: WorkerHandle) -> Any:
+def answer(handle):
     """Wait for a reply; what the puppet gave."""
     [outcome] = codec.unpack_reply(wait(handle)).outcomes
     return outcome.value
 
 
-def ask(handle: WorkerHandle, *deed: Any) -> Any:
+def ask(handle, *deed):
     """What the puppet gives."""
     handle.send(call(deed))
     return answer(handle)
 
 
-def gone(handle: WorkerHandle) -> int | None:
+def gone(handle):
     """Wait until the worker is seen to be gone; its status."""
     with pytest.raises(WorkerGone):
         while True:
@@ -128,19 +127,19 @@ def gone(handle: WorkerHandle) -> int | None:
     return handle.end().status
 
 
-def works(handle: WorkerHandle, message: Message, item: int) -> bool:
+def works(handle, message, item):
     """Whether the worker works on that item of a request."""
     position = handle.position()
     return position is not None and position[:2] == (codec.number_of(message), item)
 
 
-def only(prefix: str) -> int:
+def only(prefix):
     """The process with such a title; it may take it after its first answer."""
     assert until(lambda: len(titled(prefix)) == 1)
     return titled(prefix)[0]
 
 
-def made(kind: Any, method: str) -> WorkerKind:
+def made(kind, method):
     return ProcessKind(method, []) if kind is ProcessKind else ExecutorKind(method)
 
 
@@ -153,7 +152,7 @@ def kind(request):
     kind.close()
 
 
-def of(*kinds: Any) -> pytest.MarkDecorator:
+def of(*kinds):
     return pytest.mark.parametrize("kind", kinds, indirect=True)
 
 
@@ -359,11 +358,11 @@ def test_a_worker_ends_with_its_program_however_that_does(program, last):
     assert until(lambda: is_over(int(out)))
 
 
-def is_stopped(pid: int | None) -> bool:
+def is_stopped(pid):
     return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
 
 
-def parent_of(pid: int) -> int:
+def parent_of(pid):
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("\nPPid:\t")[2].split()[0])
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from envlanes.kinds import ray as ray_kind
 from envlanes.kinds import ray_cluster
 from envlanes.kinds.ray import Node, NodeAgent
 from envlanes.settings import RayOptions
-from support.episodes import EnvStateManager, config, freeze, play, sequential
+from support.episodes import EnvStateManager, freeze, play, sequential, walks
 from support.leftovers import is_over, titled, until
 from support.simulated_nodes import SimulatedCluster
 
@@ -36,12 +36,6 @@ def simulated(monkeypatch):
     monkeypatch.setattr(SimulatedCluster, "names", THREE)
 
 
-def walks(**es_manager: Any) -> dict[str, Any]:
-    """Eight environments on three lanes."""
-    settings = {"use_multiprocessing": True, "backend": "ray", "max_workers": 3, **es_manager}
-    return config({"Good": {"env_type": "support.faulty_envs:Walk"}}, [("Good", 8)], **settings)
-
-
 @pytest.fixture(scope="module")
 def honest():
     """What two episodes give in the main process."""
@@ -49,7 +43,7 @@ def honest():
 
 
 @contextlib.contextmanager
-def on_nodes(**es_manager: Any) -> Iterator[tuple[EnvStateManager, SimulatedCluster]]:
+def on_nodes(**es_manager):
     with EnvStateManager(walks(**es_manager)) as manager:
         cluster = SimulatedCluster.last
         assert cluster is not None
@@ -57,18 +51,18 @@ def on_nodes(**es_manager: Any) -> Iterator[tuple[EnvStateManager, SimulatedClus
         yield manager, cluster
 
 
-def used(manager: EnvStateManager) -> set[str]:
+def used(manager):
     """The nodes that environments live on."""
     assert manager.lane_stats()[0].envs == 0
     return {lane.node for lane in manager.lane_stats() if lane.envs}
 
 
-def is_up(manager: EnvStateManager, name: str) -> bool:
+def is_up(manager, name):
     kind: Any = manager._engine._placement.pool.kind
     return any(agent.is_up for agent in kind._agents.values() if agent.node.name == name)
 
 
-def restarts(manager: EnvStateManager) -> int:
+def restarts(manager):
     return sum(lane.restarts for lane in manager.lane_stats())
 
 

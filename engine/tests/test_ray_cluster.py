@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import sys
-from typing import Any
 from zipfile import ZipFile
 
 import psutil
@@ -18,7 +17,7 @@ import pytest
 
 from envlanes.errors import ConfigError, LaneStartError
 from support import leftovers
-from support.episodes import EnvStateManager, Holder, config, freeze, play, sequential
+from support.episodes import EnvStateManager, Holder, freeze, play, sequential, walks
 from support.leftovers import until
 from support.local_cluster import LocalCluster
 
@@ -26,12 +25,6 @@ ray = pytest.importorskip("ray")
 
 TURNS = 6
 pytestmark = pytest.mark.timeout(180)
-
-
-def walks(**es_manager: Any) -> dict[str, Any]:
-    """Eight environments on three lanes."""
-    settings = {"use_multiprocessing": True, "backend": "ray", "max_workers": 3, **es_manager}
-    return config({"Good": {"env_type": "support.faulty_envs:Walk"}}, [("Good", 8)], **settings)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +45,7 @@ def three_nodes(cluster):
     assert until(lambda: set(cluster.node_ids()) <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}, 30)
 
 
-def connections() -> set[str]:
+def connections():
     """Descriptors of TCP: in this process Ray's alone, which it opens when it likes and keeps until its shutdown."""
     return {str(each.fd) for each in psutil.Process().net_connections("tcp")}
 
@@ -79,7 +72,7 @@ def honest():
     return sequential(walks(), TURNS, episodes=2)
 
 
-def ours() -> list[psutil.Process]:
+def ours():
     """Supervisors, workers and agents, wherever in the cluster."""
     found = []
     for process in psutil.process_iter():
@@ -94,17 +87,17 @@ def ours() -> list[psutil.Process]:
     return found
 
 
-def lanes(manager: EnvStateManager) -> dict[str, int]:
+def lanes(manager):
     """Process ids of lanes with environments, by node."""
     assert manager.lane_stats()[0].envs == 0
     return {lane.node.rpartition("/")[2]: lane.pid or 0 for lane in manager.lane_stats() if lane.envs}
 
 
-def index_of(cluster: LocalCluster, node: str) -> int:
+def index_of(cluster, node):
     return next(index for index, node_id in enumerate(cluster.node_ids()) if node_id.startswith(node))
 
 
-def agent_of(pid: int) -> psutil.Process:
+def agent_of(pid):
     """The agent of a worker: the parent of its supervisor."""
     return psutil.Process(pid).parents()[1]
 

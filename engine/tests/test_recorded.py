@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,7 @@ TAGS = {
 TURNS = 5
 
 
-def played(journal: Path | None, mode: Any = False, turns: int = TURNS, third: str = "Two", seed: int = 3) -> Any:
+def played(journal, mode=False, turns=TURNS, third="Two", seed=3):
     """What an episode of so many turns gives."""
     key = {} if journal is None else {"journal": str(journal)}
     settings = config(TAGS, [(tag, 1) for tag in TAGS], group_size=2, use_multiprocessing=mode, max_workers=2, **key)
@@ -38,7 +36,7 @@ def played(journal: Path | None, mode: Any = False, turns: int = TURNS, third: s
         return freeze(manager.get_rollout_states())
 
 
-def turns_in(journal: Path) -> int:
+def turns_in(journal):
     return len((journal / "val.jsonl").read_text().splitlines()) - 1
 
 
@@ -88,7 +86,7 @@ def test_another_configuration_is_refused(tmp_path):
         EnvStateManager(settings, "val")
 
 
-def _killed(path: Path, mode: Any, turn: int) -> None:
+def _killed(path, mode, turn):
     os.setpgid(0, 0)
     played(path, mode, turn)
     os.killpg(0, signal.SIGKILL)

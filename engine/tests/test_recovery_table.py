@@ -87,7 +87,7 @@ def test_whatever_happens_an_environment_is_over_after_a_bounded_number_of_tries
     assert ends(Facts(), longest)
 
 
-def failure(cause: Cause, status: int | None = None, seconds: float = 0.0) -> WorkerFailure:
+def failure(cause, status=None, seconds=0.0):
     return WorkerFailure(cause, "worker 0", Ending("pid 4242", status), seconds=seconds)
 
 

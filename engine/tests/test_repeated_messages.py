@@ -12,7 +12,7 @@ MANY = 12
 FAULTY = "support.faulty_envs:Faulty"
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def warnings(caplog):
     return [record for record in caplog.records if record.levelno == logging.WARNING]
 
 

@@ -36,7 +36,7 @@ TAGS: dict[str, dict[str, Any]] = {
 GROUPS = [("Walk", 2), ("Brief", 1), ("Pictures", 1), ("Draws", 2), ("Slow", 1)]
 
 
-def mixed(**settings: Any) -> dict[str, Any]:
+def mixed(**settings):
     return config(TAGS, GROUPS, group_size=2, **{"max_restarts": 20, **settings})
 
 
@@ -89,7 +89,7 @@ class Killer:
 OFTEN = {"process": 4.0, "executor": 1.0}  # kills a second: fewer than workers that can be started
 
 
-def soak(seed: int, seconds: float, reference: list[list[dict[str, Any]]], settings: dict[str, Any]) -> None:
+def soak(seed, seconds, reference, settings):
     """Play until as many kills were survived as come in that time; a machine that is busy takes longer."""
     often, chance = OFTEN[backend()], random.Random(seed)
     kills = round(seconds * often)
@@ -107,7 +107,7 @@ def soak(seed: int, seconds: float, reference: list[list[dict[str, Any]]], setti
                 assert got == expected, f"seed {seed}, episode {number}, after {killer.kills} kills"
 
 
-def settings_of(seed: int) -> dict[str, Any]:
+def settings_of(seed):
     """Stopped workers only show by their deadline, which must be short, yet longer than any wait for a processor."""
     method = ("forkserver", "spawn")[seed % 5 == 4]
     return mixed(

@@ -13,7 +13,7 @@ TAGS = {
 }
 
 
-def configuration(**es_manager: Any) -> dict[str, Any]:
+def configuration(**es_manager):
     return config(TAGS, [(tag, 1) for tag in TAGS], **{"group_size": 2, **es_manager})
 
 

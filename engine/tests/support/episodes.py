@@ -36,6 +36,12 @@ def config(tags: Mapping[str, Any], groups: Iterable[tuple[str, int]], **es_mana
     }
 
 
+def walks(**es_manager: Any) -> dict[str, Any]:
+    """Eight environments on three workers of nodes."""
+    settings = {"use_multiprocessing": True, "backend": "ray", "max_workers": 3, **es_manager}
+    return config({"Good": {"env_type": "support.faulty_envs:Walk"}}, [("Good", 8)], **settings)
+
+
 def backend() -> str:
     """The kind of workers that is being tested."""
     return os.environ.get(BACKEND, "process")

@@ -202,7 +202,7 @@ class Faulty(Walk):
         self.extra = misbehave(self.config, place) or self.extra
 
 
-def misbehave(config: FaultConfig, place: str) -> dict[str, Any] | None:
+def misbehave(config, place):
     """Misbehave, if this is the place and the time; what the fault adds to the info of the turn."""
     if config.place != place:
         return None
@@ -214,7 +214,7 @@ def misbehave(config: FaultConfig, place: str) -> dict[str, Any] | None:
     return FAULTS[config.fault]()
 
 
-def _count_life(path: str) -> int:
+def _count_life(path):
     if not path:
         return 1
     with open(path, "ab") as file:
@@ -222,10 +222,10 @@ def _count_life(path: str) -> int:
         return file.tell()
 
 
-def in_worker_only(deed: Callable[[], Any]) -> Callable[[], Any]:
+def in_worker_only(deed):
     """The deed, which refuses to be done in the main process."""
 
-    def guarded() -> Any:
+    def guarded():
         if not program.in_worker:
             raise ReachedMain(deed.__name__)
         return deed()
@@ -265,7 +265,7 @@ class Springs(Unpicklable):
         return self
 
 
-def _refuse() -> None:
+def _refuse():
     raise ValueError("this one does not arrive")
 
 
@@ -283,105 +283,105 @@ class Interrupt(BaseException):
     """No ``Exception``, so that no ordinary handler stops it."""
 
 
-def _loop() -> None:
+def _loop():
     while True:
         pass
 
 
-def _sleep() -> None:
+def _sleep():
     time.sleep(FOREVER)
 
 
-def _deadlock() -> None:
+def _deadlock():
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()
 
 
-def _stop() -> None:
+def _stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _exit() -> None:
+def _exit():
     os._exit(3)
 
 
-def _kill() -> None:
+def _kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _crash() -> None:
+def _crash():
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.string_at(0)
 
 
-def _terminate() -> None:
+def _terminate():
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _interrupt() -> None:
+def _interrupt():
     raise Interrupt("nobody catches this")
 
 
-def _raise_ctrl_c() -> None:
+def _raise_ctrl_c():
     raise KeyboardInterrupt("of my own")
 
 
-def _cancel() -> None:
+def _cancel():
     raise asyncio.CancelledError("cancelled")
 
 
-def _leave_generator() -> None:
+def _leave_generator():
     raise GeneratorExit
 
 
-def _eat_memory() -> None:
+def _eat_memory():
     limit = 1 << 30
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     eaten = bytearray(limit)
     raise AssertionError(f"{len(eaten)} bytes were not too many")
 
 
-def _raise() -> None:
+def _raise():
     raise ValueError("boom")
 
 
-def _leave_interpreter() -> None:
+def _leave_interpreter():
     sys.exit(4)
 
 
-def _raise_odd() -> None:
+def _raise_odd():
     raise OddError
 
 
-def _return_unpicklable() -> dict[str, Any]:
+def _return_unpicklable():
     return {"handle": Unpicklable()}
 
 
-def _return_unloadable() -> dict[str, Any]:
+def _return_unloadable():
     return {"handle": Unloadable()}
 
 
-def _return_much() -> dict[str, Any]:
+def _return_much():
     return {"frame": b"x" * (100 << 20)}
 
 
-def _build_slowly() -> None:
+def _build_slowly():
     threading.Event().wait(0.3)
 
 
-def _dawdle() -> None:
+def _dawdle():
     threading.Event().wait(0.05)
 
 
-def _leave_threads() -> None:
+def _leave_threads():
     if program.in_worker:
         for daemon in (False, True):
             threading.Thread(target=time.sleep, args=(FOREVER,), daemon=daemon).start()
 
 
-def _leave_children(hidden: bool = True) -> None:
+def _leave_children(hidden=True):
     """Plain and in a session of its own, started and forked; and hidden, with an environment of its own."""
     sleep = ["sleep", str(FOREVER)]
     subprocess.Popen(sleep)
@@ -393,7 +393,7 @@ def _leave_children(hidden: bool = True) -> None:
     _fork(lambda: (os.setsid(), time.sleep(FOREVER)))
 
 
-def _fork(work: Callable[..., Any], *arguments: Any) -> None:
+def _fork(work, *arguments):
     if os.fork() == 0:
         try:
             work(*arguments)
@@ -401,17 +401,17 @@ def _fork(work: Callable[..., Any], *arguments: Any) -> None:
             os._exit(0)
 
 
-def _return_twice() -> None:
+def _return_twice():
     os.fork()
 
 
-def _print_much() -> None:
+def _print_much():
     for _ in range(2000):
         print("to whom it may concern", "x" * 100)
     print("noise", file=sys.stderr)
 
 
-def _change_process() -> None:
+def _change_process():
     """What belongs to the whole process; in the main process it would harm the tests."""
     os.chdir("/")
     sys.path.clear()
@@ -420,11 +420,11 @@ def _change_process() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _close_files() -> None:
+def _close_files():
     os.closerange(0, 256)
 
 
-def _close_standard_files() -> None:
+def _close_standard_files():
     sys.stdout.close()
     sys.stderr.close()
 

@@ -16,13 +16,13 @@ class BaseEnv:
     config_class: type | None = None
     uses_global_rng = True
 
-    def render(self, mode: str | None = None) -> Any:
+    def render(self, mode=None):
         raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self):
         pass
 
-    def rollout_info(self) -> dict[str, Any]:
+    def rollout_info(self):
         return {}
 
 
@@ -40,32 +40,32 @@ class Counter(BaseEnv):
     config_class = CounterConfig
     uses_global_rng = False
 
-    def __init__(self, config: CounterConfig) -> None:
+    def __init__(self, config):
         global built
         built += 1
         self.config = config
         self.closed = 0
         self._seed, self._mode, self._count = 0, "", 0
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self._seed, self._mode, self._count = seed or 0, mode or "", 0
         return self.render()
 
-    def step(self, action: int) -> tuple[Any, float, bool, dict[str, Any]]:
+    def step(self, action):
         self._count += action
         info = {"count": self._count, "odd": self._count % 2 == 1, "success": self._count == self.config.goal}
         return self.render(), action / 10, action == 0 or self._count >= self.config.goal, info | self.config.tells
 
-    def render(self, mode: str | None = None) -> Any:
+    def render(self, mode=None):
         if self.config.images:
             return [np.full((4, 6, 3), self._count + index, np.uint8) for index in range(self.config.images)]
         return f"{self._mode} seed {self._seed} count {self._count}"
 
-    def plus(self, number: int) -> int:
+    def plus(self, number):
         """The count and a number."""
         return self._count + number
 
-    def rollout_info(self) -> dict[str, Any]:
+    def rollout_info(self):
         return {"goal": self.config.goal, "penalty": "not this one's to say"}
 
 
@@ -80,16 +80,16 @@ class Echo(BaseEnv):
     config_class = EchoConfig
     uses_global_rng = False
 
-    def __init__(self, config: EchoConfig) -> None:
+    def __init__(self, config):
         self.heard: list[str] = []
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+    def reset(self, seed=None, mode=None):
         self.heard = []
         return self.render()
 
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def step(self, action):
         self.heard.append(action)
         return self.render(), 1, action == "end", {}
 
-    def render(self, mode: str | None = None) -> str:
+    def render(self, mode=None):
         return repr(self.heard)

@@ -1,5 +1,7 @@
 """The same rollouts as gymnasium's synchronous class, bit for bit, whatever happens to the workers."""
 
+import copy
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -49,13 +51,9 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: type(space).__name__)
-@pytest.mark.parametrize("mode", ["SameStep"])
-def test_every_space_travels_and_replays(lanes, space, mode):
-    fns = [lambda: Samples(space)] * 2
-    envs = lanes(fns, shared_memory=False, autoreset_mode=mode)
-    import copy
-
-    other = SyncVectorEnv([lambda: Samples(copy.deepcopy(space))] * 2, autoreset_mode=mode)
+def test_every_space_travels_and_replays(lanes, space):
+    envs = lanes([lambda: Samples(space)] * 2, shared_memory=False, autoreset_mode="SameStep")
+    other = SyncVectorEnv([lambda: Samples(copy.deepcopy(space))] * 2, autoreset_mode="SameStep")
     same_runs(envs, other, steps=8, kill_at=(5,))
 
 

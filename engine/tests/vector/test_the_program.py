@@ -38,29 +38,29 @@ class Asks(gymnasium.Env):
         return np.array([self._ask()], np.float64), 0.0, False, False, {}
 
 
-def deep(depth: int) -> int:
+def deep(depth):
     return 0 if not depth else 1 + deep(depth - 1)
 
 
-def mode_of_a_file() -> float:
+def mode_of_a_file():
     path = Path(f"of {os.getpid()} {time.perf_counter()}")
     path.touch()
     return float(path.stat().st_mode)
 
 
-def shadowed() -> float:
+def shadowed():
     import found_twice
 
     return found_twice.VALUE
 
 
-def by_path() -> float:
+def by_path():
     import loaded_by_path
 
     return loaded_by_path.VALUE
 
 
-def load_by_path(folder: Path) -> None:
+def load_by_path(folder):
     import importlib.util
 
     (folder / "by.path.py").write_text("VALUE = 8.0")
@@ -70,14 +70,14 @@ def load_by_path(folder: Path) -> None:
     spec.loader.exec_module(sys.modules["loaded_by_path"])
 
 
-def put_first(folder: Path) -> None:
+def put_first(folder):
     for name, value in (("last", 1.0), ("first", 2.0)):
         (folder / name).mkdir()
         (folder / name / "found_twice.py").write_text(f"VALUE = {value}")
         sys.path.insert(0, str(folder / name))
 
 
-def set_zone(folder: Path) -> None:
+def set_zone(folder):
     os.environ["TZ"] = "Asia/Tokyo"
     time.tzset()
 

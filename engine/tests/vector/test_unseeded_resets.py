@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -46,7 +45,7 @@ class Draws(gym.Env):
         return self.drawn(), float(self.np_random.random()), self.left == 0, False, {}
 
 
-def wrapped() -> Any:
+def wrapped():
     return gym.wrappers.OrderEnforcing(Draws())
 
 
@@ -66,20 +65,20 @@ class Saves(Draws):
         self.left, self.hidden[0], self.np_random = state
 
 
-def brought_home(envs: LaneVectorEnv) -> None:
+def brought_home(envs):
     envs._envs.engine.move_to_main(range(ENVS))
 
 
-def switched(envs: LaneVectorEnv) -> None:
+def switched(envs):
     engine = envs._envs.engine
     engine.use_lanes = not engine.use_lanes
 
 
-def nothing(envs: Any) -> None:
+def nothing(envs):
     """No change."""
 
 
-def played(envs: Any, resets: str, change: Callable[[Any], None]) -> list[Any]:
+def played(envs, resets, change):
     """What a run shows that is disturbed before its steps and resets, but the first."""
     mask = np.array([True, False, True])
     seen: list[Any] = [envs.reset(seed=5)[0]]

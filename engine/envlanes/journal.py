@@ -5,7 +5,7 @@
     {"journal": 1, "about": {"mode": "train", ...}}                    what is played, by the file's first writer
     {"env": 3, "turn": 0, "asked": [7, {"mode": "train"}], "gave": ..}   an episode begins; it replaces env 3's last one
     {"env": 3, "turn": 1, "asked": .., "gave": ..}                     a turn; it replaces env 3's turns from 1 on
-    {"reply": "5f0c..", "text": .., "token_ids": ..}                   a model's reply, written before it is played
+    {"reply": "5f0c..", "position": 0, "gave": {"text": .., ..}}       a model's reply, written before it is played
 
 Lines are JSON and are only appended. A line is the operating system's when :meth:`JournalFile.write` returns, so that a
 killed process loses none, and is on the disk within :data:`SYNC_S` seconds of further writing, which a machine that

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from zipfile import ZipFile
 
 import psutil
@@ -73,17 +74,13 @@ def honest():
 
 
 def ours():
-    """Supervisors, workers and agents, wherever in the cluster."""
+    """Supervisors, workers and agents, wherever in the cluster, but for supervisors that stay."""
+    titles = "envlanes worker", "envlanes supervisor", "envlanes watcher", "ray::NodeAgent"
     found = []
-    for process in psutil.process_iter():
-        try:
-            line = " ".join(process.cmdline())
-            is_here = os.environ["RAGEN_TESTED_BY"] == process.environ().get("RAGEN_TESTED_BY")
-        except psutil.Error:
-            continue
-        titles = "envlanes worker", "envlanes supervisor", "envlanes watcher", "ray::NodeAgent"
-        if is_here and line.startswith(titles):
-            found.append(process)
+    for pid, title in leftovers.processes().items():
+        if title.startswith(titles):
+            with suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
     return found
 
 

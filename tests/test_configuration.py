@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ragen.config.command_line import folder_name
 from ragen.config.loading import (
     as_config,
     compose,
@@ -24,7 +23,6 @@ from ragen.config.loading import (
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.hub import check_local
 from ragen.llm_agent.environments import read_config
-from ragen.output import shown_settings, shown_words
 from ragen.utils import object_at
 
 FILES = config_names()
@@ -325,21 +323,3 @@ def test_a_folder_of_a_model_that_is_not_there_is_no_name_of_the_hub(name):
 def test_a_misspelt_class_or_function_is_answered_with_what_was_meant():
     with pytest.raises(ConfigError, match=r"'ragen.config:load_config'"):
         object_at("ragen.config:load_confg", "the key", "FUNCTION")
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "actor.base_url=http://h/v1?api-key=qk-SEKRET-1",
-        "++actor.base_url=http://me:SEKRET@h/v1",
-        "actor.openai.request={url: 'http://h?SEKRET'}",
-        "actor.openai.request.api_key=SEKRET",
-        "actor.model=sk-SEKRET-1",
-        "http://h/v1?api-key=SEKRET",
-    ],
-)
-def test_no_key_is_printed_or_names_a_folder(word):
-    key, _, value = word.partition("=")
-    settings = shown_settings({"actor": [{key: value}]}) if "://" not in key else None
-    for shown in (shown_words(["eval", word]), folder_name(["seed=1", word]), settings):
-        assert "SEKRET" not in str(shown)

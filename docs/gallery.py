@@ -1,16 +1,21 @@
-"""Draws the gallery's pictures: ``python docs/gallery.py [NAME ...]`` writes ``docs/images/env_NAME.png``.
+"""Draws the pictures of the pages: ``python docs/gallery.py [NAME ...]`` writes ``docs/images/env_NAME.png``.
 
-Each picture is what an environment shows after a reset, and after a few turns where that says more. Boards look as in
-reports. It needs playwright and Chromium (``pip install -e '.[browser]'``). What is not installed is left out.
+Each picture of the gallery is an environment's text after a reset, and after a few turns if that says more. Boards look
+as in reports. ``report`` is the report of the README's rollout, ``docs/images/report.png``. The texts of all pictures
+are in ``docs/images/texts.json``, so that a test sees a picture that the present version would draw otherwise. This
+needs playwright and Chromium (``pip install -e '.[browser]'``). Environments that are not installed are left out.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,9 +26,12 @@ from typing import Any, NamedTuple
 from ragen.env.registry import resolve_env
 from ragen.errors import RagenError
 
-PAGE_FILES = Path(__file__).resolve().parents[1] / "ragen" / "results"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE_FILES = ROOT / "ragen" / "results"
 STYLE, SCRIPT = ((PAGE_FILES / f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
 FOLDER = Path(__file__).with_name("images")
+TEXTS = FOLDER / "texts.json"
+REPORT = {"width": 1200, "height": 1000}  # pixels
 WIDTH = 640  # pixels
 MOST_LINES = 18  # of a text
 PAGE = {"x": 0, "y": 0, "width": 160, "height": 210}  # pixels of a task of MiniWoB++
@@ -59,26 +67,41 @@ SHOWN = {
 
 
 def main(names: Sequence[str]) -> int:
-    """Draw some pictures, or all; the exit code: 1 where one could not be drawn."""
+    """Draw some pictures, or all; the exit code: 1 if one could not be drawn."""
     from playwright.sync_api import sync_playwright
 
-    code = 0
-    pages = {}
-    for name in names or SHOWN:
-        try:
-            pages[name] = card(*seen(name))
-        except (RagenError, ImportError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            code = 1
-    with sync_playwright() as playwright:
+    code, texts = 0, json.loads(TEXTS.read_text("utf-8")) if TEXTS.exists() else {}
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, html in pages.items():
+        for name in names or (*SHOWN, "report"):
+            if name == "report":
+                texts[name] = results(Path(folder))
+                page = browser.new_page(viewport=REPORT, device_scale_factor=1)
+                page.goto(f"file://{folder}/outputs/first/report.html")
+                page.screenshot(path=FOLDER / "report.png")
+                continue
+            try:
+                actions, texts[name], picture = seen(name)
+            except (RagenError, ImportError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                code = 1
+                continue
             page = browser.new_page(viewport={"width": WIDTH, "height": 100}, device_scale_factor=1)
-            page.set_content(html)
+            page.set_content(card(actions, texts[name], picture))
             page.locator("main").screenshot(path=FOLDER / f"env_{name}.png")
-            page.close()
         browser.close()
+    TEXTS.write_text(json.dumps(texts, indent=1, sort_keys=True) + "\n", "utf-8")
     return code
+
+
+def results(folder: Path) -> list[str]:
+    """The lines of the results of the README's rollout, which leaves its report in a folder."""
+    ragen = partial(subprocess.run, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, text=True)
+    play = [sys.executable, "-m", "ragen", "rollout", "output_dir=outputs/first"]
+    lines = ragen(play, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.splitlines()
+    ragen([sys.executable, "-m", "ragen", "report", "outputs/first"], stdout=subprocess.DEVNULL)
+    begin = lines.index("Results") + 1
+    return lines[begin : begin + 9]  # a head, seven tags, and all of them
 
 
 def seen(name: str) -> tuple[list[str], list[str], bytes]:

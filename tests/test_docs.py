@@ -6,18 +6,33 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 import ragen
+from ragen.errors import RagenError
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+sys.path.append(str(DOCS))
+
+import gallery  # noqa: E402
 
 
 def test_no_page_that_is_written_from_the_code_is_stale():
     """In a process of its own, since other tests register types and change terminals."""
     ran = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", [*gallery.SHOWN, "report"])
+def test_the_present_version_would_draw_each_picture_with_the_same_text(name, tmp_path):
+    """``python docs/gallery.py`` draws them; what is not installed here is skipped."""
+    try:
+        text = gallery.results(tmp_path) if name == "report" else gallery.seen(name)[1]
+    except (RagenError, ImportError) as error:
+        pytest.skip(str(error))
+    assert text == json.loads(gallery.TEXTS.read_text("utf-8"))[name]
 
 
 def test_the_tutorials_policy_plays_the_tutorials_environment_and_always_wins(tmp_path):

@@ -178,7 +178,7 @@ class EnvRecord:
         self._forget_tries()
         if not isinstance(value, Raised):
             return value
-        error = EnvError(f"{self.describe()} raised {value.text} (while: {value.phase}).")
+        error = EnvError(f"{self.describe()} raised {value.text} (during {value.phase}).")
         error.__cause__ = value.exception()
         return error
 

@@ -28,7 +28,7 @@ from envlanes.workers.worker import Worker
 
 _FOLLOWS = {
     Action.FAIL: "This ends the episode.",
-    Action.STAY_IN_MAIN: "The main process plays it once more, and keeps it if that succeeds.",
+    Action.STAY_IN_MAIN: "The main process tries it again, and keeps the environment if that succeeds.",
 }
 
 
@@ -140,7 +140,7 @@ class Failures:
             trouble, text = Trouble.DIVERGED, self._diverged(record, value)
             error, phase = DivergenceError(f"{where} {text}."), "" if value.snapshot is None else LOADING
         else:
-            trouble, text, what = Trouble.RAISED, value.text, f"{value.text} (while: {value.phase})"
+            trouble, text, what = Trouble.RAISED, value.text, f"{value.text} (during {value.phase})"
             if self._undo_move(record, f"failed: {what}"):
                 return
             if isinstance(value, TimedOut):

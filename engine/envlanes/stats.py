@@ -107,7 +107,7 @@ class Work:
         )
 
     def describe(self) -> str:
-        """One line, such as ``2 workers: 11.3 s of turns in 6.5 s; started once in 0.3 s. A turn in main: A 9 us``."""
+        """One line, such as ``2 workers: 11 s of turns in 6.5 s; started once in 0.3 s. Per turn in main: A 9 us``."""
         if not self.costs:
             return "no turn was played"
         who = f"{self.workers} {'worker' if self.workers == 1 else 'workers'}" if self.workers else "no workers"
@@ -117,7 +117,7 @@ class Work:
             turns[self.homes[tag]].append(f"{tag} {duration(costs.turns.usual_s) if costs.turns.number else 'none'}")
         homes = "; ".join(f"in {home}: {', '.join(each)}" for home, each in turns.items())
         steady = duration(self.seconds - self.start_s)
-        return f"{who}: {duration(self.inside_s)} of turns in {steady}{start}. A turn {homes}"
+        return f"{who}: {duration(self.inside_s)} of turns in {steady}{start}. Per turn {homes}"
 
 
 def duration(seconds: float) -> str:

@@ -209,7 +209,7 @@ def _played(
     if differences:
         code = AGAIN if was["kind"] == "divergence" else DIFFERENT
         return code, f"It did not fail, and went otherwise: {'; '.join(differences)}."
-    return AS_RECORDED, "It did not happen again: everything went as recorded."
+    return AS_RECORDED, "The failure did not recur: everything went as recorded."
 
 
 # Checks of a report

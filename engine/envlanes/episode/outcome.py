@@ -92,7 +92,7 @@ class Raised:
         if not isinstance(error, BaseException):
             error = EnvError(self.text)
         # As concurrent.futures shows an exception of another process: its traceback above that of the caller.
-        error.__cause__ = RemoteTraceback(self.trace)
+        error.__cause__ = OriginalTraceback(self.trace)
         return error
 
 
@@ -104,7 +104,7 @@ class Overdue(BaseException):
     """Raised inside an environment that takes too long in the main process; its message describes the time-out."""
 
 
-class RemoteTraceback(Exception):
+class OriginalTraceback(Exception):
     """The traceback of an exception that was raised in another place, as text."""
 
     def __str__(self) -> str:

@@ -98,7 +98,8 @@ def results(folder: Path) -> list[str]:
     """The lines of the results of the README's rollout, which leaves its report in a folder."""
     ragen = partial(subprocess.run, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, text=True)
     play = [sys.executable, "-m", "ragen", "rollout", "output_dir=outputs/first"]
-    lines = ragen(play, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.splitlines()
+    told = ragen(play, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+    lines = [line.rstrip() for line in told.splitlines()]
     ragen([sys.executable, "-m", "ragen", "report", "outputs/first"], stdout=subprocess.DEVNULL)
     begin = lines.index("Results") + 1
     return lines[begin : begin + 9]  # a head, seven tags, and all of them

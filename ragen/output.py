@@ -1,29 +1,21 @@
-"""Handling of closed output, as in ``ragen doctor | head -1``.
-
-Python raises BrokenPipeError in whatever code writes next, and libraries turn it into other errors. A command that only
-prints ends quietly, with ``CLOSED``, as SIGPIPE would end it. A command with work to finish (rows to write, replies
-already paid for) continues without printing, and ends with the same exit code if it succeeds; or it stops as after
-Ctrl-C.
-"""
+"""Output of commands: texts that are safe for a terminal, addresses without secrets, tables, closed output."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.segment import Segment
+    from rich.console import Console
     from rich.table import Table
 
 CLOSED = 141
@@ -121,37 +113,13 @@ def new_console(is_plain: bool = False) -> Console:
     return made
 
 
-class Trimmed:
-    """A table for a ``rich`` console, without the spaces with which ``rich`` fills its lines."""
-
-    def __init__(self, table: Table, width: int | None = None) -> None:
-        """Take the table, and its width in characters if that is not the console's."""
-        self._table, self._width = table, width
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines of the table."""
-        from rich.segment import Segment
-
-        options = options if self._width is None else options.update(width=self._width)
-        for line in console.render_lines(self._table, options, pad=False):
-            yield from _without_end(line)
-            yield Segment.line()
-
-
-def _without_end(line: list[Segment]) -> list[Segment]:
-    kept = [*line]
-    while kept and not kept[-1].text.rstrip(" "):
-        kept.pop()
-    return [*kept[:-1], kept[-1]._replace(text=kept[-1].text.rstrip(" "))] if kept else []
-
-
 def print_table(console: Console, table: Table) -> None:
     """Print a table; in a terminal that is too narrow for its numbers, its lines wrap."""
     width = console.width
     if all(column.no_wrap for column in table.columns[1:]):
         unbounded = console.options.update(width=_UNBOUNDED)
         width = max(width, console.measure(table, options=unbounded).maximum)
-    console.print(Trimmed(table, width), crop=False)
+    console.print(table, width=width, crop=False)
 
 
 class PrintableFormatter(logging.Formatter):
@@ -162,99 +130,31 @@ class PrintableFormatter(logging.Formatter):
         return printable(super().format(record))
 
 
-class Watched:
-    """A text stream that detects when it was closed by its reader; everything else is delegated.
-
-    Attributes:
-        is_cut: Whether the reader has closed it.
-    """
-
-    def __init__(self, stream: Any, on_cut: Callable[[], None] | None = None) -> None:
-        """Wrap a stream.
-
-        Args:
-            stream: The stream, such as ``sys.stdout``.
-            on_cut: Called when the reader has closed it; from then on nothing is written. None raises BrokenPipeError.
-        """
-        self._stream, self._on_cut = stream, on_cut
-        self.is_cut = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write a text; returns its length."""
-        with self._noticed():
-            self._stream.write(text)
-        return len(text)
-
-    def writelines(self, lines: Any) -> None:
-        """Write several."""
-        with self._noticed():
-            self._stream.writelines(lines)
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        with self._noticed():
-            self._stream.flush()
-
-    @contextlib.contextmanager
-    def _noticed(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            is_news, self.is_cut = not self.is_cut, True
-            silence(self._stream)
-            if self._on_cut is None:
-                raise
-            if is_news:
-                self._on_cut()
-
-
-def silence(stream: Any) -> None:
-    """Discard everything written to a stream from now on."""
-    with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nowhere, stream.fileno())
-        finally:
-            os.close(nowhere)
-
-
 @contextlib.contextmanager
-def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched]:
-    """Watch standard output and standard error within the block.
+def command_output() -> Iterator[None]:
+    """Handle the output of a command within the block.
 
-    A stream that was closed before the start (``>&-``), for which Python has None, is replaced by one that discards
-    everything. Log records that reach standard error because logging is not configured are made :func:`printable`.
+    Log records that reach standard error because logging is not configured are :func:`printable`. A stream that was
+    closed before the start (``>&-``), for which Python has None, discards everything.
 
-    Args:
-        on_cut: Called when the reader has closed standard output, after which the block continues silently. None raises
-            BrokenPipeError on the next write to either.
-
-    Yields:
-        The replacement of standard output.
+    Raises:
+        SystemExit: With ``CLOSED``, if nobody reads the output any more. A command with rows to write can be resumed.
     """
     before = sys.stdout, sys.stderr
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PrintableFormatter())
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        output = Watched(before[0] or nowhere, on_cut)
-        errors = Watched(before[1] or nowhere, None if on_cut is None else _nothing)
-        sys.stdout, sys.stderr = output, errors  # type: ignore[assignment]
-        unconfigured = logging.lastResort
-        formatter = unconfigured.formatter if unconfigured is not None else None
-        if unconfigured is not None:
-            unconfigured.setFormatter(PrintableFormatter())
+        sys.stdout, sys.stderr = before[0] or nowhere, before[1] or nowhere
         try:
-            yield output
-            output.flush()  # here, where it can still be reported
+            yield
+            sys.stdout.flush()  # here, where a full disk can still be reported
+        except BrokenPipeError:
+            for stream in (sys.stdout, sys.stderr):  # or Python would write what is left at its end, and complain
+                with contextlib.suppress(OSError):  # io.UnsupportedOperation of a stream without a descriptor
+                    os.dup2(nowhere.fileno(), stream.fileno())
+            raise SystemExit(CLOSED) from None
         finally:
             sys.stdout, sys.stderr = before
-            if unconfigured is not None:
-                unconfigured.setFormatter(formatter)
-
-
-def _nothing() -> None:
-    """Do nothing where errors are no longer read."""
 
 
 _HALVES = re.compile("[\ud800-\udfff]")

@@ -11,7 +11,7 @@ import ragen
 from ragen.cli.commands import COMMANDS, GROUPS
 from ragen.commands import FAILED, STOPPED, beside
 from ragen.errors import MissingExtraError, did_you_mean
-from ragen.output import CLOSED, Watched, output_watched
+from ragen.output import command_output
 
 USAGE_ERROR = 2
 """Exit code: the arguments are wrong."""
@@ -31,9 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that `ragen check my_game:MyGame` finds local modules, like `python -m`
-    output: Watched | None = None
     try:
-        with output_watched() as output:
+        with command_output():
             return _run(words)
     except MissingExtraError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -41,17 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # while a command is still starting; a running one handles it itself
         print("interrupted", file=sys.stderr)
         return STOPPED
-    except BrokenPipeError:  # such as `ragen doctor | head -1`
-        return CLOSED
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         print(f"error: {error.strerror}: the output cannot be written.", file=sys.stderr)
         os._exit(FAILED)  # at its end, Python would write what is left once more
-    except SystemExit:  # argparse's, or what a library makes of a broken pipe
-        if output is not None and output.is_cut:
-            return CLOSED
-        raise
 
 
 def _run(words: list[str]) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser
 from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean, one_line
-from ragen.output import CLOSED, output_watched, printable, shown_override, shown_settings
+from ragen.output import command_output, printable, shown_override, shown_settings
 
 if TYPE_CHECKING:
     from ragen.config.schema import Config
@@ -31,10 +31,6 @@ LONGEST_NAME = 100
 """Maximum number of characters in the name of a run's folder."""
 _LONGEST = 4000  # maximum characters of an error message, which may quote text from elsewhere
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
-
-
-def go_on() -> None:
-    """Let a command finish its work when its output is no longer read."""
 
 
 def called_as() -> tuple[str, ...]:
@@ -167,7 +163,6 @@ def main_of(
     prog: str,
     run: Callable[[Config], int],
     compose: Compose,
-    on_cut: Callable[[], None] = go_on,
 ) -> Callable[..., int]:
     """The ``main`` of a command that takes a configuration.
 
@@ -176,16 +171,14 @@ def main_of(
         prog: The program's name.
         run: Runs the command; returns the exit code.
         compose: Composes the configuration.
-        on_cut: Called when standard output is no longer read; the command continues silently.
 
     Returns:
         ``main(argv=None, prog=prog)``, which returns the exit code; see :func:`run_command`.
     """
 
     def main(argv: Sequence[str] | None = None, prog: str = prog) -> int:
-        with output_watched(on_cut) as output:
-            code = run_command(parser(prog), argv, run, compose)
-        return CLOSED if output.is_cut and code == 0 else code
+        with command_output():
+            return run_command(parser(prog), argv, run, compose)
 
     return main
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import signal
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ragen.commands import STOPPED, CommandParser
@@ -115,5 +113,5 @@ def trainer(config: Any) -> Callable[[Any], Any]:
         raise ConfigError(f"{BACKEND} = {name!r}, which cannot be imported: {one_line(error)}.") from error
 
 
-main = main_of(parser, PROG, _run, composed, on_cut=partial(signal.raise_signal, signal.SIGINT))
+main = main_of(parser, PROG, _run, composed)
 """Runs the command; returns the exit code: 0, 1 if training failed, 2 for an invalid configuration, 130 if stopped."""

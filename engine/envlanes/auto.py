@@ -163,9 +163,7 @@ def cost_hint(spec: EnvSpec) -> str:
 
 
 def spread(specs: Sequence[EnvSpec], workers: int) -> dict[int, int]:
-    """Assign environments to workers: each tag evenly over all, neighbors of a group together.
-
-    In one worker, members of a group share a reset.
+    """Assign environments to workers: each tag evenly over all, neighbors together.
 
     Returns:
         Index of a worker by env_id.
@@ -174,7 +172,7 @@ def spread(specs: Sequence[EnvSpec], workers: int) -> dict[int, int]:
     first = 0
     for members in by_tag(specs).values() if workers else ():
         parts = min(workers, len(members))
-        for position, spec in enumerate(sorted(members, key=lambda spec: spec.group_id)):
+        for position, spec in enumerate(members):
             homes[spec.env_id] = (first + position * parts // len(members)) % workers
         first += len(members) % workers  # so that the remainders of tags do not all go to the same worker
     return homes

@@ -112,7 +112,7 @@ class Engine(Closing):
 
     def reset_digest(self, env_id: int) -> Any:
         """The digest of the first observation of the environment's episode."""
-        return self.records[env_id].journal.digest
+        return getattr(self.records[env_id].journal.start, "digest", None)
 
     def bound_to_main(self, env_id: int) -> str:
         """The reason why the environment cannot live in a worker; ``""`` if it can."""
@@ -133,7 +133,7 @@ class Engine(Closing):
         """
         with self.environments.lock:
             self.environments.check_open()
-            home = self._placement.worker_of_index(worker) if worker is not None else None
+            home = self._placement.workers(worker + 1)[worker] if worker is not None else None
             self._add(EnvRecord(spec, home, is_pinned=True))
 
     def _add(self, record: EnvRecord) -> None:
@@ -257,12 +257,8 @@ class Engine(Closing):
             values = round_.run()
             with self.environments.lock:
                 for env_id, value in values.items():
-                    record = self.records[env_id]
-                    if type(value) is not EnvFailed and value.doubt:
-                        self._failures.warn_not_restored(
-                            record, f"differs after load() of its group's reset: {value.doubt}"
-                        )
-                    values[env_id] = record.commit_reset(orders[env_id], value, round_.saved.get(env_id))
+                    saved = round_.saved.get(env_id)
+                    values[env_id] = self.records[env_id].commit_reset(orders[env_id], value, saved)
             return values
 
     def _round(self, kind: type[Order], items: Mapping[int, Any], timeout: float) -> Round:
@@ -288,7 +284,7 @@ class Engine(Closing):
             round_ = self._round(Play, items, self.settings.step_timeout)
             with self.environments.lock:
                 for env_id in actions:
-                    if not records[env_id].journal.has_begun and records[env_id].failed is None:
+                    if records[env_id].journal.start is None and records[env_id].failed is None:
                         raise StateError(f"env {env_id} has not been reset; reset it before playing it.")
                 # Not while another thread plays: main waits for it, which would look as if environments took long.
                 if self._placement.mode == "auto" and len(self.environments.in_use) == len(actions):
@@ -305,9 +301,6 @@ class Engine(Closing):
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
                         records[env_id].commit_turn(actions[env_id], value, round_.saved.get(env_id))
-                # After all commits: only an environment that is in sync has played its turn.
-                if self._failures.has_kills:
-                    self._failures.forgive_kills(actions)
             return values
 
     def recall(self, turns: Mapping[int, tuple[Any, Any]]) -> None:
@@ -375,7 +368,7 @@ class Engine(Closing):
     def move_to_main(self, env_ids: Iterable[int]) -> None:
         """Move these environments to the main process; those that cannot be replayed follow at their next reset."""
         with self.environments.lock:
-            self._placement.move_to_main([self.records[env_id] for env_id in env_ids])
+            self._placement.place(dict.fromkeys(env_ids))
 
     @holds_interrupts
     def rebalance(self) -> None:
@@ -432,7 +425,7 @@ def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
     """
     spec, played, failed = parent.spec, parent.journal.turns, parent.failed
     refusal = f"{spec.describe()} cannot be forked after turn = {turn!r}"
-    if not parent.journal.has_begun:
+    if parent.journal.start is None:
         raise StateError(f"{refusal}: {f'its reset has failed: {failed.text}' if failed else 'it has not been reset'}.")
     if turn is None and failed is not None:
         raise ForkError(f"{refusal}: it has failed ({failed.text}); give the turn to go back to, from 0 to {played}.")

@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 from envlanes.episode.game import EpisodeStart
 from envlanes.episode.host import ResetOrder
@@ -22,6 +22,7 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import named
 from envlanes.errors import EnvError, EnvLanesError, InputError, StateError
 from envlanes.interrupts import guard, interrupts_held
+from envlanes.recovery import NO_TRIES, Tries
 from envlanes.settings import Settings
 from envlanes.workers.worker import Worker
 
@@ -60,13 +61,8 @@ class EnvRecord:
         before: Worker and generation of the replica at the end of its journal that it moves from, which stays open
             until the new one has returned a result; None if there is none.
         bound_to_main: The reason that it does not work in a worker; empty if none is known.
-        suspicion: The reason for its quarantine, or for waiting for room there: ``"killed"``, if its worker was
-            killed, perhaps from outside; ``"failed"`` for anything else; ``""`` if it is no suspect.
-        failures: Number of its failures at the current request.
-        kills: Number of kills of its worker during the current request, perhaps from outside.
-        may_end_main: Whether what it did at the current request would have ended or stopped the main process.
-        restored: The turn of the snapshot that its episode first went on from; None if from none, 0 is the reset's.
-        doubt: The difference of a replay from a snapshot; the whole journal is replayed next. Empty if none.
+        is_suspect: Whether it is in quarantine, or waits for room there.
+        tries: Its failures at the current request.
         failed: The failure that ended its episode, if it has failed for good.
         journal: The episode so far.
         observation: Its last observation.
@@ -81,12 +77,8 @@ class EnvRecord:
     in_sync: bool = False
     before: tuple[Worker | None, int] | None = None
     bound_to_main: str = ""
-    suspicion: Literal["", "killed", "failed"] = ""
-    failures: int = 0
-    kills: int = 0
-    may_end_main: bool = False
-    restored: int | None = None
-    doubt: str = ""
+    is_suspect: bool = False
+    tries: Tries = NO_TRIES
     failed: EnvFailed | None = None
     journal: EpisodeJournal = field(default_factory=EpisodeJournal)
     observation: Any = ""
@@ -111,18 +103,8 @@ class EnvRecord:
     @property
     def can_move(self) -> bool:
         """Whether it can be rebuilt elsewhere in its current state."""
-        return not (self.is_live and self.journal.has_begun) or (
-            self.spec.is_replayable and self.journal.can_be_rebuilt
-        )
-
-    def forget_failures(self) -> None:
-        """Clear the last episode's failures before a reset."""
-        self._forget_tries()
-        self.failed = self.restored = None
-
-    def _forget_tries(self) -> None:
-        self.failures = self.kills = 0
-        self.may_end_main = False
+        is_known = self.spec.is_replayable and self.journal.can_be_rebuilt
+        return is_known or self.journal.start is None or not self.is_live
 
     # Commit the results of a call
 
@@ -133,13 +115,8 @@ class EnvRecord:
             if order.seed is not None:
                 self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
-        observation, digest, before, is_loaded, *_ = value
-        self._begin(EpisodeStart(order.seed, order.options, digest, before), observation)
-        if is_loaded:
-            self.restored = 0
-        if saved is not None:
-            self.journal.keep(saved, digest)
-        return observation
+        self.commit_turn(None, value, saved)
+        return value.observation
 
     def recall_reset(self, order: ResetOrder, observation: Any) -> Any:
         """Begin the journal of an episode that an earlier process began; no replica is at its end."""
@@ -150,8 +127,7 @@ class EnvRecord:
 
     def commit_fork(self, observation: Any) -> None:
         """Mark a fork as being at the end of its journal."""
-        self.observation, self.in_sync = observation, True
-        self._forget_tries()
+        self.observation, self.in_sync, self.tries = observation, True, NO_TRIES
 
     def commit_turn(self, action: Any, result: Any, saved: bytes | None) -> None:
         """Add a turn, and the snapshot taken after it, to the episode, or begin the next episode with it."""
@@ -162,11 +138,9 @@ class EnvRecord:
             # `in_sync` after the entry: in the other order, an environment would look as if it were at the end of a
             # journal that lacks its last turn, and a rebuild would lose it without any difference to notice.
             self.journal.entries.append(named(JournalTurn, (action, self.spec.game.record(result))))
-            self.observation, self.in_sync = result.observation, True
-            if self.failures or self.kills or self.may_end_main:
-                self._forget_tries()
+            self.observation, self.in_sync, self.tries = result.observation, True, NO_TRIES
         if saved is not None:
-            self.journal.keep(saved, result.digest)
+            self.journal.keep(saved, result.digest if began is None else began.digest)
 
     def commit_change(self, change: Change | None, value: Any) -> Any:
         """Add a change to the episode (None: nothing changed); returns its result, or an error if it raised."""
@@ -174,8 +148,7 @@ class EnvRecord:
             return value.error
         if change is not None:
             self.journal.append_change(change)
-        self.in_sync = True
-        self._forget_tries()
+        self.in_sync, self.tries = True, NO_TRIES
         if not isinstance(value, Raised):
             return value
         error = EnvError(f"{self.describe()} raised {value.text} (during {value.phase}).")
@@ -183,16 +156,14 @@ class EnvRecord:
         return error
 
     def _begin(self, start: EpisodeStart, observation: Any) -> None:
-        self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
-        self.restored = None
-        self.observation, self.in_sync = observation, True
-        self._forget_tries()
+        self.journal = EpisodeJournal(start, self.journal.lasting())
+        self.observation, self.in_sync, self.tries = observation, True, NO_TRIES
 
     def describe(self) -> str:
         """The environment, its turn and seed, for messages."""
-        if not self.journal.has_begun:
+        if (start := self.journal.start) is None:
             return f"{self.spec.describe()} at its reset"
-        seed = "" if self.journal.seed is None else f" of seed {self.journal.seed}"
+        seed = "" if start.seed is None else f" of seed {start.seed}"
         return f"{self.spec.describe()} at turn {self.journal.turns + 1}{seed}"
 
 

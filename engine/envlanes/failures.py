@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from envlanes.environments import NOT_LOADED, EnvFailed, Environments, EnvRecord
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import LOADING, Raised, TimedOut
 from envlanes.episode.spec import EnvSpec
-from envlanes.errors import (
-    DivergenceError,
-    EnvError,
-    EnvLanesError,
-    LaneDiedError,
-    LaneTimeoutError,
-    without_values,
-)
+from envlanes.errors import DivergenceError, EnvError, EnvLanesError, LaneDiedError, LaneTimeoutError, without_values
 from envlanes.placement import Placement
-from envlanes.recovery import Action, Facts, Trouble, decide, decide_worker
+from envlanes.recovery import NO_TRIES, Action, Trouble, decide, decide_worker
 from envlanes.stats import QUARANTINE, Stats
 from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.orders import Order, Rebuild
@@ -60,7 +53,8 @@ class Failure:
 OnFailure = Callable[[Failure], str]
 
 
-class Requested(NamedTuple):
+@dataclass(frozen=True)
+class Requested:
     """The request of one call of the engine.
 
     Attributes:
@@ -68,12 +62,14 @@ class Requested(NamedTuple):
         items: The order's items by env_id.
         timeout: Seconds that each may take.
         reset_timeout: Seconds that each step of a replay may take.
+        losses: Processes that workers have lost in this call, perhaps by kills from outside, or as they started.
     """
 
     kind: type[Order]
     items: Mapping[int, Any]
     timeout: float
     reset_timeout: float
+    losses: Counter[Worker] = field(default_factory=Counter)
 
     def timeout_of(self, order: Order) -> float:
         """Seconds that each item of an order may take, which carries out the request or comes before it."""
@@ -89,7 +85,6 @@ class Failures:
     """The failures of one engine; called with the engine's lock held.
 
     Attributes:
-        has_kills: Whether workers were killed, perhaps from outside, and no turn has forgiven it.
         not_deterministic: Tags whose replays differed, with their environments' types.
         not_restored: Tags whose ``save`` and ``load`` lost something, likewise.
     """
@@ -99,9 +94,7 @@ class Failures:
     ) -> None:
         self.environments, self.placement, self.stats = environments, placement, stats
         self._settings, self._on_failure = environments.settings, on_failure
-        # The processes that each worker lost in this episode: whether each may have been killed from outside.
-        self._losses: dict[Worker | None, list[bool]] = defaultdict(list)
-        self.has_kills = False
+        self._losses = Counter[Worker | None]()  # that no kill from outside explains, in this episode
         self.not_deterministic: dict[str, str] = {}
         self.not_restored: dict[str, str] = {}
 
@@ -111,49 +104,46 @@ class Failures:
         # that loses a process a day would send its environments to quarantine for good.
         for record in records:
             self._losses.pop(record.home, None)
-            record.forget_failures()
-        self.placement.readmit(records, reseeded)
-
-    def forgive_kills(self, env_ids: Collection[int]) -> None:
-        """Forget kills that may come from outside, of environments that have played a turn since and of their workers.
-
-        Such environments return from quarantine; those that failed in another way do so at their next reset.
-        """
-        # Something that kills workers at random, such as the kernel when memory is short, would otherwise bring one
-        # after the other of a long episode's environments into quarantine, where they are rebuilt for each turn.
-        for record in self.environments.of(env_ids):
-            if record.in_sync:
-                self._losses[record.home] = [is_kill for is_kill in self._losses[record.home] if not is_kill]
-                self.placement.readmit([record] if record.suspicion == "killed" else ())
-        victims = (record.suspicion == "killed" for record in self.environments.records.values())
-        self.has_kills = any(map(any, self._losses.values())) or any(victims)
+            record.tries, record.failed = NO_TRIES, None
+        suspects = {record.env_id: record.home for record in records if record.is_suspect}
+        self.placement.place(suspects, reseeded)
 
     # Environments
 
     def handle_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, requested: Requested) -> None:
         """Handle an exception or a divergence of an environment."""
-        what, phase, where = "", "", record.describe()
+        phase, where, spec = "", record.describe(), record.spec
         error: EnvLanesError
         if isinstance(value, Divergence):
-            if self._undo_move(record, f"does not replay: {value.describe()}"):
+            trouble, text = Trouble.DIVERGED, f"does not replay: {value.describe()}"
+            if self._undo_move(record, text):
                 return
-            trouble, text = Trouble.DIVERGED, self._diverged(record, value)
-            error, phase = DivergenceError(f"{where} {text}."), "" if value.snapshot is None else LOADING
+            if value.snapshot is not None:
+                self.not_restored[spec.tag], phase = spec.env_type, LOADING
+                text = f"{text}, after load() of a snapshot of turn {value.snapshot}: save() or load() is incomplete"
+            elif record.journal.start and record.journal.start.seed is None:
+                cure = "reset it with a seed, or declare `save` and `load` in its class"
+                text = f"{text} (its episode began without a seed: {cure})"
+            else:
+                self.not_deterministic[spec.tag] = spec.env_type
+                text = f"is not deterministic, and {text}"
+            error = DivergenceError(f"{where} {text}.")
         else:
-            trouble, text, what = Trouble.RAISED, value.text, f"{value.text} (during {value.phase})"
-            if self._undo_move(record, f"failed: {what}"):
+            trouble, text, phase = Trouble.RAISED, value.text, value.phase
+            if self._undo_move(record, f"failed: {text} (during {phase})"):
                 return
             if isinstance(value, TimedOut):
-                error = LaneTimeoutError(f"{where} {text} in the main process.")
+                error, phase = LaneTimeoutError(f"{where} {text} in the main process."), ""
                 error.add_note(value.trace)
             else:
-                error, phase = EnvError(f"{where} raised {what}."), value.phase
+                error = EnvError(f"{where} raised {text} (during {phase}).")
                 error.__cause__ = value.exception()
-                record.may_end_main |= isinstance(error.__cause__, KeyboardInterrupt)  # there, it would be Ctrl-C
+                if isinstance(error.__cause__, KeyboardInterrupt):  # in main, it would be Ctrl-C
+                    record.tries = record.tries._replace(may_end_main=True)
                 if phase in ("load", "send", "receive"):
                     trouble = Trouble.CANNOT_TRAVEL
                 elif phase == LOADING:
-                    self.not_restored[record.spec.tag] = record.spec.env_type
+                    self.not_restored[spec.tag] = spec.env_type
         self._decide(record, trouble, order, requested, text, error, phase)
 
     def handle_lost(self, record: EnvRecord, requested: Requested) -> None:
@@ -162,41 +152,6 @@ class Failures:
         if not self._undo_move(record, f"failed: {text}"):
             error = EnvError(f"{record.describe()}: {text}.")
             self._decide(record, Trouble.LOST, Rebuild((), ()), requested, text, error)
-
-    def note_rebuilt(self, record: EnvRecord, journal: EpisodeJournal) -> None:
-        """Take in which snapshot an environment was rebuilt from, or that its whole journal could be replayed."""
-        if journal.snapshots:
-            record.restored = journal.left_out if record.restored is None else record.restored
-            return
-        doubt, record.doubt, record.restored = record.doubt, "", None
-        if doubt:
-            self.warn_not_restored(record, f"{doubt}; replayed from its seed, it went as recorded")
-
-    def warn_not_restored(self, record: EnvRecord, story: str) -> None:
-        """Log that ``save`` or ``load`` of an environment's class loses something."""
-        self.not_restored[record.spec.tag] = record.spec.env_type
-        text = f"{record.spec.describe()} {story}: its save() or load() loses something"
-        self.environments.warn(text, (record.spec.tag, "not restored"))
-
-    def _diverged(self, record: EnvRecord, divergence: Divergence) -> str:
-        """Log why a replay may have differed; returns what differed."""
-        spec, seed, text = record.spec, record.journal.seed, f"does not replay: {divergence.describe()}"
-        record.doubt = ""
-        if divergence.snapshot is not None:
-            moment = _moment(divergence.snapshot)
-            record.doubt = f"does not replay from load() of its snapshot of {moment}: {divergence.describe()}"
-            return record.doubt
-        if record.restored is not None:
-            story = f"went on from a snapshot of {_moment(record.restored)}, and {text}; it is not deterministic, or"
-            self.warn_not_restored(record, story)
-        elif seed is None:
-            cure = "reset it with a seed, or declare `save` and `load` in its class"
-            text = f"{text} (its episode began without a seed: {cure})"
-        else:
-            self.not_deterministic[spec.tag] = spec.env_type
-            story = f"is not deterministic: replayed from seed {seed} and its actions, it {text}"
-            self.environments.warn(f"{spec.describe()} {story}", (spec.tag, "diverged"))
-        return text
 
     def _undo_move(self, record: EnvRecord, what: str) -> bool:
         """Return an environment that failed where it moved to; from main, others of its type do not move any more."""
@@ -222,49 +177,41 @@ class Failures:
         text: str,
         error: EnvLanesError,
         phase: str = "",
-        is_shared: bool = False,
+        shared: bool = False,
     ) -> None:
         """Decide about an environment that failed at an order, log it, and carry it out."""
-        spec, phase, in_main = record.spec, phase or order.phase, record.worker is None
-        facts = Facts(in_main, record.failures, record.kills, is_shared, record.may_end_main)
-        action, counter = decide(trouble, facts, self._settings)
+        spec, phase, in_main, before = record.spec, phase or order.phase, record.worker is None, record.tries
+        action, record.tries = decide(trouble, before, self._settings, in_main=in_main, shared=shared)
         stays, what = action is Action.STAY_IN_MAIN, without_values(text)
         if trouble is Trouble.CANNOT_TRAVEL and stays:
             story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {text}"
             self.environments.warn(story, (spec.tag, what))
         else:
-            if counter != "kills":  # a kill from outside is not the environment's failure yet
+            if record.tries.kills == before.kills:  # a kill from outside is not the environment's failure yet
                 item, timeout = requested.items.get(record.env_id), requested.timeout_of(order)
                 failure = Failure(spec, record.journal, requested.kind, item, phase, text, error, timeout)
                 error.args = (f"{error}{self._on_failure(failure)}",)
             kind = (spec.tag, trouble if trouble is Trouble.DIVERGED else what, phase, action)
             follows = _FOLLOWS.get(action, "Retrying on a rebuilt environment.")
             story = "\n".join([f"{error} {follows}", *getattr(error, "__notes__", ())])  # with stacks
-            self.environments.warn(story, kind, None if record.failures else error.__cause__)
+            self.environments.warn(story, kind, None if before.failures else error.__cause__)
         record.in_sync = False
-        if counter:
-            setattr(record, counter, getattr(record, counter) + 1)
-        if counter == "failures" and trouble in (Trouble.ENDED, Trouble.KILLED):
-            record.may_end_main = True  # an exit, a crash or a hang in C would take main with it
         if action is Action.FAIL:
             record.failed = EnvFailed(text, error, phase)
             if in_main:
                 record.bound_to_main = ""  # it fails here too: its next episode is tried in a worker again
-            if record.suspicion:
+            if record.is_suspect:
                 # Its own worker ends now: an environment that hangs would keep it, and its processor, until the reset.
                 self.placement.evict([record])
-                record.suspicion = ""
+                record.is_suspect = False
         elif action is Action.QUARANTINE:
-            if trouble is Trouble.RAISED and not record.suspicion:
+            if trouble is Trouble.RAISED and not record.is_suspect:
                 self.placement.evict([record])  # it may hold a port, which the next one opens
-            if trouble is not Trouble.KILLED:
-                record.suspicion = "failed"
-            elif not record.suspicion:  # a kill adds nothing to what is held against it
-                record.suspicion, self.has_kills = "killed", True
+            record.is_suspect = True
         elif action is not Action.AGAIN:
             if stays:
                 record.bound_to_main = record.bound_to_main or text
-            self.placement.move_to_main([record])
+            self.placement.place({record.env_id: None})
 
     # Workers
 
@@ -273,9 +220,9 @@ class Failures:
         if failure.cause is Cause.REPLACED:
             return  # another engine, or thread, has lost it and counted it; the round sends its request to the new one
         self.stats.restarts[worker.name] += 1
-        blamed, is_shared = self._blamed(worker, failure, order)
+        blamed, shared = self._blamed(worker, failure, order, requested)
         if not blamed:
-            self._worker_lost(worker, failure)
+            self._worker_lost(worker, failure, requested)
             return
         is_outside = failure.may_come_from_outside
         first = self.environments.records[blamed[0]].spec
@@ -289,13 +236,13 @@ class Failures:
                 where = f"{failure.worker}, {failure.ending.where}" if failure.ending.where else failure.worker
                 error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
             # A kill from outside says nothing of the new home: it is tried again there, and does not go back.
-            is_retried = is_outside and record.kills < self._settings.max_restarts
+            is_retried = is_outside and record.tries.kills < self._settings.max_restarts
             if not order.plays and not is_retried and self._undo_move(record, f"failed: {text}"):
                 continue
             if failure.stacks:
                 error.add_note(failure.stacks)
             trouble = Trouble.KILLED if is_outside else Trouble.ENDED
-            self._decide(record, trouble, order, requested, text, error, is_shared=is_shared)
+            self._decide(record, trouble, order, requested, text, error, shared=shared)
         if not is_outside:
             # One that ends its process at a turn must not end main; but others of its type have played there so far.
             env_ids = {env_id for index in range(len(order)) for env_id in order.envs_at(index)}
@@ -303,11 +250,13 @@ class Failures:
                 if record.spec.env_type == first.env_type:
                     self._undo_move(record, f"failed: its worker {failure.what} at env {first.env_id}")
 
-    def _blamed(self, worker: Worker, failure: WorkerFailure, order: Order) -> tuple[list[int], bool]:
+    def _blamed(
+        self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested
+    ) -> tuple[list[int], bool]:
         """The environments at work, and whether several share the failure because their class was being loaded."""
         # With its whole machine, a quarantine worker ends innocently; but not so often that the call never ends.
-        is_outside = failure.ending.is_shared and len(self._losses.get(worker, ())) < self._settings.max_restarts
-        if worker.name == QUARANTINE and not is_outside:
+        is_innocent = failure.ending.is_shared and requested.losses[worker] < self._settings.max_restarts
+        if worker.name == QUARANTINE and not is_innocent:
             return order.envs_at(0)[:1], False
         if failure.index is None or not len(order):
             return [], False
@@ -315,28 +264,23 @@ class Failures:
             return order.envs_at(failure.index), isinstance(order, Rebuild) and order.is_load(failure.index)
         return (order.envs_at(0), False) if len(order) == 1 else ([], False)  # it was through with all of several
 
-    def _worker_lost(self, worker: Worker, failure: WorkerFailure) -> None:
+    def _worker_lost(self, worker: Worker, failure: WorkerFailure, requested: Requested) -> None:
         """Handle the end of a worker that no environment is blamed for."""
-        warn, losses = self.environments.warn, self._losses[worker]
-        losses.append(failure.may_come_from_outside)
-        self.has_kills |= losses[-1]
-        action = decide_worker(failure, len(losses), self._settings)
+        warn, is_start = self.environments.warn, failure.cause is Cause.START
+        losses = requested.losses if is_start or failure.may_come_from_outside else self._losses
+        losses[worker] += 1
+        action = decide_worker(failure, losses[worker], self._settings)
         follows = " A new worker takes over." if action is Action.AGAIN else ""
-        kind = failure.what if failure.cause is Cause.START else None
-        warn("\n".join(filter(None, [f"{failure.describe()}.{follows}", failure.stacks])), kind)
+        warn(
+            "\n".join(filter(None, [f"{failure.describe()}.{follows}", failure.stacks])),
+            failure.what if is_start else None,
+        )
         records = [record for record in self.environments.records.values() if record.home is worker]
         if action is Action.QUARANTINE:
             warn(f"{failure.describe()}; its {len(records)} environments now take turns in separate processes.")
             for record in records:
-                if not record.suspicion:
-                    record.suspicion = "killed" if all(losses) else "failed"
-                    record.in_sync, record.generation = False, NOT_LOADED
+                record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
         elif action is Action.MAIN:
-            text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
-            text += f" The next attempt is in {self.placement.leave_alone(worker)} episodes."
+            text = f"{failure.describe()}; its {len(records)} environments stay in the main process until a reset."
             warn(text, (failure.what, action))
-            self.placement.move_to_main(records)
-
-
-def _moment(turns: int) -> str:
-    return f"turn {turns}" if turns else "the reset"
+            self.placement.place({record.env_id: None for record in records})

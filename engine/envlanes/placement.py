@@ -46,16 +46,9 @@ class MainHome:
             :mod:`envlanes.episode.in_main`.
     """
 
-    def __init__(self, environments: Environments) -> None:
+    def __init__(self) -> None:
         self.has_deadlines = True
-        # Logged at once, before the others of its batch have played, which may hang as well.
-        where = "in the main process, where each environment waits for the one before"
-        cure = "use_multiprocessing=true plays them in workers, and a shorter time limit ends a hang sooner"
-        self._host = EnvHost(
-            on_late=lambda spec, text: environments.warn(
-                f"{spec.describe()} {text} {where}; {cure}.", (spec.tag, "late")
-            )
-        )
+        self._host = EnvHost()
         _main_homes.add(self)
 
     def run(self, order: Order, timeout: float, until: float = inf, counts_children: bool = False) -> Batch:
@@ -94,14 +87,12 @@ class Placement:
     """
 
     def __init__(self, number: int, environments: Environments) -> None:
-        self.number, self.main = number, MainHome(environments)
+        self.number, self.main = number, MainHome()
         self.mode: Mode = environments.settings.use_lanes
         self.main.has_deadlines = self.mode is not False
         self._environments, self._records = environments, environments.records
         self._settings = environments.settings
         self._pool: WorkerPool | None = None
-        # Of workers that do not start: the episodes for which each is left alone, and the length of its next pause.
-        self._backoffs: dict[Worker, tuple[int, int]] = {}
         self._auto = Auto(Limits(None, 0))
 
     @property
@@ -117,14 +108,8 @@ class Placement:
         return self._pool
 
     def workers(self, count: int) -> list[Worker]:
-        """The first ``count`` workers of the pool that are not left alone; their processes are started."""
-        resting = {worker for worker, (episodes, _) in self._backoffs.items() if episodes}
-        return self.pool.workers(count, resting) if count else []
-
-    def worker_of_index(self, index: int) -> Home:
-        """A worker of the pool, whose process is started; None if the worker is left alone."""
-        self._count_episode()
-        return {each.name: each for each in self.workers(index + 1)}.get(f"worker {index}")
+        """The first ``count`` workers of the pool; their processes are started."""
+        return self.pool.workers(count) if count else []
 
     def for_forks(self, parent: EnvRecord, count: int) -> list[Home]:
         """Homes for forks of an environment: main as well, or one of the workers after the other."""
@@ -140,7 +125,6 @@ class Placement:
 
         Those that are ``reseeded`` may move whatever their history.
         """
-        self._count_episode()
         if self._pool is not None:
             self._pool.rearrange()  # first: workers that move to a better node are started there by `_homes`
         self._read_limits()
@@ -216,14 +200,14 @@ class Placement:
         moving = [
             record
             for record in self._environments.of(homes)
-            if (record.worker is not homes[record.env_id] or record.suspicion)
+            if (record.worker is not homes[record.env_id] or record.is_suspect)
             and (record.env_id in reseeded or record.can_move)
         ]
         leaving = []
         for record in moving:
             if record.before is not None and record.before[0] is homes[record.env_id]:
                 self.undo_move(record)
-            elif record.is_live and record.before is None and not record.suspicion:
+            elif record.is_live and record.before is None and not record.is_suspect:
                 # A healthy replica stays open until the next one has played: else a worker that fails to start, or to
                 # build it, would cost an episode that nothing was wrong with.
                 record.before = record.worker, record.generation
@@ -233,15 +217,7 @@ class Placement:
         self._unload(leaving)
         for record in moving:  # last: until here, an interrupt leaves them where they are, to be rebuilt
             record.home = record.worker = homes[record.env_id]
-            record.suspicion = ""
-
-    def readmit(self, records: Iterable[EnvRecord], reseeded: Collection[int] = ()) -> None:
-        """Return those of these environments that are in quarantine to their homes."""
-        self.place({record.env_id: record.home for record in records if record.suspicion}, reseeded)
-
-    def move_to_main(self, records: Iterable[EnvRecord]) -> None:
-        """Make main the home of these environments."""
-        self.place({record.env_id: None for record in records})
+            record.is_suspect = False
 
     def undo_move(self, record: EnvRecord) -> None:
         """Return an environment to the replica that it was to move from; the new one is closed."""
@@ -251,7 +227,7 @@ class Placement:
         (worker, generation), record.before = record.before, None
         record.home = record.worker = worker
         record.generation, record.in_sync = generation, True
-        record.suspicion = ""
+        record.is_suspect = False
 
     def evict(self, records: Collection[EnvRecord]) -> None:
         """Close the replicas of environments that are leaving, or are to be built again."""
@@ -320,24 +296,6 @@ class Placement:
             assert record.worker is not None
             self.pool.close_extra(record.worker)
             record.worker, record.generation, record.in_sync = record.home, NOT_LOADED, False
-
-    # Workers that do not start
-
-    def leave_alone(self, worker: Worker) -> int:
-        """Stop using a worker for a while; returns for how many episodes: 4, 8, .. 256.
-
-        A start that fails may take all of ``startup_timeout``, so it is tried ever more rarely.
-        """
-        # Both figures are chosen, not measured: a lost `startup_timeout`, a minute by default, is spread over four
-        # episodes at once, and a machine that was repaired is still tried again in the end.
-        _, pause = self._backoffs.get(worker, (0, 4))
-        self._backoffs[worker] = pause, min(2 * pause, 256)
-        return pause
-
-    def _count_episode(self) -> None:
-        """Count an episode for workers that are left alone, and forget those that have started since."""
-        waiting = {worker: each for worker, each in self._backoffs.items() if worker.pid is None}
-        self._backoffs = {worker: (max(0, episodes - 1), pause) for worker, (episodes, pause) in waiting.items()}
 
     def close(self, forgotten: bool) -> None:
         """Close the environments, and the workers too if no other engine uses them."""

@@ -9,8 +9,8 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
     | it raised in main, or timed out there      | once more in main           | failed                            |
     | its step timed out, its worker exited or   | once more in quarantine     | failed                            |
     |   crashed at it                            |                             |                                   |
-    | its worker was killed at it (SIGKILL,      | once more in quarantine,    | as if it had exited               |
-    |   SIGTERM): perhaps from outside           |   up to ``max_restarts``    |                                   |
+    | its worker was killed at it (SIGKILL,      | once more where it is, up   | as if it had exited               |
+    |   SIGTERM): perhaps from outside           |   to ``max_restarts`` times |                                   |
     | its class did that as it was loaded        | once more, with its tag     | failed                            |
     | it, or its result, cannot travel           | to main, where it stays     |                                   |
     | its replay differs                         | once more in main           | failed                            |
@@ -22,23 +22,24 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
 
 A worker whose process is gone while no environment was at its turn (:func:`decide_worker`):
 
-    | what happened            | up to ``max_restarts`` times an episode | after that                           |
+    | what happened            | up to ``max_restarts`` times            | after that                           |
     |--------------------------|-----------------------------------------|--------------------------------------|
     | it ended while idle      | a new worker                            | its environments go to quarantine    |
-    | it did not come up       | a new worker                            | to main; the worker is left alone for  |
-    | it timed out starting    | to main at once, likewise               |   some episodes                      |
+    | it did not come up       | a new worker                            | to main, until the next reset of all |
+    | it timed out starting    | to main at once, likewise               |                                      |
 
-An environment in quarantine returns to its shared worker at its next reset; where all that was held against it, or its
-worker, are kills that may come from outside, as soon as it has played a turn, which also forgives the worker.
-The counts of a worker begin anew when one of its environments begins an episode.
+An environment in quarantine returns to its shared worker at its next reset. The ends of a worker count until one of its
+environments is reset; but kills that may come from outside, and starts, count within a call alone: something that kills
+workers at random, such as the kernel when memory is short, must not bring a long episode into quarantine, where
+environments are rebuilt for each turn.
 
 Every row either finishes an environment or counts something that is bounded, so that every call ends.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from envlanes.settings import Settings
 from envlanes.workers.failure import Cause, WorkerFailure
@@ -65,53 +66,64 @@ class Action(Enum):
     FAIL = auto()
 
 
-@dataclass(frozen=True)
-class Facts:
-    """The state of an environment that failed.
+class Tries(NamedTuple):
+    """Failures of an environment at the current request.
 
     Attributes:
-        in_main: Whether it lives in the main process.
-        failures: Number of its earlier failures at this request.
-        kills: Number of earlier kills of its worker at this request.
-        shared: Whether others of its tag share the failure: it happened as their class was loaded.
-        may_end_main: Whether what it did at this request would have ended or stopped the main process.
+        failures: Their number.
+        kills: Number of kills of its worker, perhaps from outside, which are no failures.
+        may_end_main: Whether what it did would have ended or stopped the main process.
     """
 
-    in_main: bool = False
     failures: int = 0
     kills: int = 0
-    shared: bool = False
     may_end_main: bool = False
 
 
-def decide(trouble: Trouble, facts: Facts, settings: Settings) -> tuple[Action, str]:
+NO_TRIES = Tries()
+
+
+def decide(
+    trouble: Trouble, tries: Tries, settings: Settings, *, in_main: bool = False, shared: bool = False
+) -> tuple[Action, Tries]:
     """Decide about an environment that failed; see the table above.
 
+    Args:
+        trouble: The kind of trouble.
+        tries: Its failures before.
+        settings: The engine's settings.
+        in_main: Whether it lives in the main process.
+        shared: Whether others of its tag share the failure: it happened as their class was loaded.
+
     Returns:
-        The action, and the environment's counter to increment: ``"failures"``, ``"kills"`` or ``""``.
+        The action, and its failures now.
     """
     # First: nothing brings it back, whatever the settings say.
     if trouble is Trouble.LOST:
-        return Action.FAIL, ""
-    if trouble is Trouble.CANNOT_TRAVEL and not facts.in_main:
-        return Action.STAY_IN_MAIN, ""
-    again = Action.AGAIN if facts.shared else Action.QUARANTINE
+        return Action.FAIL, tries
+    if trouble is Trouble.CANNOT_TRAVEL and not in_main:
+        return Action.STAY_IN_MAIN, tries
     # Before the settings are asked: a kill from outside is no failure of the environment's, so "raise" and "truncate"
     # retry it too.
-    if trouble is Trouble.KILLED and facts.kills < settings.max_restarts:
-        return again, "kills"
+    if trouble is Trouble.KILLED and tries.kills < settings.max_restarts:
+        return Action.AGAIN, tries._replace(kills=tries.kills + 1)
+    # An exit, a crash or a hang in C would take main with it.
+    may_end_main = tries.may_end_main or trouble in (Trouble.ENDED, Trouble.KILLED)
+    again = tries._replace(failures=tries.failures + 1, may_end_main=may_end_main)
     if settings.on_env_failure != "fallback":
-        return Action.FAIL, "failures"
-    if facts.failures:
-        may_stay = trouble is Trouble.RAISED and not facts.in_main and not facts.may_end_main
-        return Action.STAY_IN_MAIN if may_stay else Action.FAIL, "failures"
-    return Action.MAIN if facts.in_main or trouble is Trouble.DIVERGED else again, "failures"
+        return Action.FAIL, again
+    if tries.failures:
+        may_stay = trouble is Trouble.RAISED and not in_main and not may_end_main
+        return Action.STAY_IN_MAIN if may_stay else Action.FAIL, again
+    if in_main or trouble is Trouble.DIVERGED:
+        return Action.MAIN, again
+    return Action.AGAIN if shared else Action.QUARANTINE, again
 
 
 def decide_worker(failure: WorkerFailure, losses: int, settings: Settings) -> Action:
     """Decide about a worker whose process is gone while no environment was at its turn; see the table above.
 
-    ``losses``: number of processes that it has lost this way in this episode, this one included.
+    ``losses``: number of processes that it has lost this way, this one included.
     """
     # A start that timed out has taken all of `startup_timeout`: each further try would hold up the call for as long.
     is_hopeless = failure.cause is Cause.START and failure.seconds > 0

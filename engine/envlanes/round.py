@@ -130,7 +130,7 @@ class Round:
 
     def _move_rest(self, todo: list[int]) -> None:
         """Move what main has yet to play, if it belongs in workers."""
-        left = [record.env_id for record in self._environments.of(todo) if not record.suspicion]
+        left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
         spent = {tag: Costs(each) for tag, each in self._spent.items()}
         if self._kind is Reset:
             reseeded = [env_id for env_id in left if self._items[env_id].seed is not None]
@@ -156,7 +156,7 @@ class Round:
                 self.values[env_id] = record.failed
                 self._leave(record)
                 continue
-            if record.suspicion and not self._placement.admit(record, todo, self._items):
+            if record.is_suspect and not self._placement.admit(record, todo, self._items):
                 continue
             if (worker := record.worker) not in self._sent:
                 is_loaded = record.generation == seen.setdefault(worker, IN_MAIN if worker is None else worker.current)
@@ -188,11 +188,11 @@ class Round:
         specs, journals = [], []
         for record in sorted(records, key=lambda record: record.spec.tag):
             journal = self._needs(record)
-            if record.failures and record.spec.is_replayable:  # once more, and from the beginning
-                journal = journal.without_snapshots()
+            if record.tries.failures and record.spec.is_replayable:  # once more, and from the beginning
+                journal = journal.without_snapshot()
             else:
                 journal = journal.from_snapshot()
-            if journal.has_begun and not (record.spec.is_replayable or journal.ends_with_snapshot):
+            if journal.start is not None and not (record.spec.is_replayable or journal.ends_with_snapshot):
                 self._failures.handle_lost(record, self._requested)
                 continue
             if record.generation != generation:
@@ -278,11 +278,6 @@ class Round:
                     self._leave(record)
             if saved is not None:
                 self.saved[env_id] = saved
-        if isinstance(order, Rebuild):
-            missing = {record.env_id for record, _ in bad}
-            for env_id, journal in order.journals:
-                if env_id not in missing:
-                    self._failures.note_rebuilt(self._records[env_id], journal)
         self._stats.count(worker, order, spent, busy_s)
         if self.may_move and worker is None and order.counts:
             for tag, more in spent.items():

@@ -119,7 +119,7 @@ class Settings:
         on_env_failure: Response to an environment's failure: ``"fallback"`` (retry once on a rebuilt environment,
             then it has failed), ``"truncate"`` and ``"raise"`` (it has failed at once).
         max_restarts: Number of deaths of an idle worker per episode before its environments take turns in quarantine
-            (kills that may come from outside count until a turn was played); also the number of times that an
+            (per call, of kills that may come from outside); also the number of times that an
             environment's worker may be killed, perhaps externally, during its turn.
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
         ray: The nodes of a cluster to use and the resources to claim there; options or a mapping of them.

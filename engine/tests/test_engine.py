@@ -178,7 +178,7 @@ def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make):
 
 @in_lanes
 @pytest.mark.parametrize(("end", "home"), [(signal.SIGKILL, "worker 0"), (signal.SIGABRT, "quarantine")])
-def test_turns_that_are_played_forgive_a_lane_its_kills_and_a_reset_all_else(make, end, home):
+def test_kills_from_outside_are_forgiven_and_a_reset_forgives_all_else(make, end, home):
     engine = make(max_workers=1, max_restarts=2)
     for env_id in (1, 2):
         engine.add(specs(ids=[env_id])[0], worker=0)

@@ -1,22 +1,19 @@
 """Environments that keep the one rule play alike in every mode, wherever they keep their state.
 
-Nothing is copied that did not ask for it: members of a group are each reset, but where their class says how to copy.
+Nothing is copied: members of a group are each reset.
 """
 
 from __future__ import annotations
 
 import itertools
-import logging
 import random
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from envlanes.episode.host import SLOW_RESET_S
 from support import scripts
-from support.episodes import EnvStateManager, config, freeze, inputs, play
+from support.episodes import EnvStateManager, config, inputs, play
 from support.faulty_envs import Walk
 
 GROUP, GROUPS, TURNS = 4, 2, 5
@@ -120,44 +117,6 @@ class Closure(Late):
         return float(self.next())
 
 
-class Saves(Walk):
-    """Declares snapshots, has slow resets, and shows how often it was reset itself."""
-
-    resets = 0
-
-    def reset(self, seed=None, mode=None):
-        self.resets += 1
-        time.sleep(2 * SLOW_RESET_S)
-        return super().reset(seed, mode)
-
-    def save(self):
-        return self.place, self.steps, self.random.getstate()
-
-    def load(self, state):
-        self.place, self.steps, generator = state
-        self.random = random.Random()
-        self.random.setstate(generator)
-
-
-class SavesBadly(Saves):
-    """Loads what it shows wrongly."""
-
-    def save(self):
-        return super().save()
-
-    def load(self, state):
-        super().load(state)
-        self.place += 1
-
-
-class RaisesLoading(Saves):
-    def save(self):
-        return None
-
-    def load(self, state):
-        raise ValueError("not me")
-
-
 class Counts(Walk):
     """Shows how often it was reset."""
 
@@ -231,17 +190,6 @@ def test_no_environment_is_reset_but_when_it_is_asked_for(mode):
                 moved = mode == "auto" and shown == 1  # built anew where `auto` has it played from now on
                 assert moved or shown == resets[env_id] + 1
                 resets[env_id] = shown
-
-
-@pytest.mark.parametrize("mode", [False, True])  # with "auto", a group may be cut in two where it moves
-def test_members_whose_class_declares_snapshots_load_that_of_the_first_of_their_group(mode):
-    with manager(Saves, mode, max_workers=1) as played:
-        rollouts = freeze(play(played, 3))
-        resets = [entry["env"].resets for entry in played.envs]
-        assert resets == [1, *[0] * (GROUP - 1)] * GROUPS
-    with manager(Walk, False) as sequential:
-        sequential_rollouts = freeze(play(sequential, 3))
-    assert [each["history"] for each in rollouts] == [each["history"] for each in sequential_rollouts]
 
 
 # What travels changes nothing of the user's
@@ -358,26 +306,3 @@ def test_infos_and_rewards_are_as_of_their_turn(mode):
             assert [float(turn["info"]["first"]) for turn in turns] == [1, 2, 3]
             assert [len(turn["info"]["seen"]) for turn in turns] == [1, 2, 3]
             assert [float(turn["reward"]) for turn in turns] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("mode", [False, True])
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        (SavesBadly, "at the reset the observation was 'at "),
-        (RaisesLoading, "ValueError: not me"),
-    ],
-)
-def test_members_that_load_does_not_bring_to_their_group_s_reset_are_reset_and_load_is_named(
-    kind, says, mode, caplog, kill_lanes
-):
-    with manager(Walk, False) as sequential:
-        expected = [[each["history"] for each in freeze(play(sequential, TURNS))] for _ in range(2)]
-    with caplog.at_level(logging.WARNING), manager(kind, mode) as played:
-        for histories in expected:
-            rollouts = freeze(play(played, TURNS, lambda turn: mode and turn == 2 and kill_lanes(played)))
-            assert [each["history"] for each in rollouts] == histories
-        assert played.not_restored() == {"Tag": f"{__name__}:{kind.__name__}"} and not played.not_deterministic()
-    named = [record.message for record in caplog.records if "load()" in record.message]
-    assert len(named) == 1 and says in named[0]
-    assert "deterministic" not in caplog.text and "Retrying" not in caplog.text

@@ -3,66 +3,57 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from envlanes.recovery import Action, Facts, Trouble, decide, decide_worker
+from envlanes.recovery import NO_TRIES, Action, Tries, Trouble, decide, decide_worker
 from envlanes.settings import ON_ENV_FAILURE, Settings
 from envlanes.workers.failure import Cause, WorkerFailure
 from envlanes.workers.handle import Ending
 
 FALLBACK = Settings(max_restarts=2)
-IN_LANE, IN_MAIN = Facts(), Facts(in_main=True)
+IN_MAIN, SHARED, NOWHERE = {"in_main": True}, {"shared": True}, dict[str, bool]()
+COUNTED, ENDED, KILLED = Tries(1), Tries(1, 0, True), Tries(0, 1)
 
-# row by row: what happened, what is known, what follows the first time and again
-ROWS: list[tuple[Trouble, Facts, tuple[Action, str]]] = [
-    (Trouble.RAISED, IN_LANE, (Action.QUARANTINE, "failures")),
-    (Trouble.RAISED, replace(IN_LANE, failures=1), (Action.STAY_IN_MAIN, "failures")),
-    (Trouble.RAISED, replace(IN_LANE, failures=1, may_end_main=True), (Action.FAIL, "failures")),
-    (Trouble.RAISED, replace(IN_LANE, may_end_main=True), (Action.QUARANTINE, "failures")),
-    (Trouble.RAISED, IN_MAIN, (Action.MAIN, "failures")),
-    (Trouble.RAISED, replace(IN_MAIN, failures=1), (Action.FAIL, "failures")),
-    (Trouble.ENDED, IN_LANE, (Action.QUARANTINE, "failures")),
-    (Trouble.ENDED, replace(IN_LANE, failures=1), (Action.FAIL, "failures")),
-    (Trouble.ENDED, replace(IN_LANE, kills=2), (Action.QUARANTINE, "failures")),
-    (Trouble.ENDED, replace(IN_LANE, shared=True), (Action.AGAIN, "failures")),
-    (Trouble.ENDED, replace(IN_LANE, shared=True, failures=1), (Action.FAIL, "failures")),
-    (Trouble.KILLED, IN_LANE, (Action.QUARANTINE, "kills")),
-    (Trouble.KILLED, replace(IN_LANE, kills=1), (Action.QUARANTINE, "kills")),
-    (Trouble.KILLED, replace(IN_LANE, kills=1, failures=1), (Action.QUARANTINE, "kills")),
-    (Trouble.KILLED, replace(IN_LANE, kills=2), (Action.QUARANTINE, "failures")),
-    (Trouble.KILLED, replace(IN_LANE, kills=2, failures=1), (Action.FAIL, "failures")),
-    (Trouble.KILLED, replace(IN_LANE, shared=True), (Action.AGAIN, "kills")),
-    (Trouble.KILLED, replace(IN_LANE, shared=True, kills=2), (Action.AGAIN, "failures")),
-    (Trouble.CANNOT_TRAVEL, IN_LANE, (Action.STAY_IN_MAIN, "")),
-    (Trouble.CANNOT_TRAVEL, replace(IN_LANE, failures=1), (Action.STAY_IN_MAIN, "")),
-    (Trouble.CANNOT_TRAVEL, IN_MAIN, (Action.MAIN, "failures")),
-    (Trouble.DIVERGED, IN_LANE, (Action.MAIN, "failures")),
-    (Trouble.DIVERGED, IN_MAIN, (Action.MAIN, "failures")),
-    (Trouble.DIVERGED, replace(IN_MAIN, failures=1), (Action.FAIL, "failures")),
-    (Trouble.LOST, IN_LANE, (Action.FAIL, "")),
-    (Trouble.LOST, IN_MAIN, (Action.FAIL, "")),
+# row by row: what happened, its failures before, where it was; the action, and its failures after
+ROWS: list[tuple[Trouble, Tries, dict[str, bool], Action, Tries]] = [
+    (Trouble.RAISED, NO_TRIES, NOWHERE, Action.QUARANTINE, COUNTED),
+    (Trouble.RAISED, COUNTED, NOWHERE, Action.STAY_IN_MAIN, Tries(2)),
+    (Trouble.RAISED, ENDED, NOWHERE, Action.FAIL, Tries(2, 0, True)),
+    (Trouble.RAISED, Tries(0, 0, True), NOWHERE, Action.QUARANTINE, ENDED),
+    (Trouble.RAISED, NO_TRIES, IN_MAIN, Action.MAIN, COUNTED),
+    (Trouble.RAISED, COUNTED, IN_MAIN, Action.FAIL, Tries(2)),
+    (Trouble.ENDED, NO_TRIES, NOWHERE, Action.QUARANTINE, ENDED),
+    (Trouble.ENDED, COUNTED, NOWHERE, Action.FAIL, Tries(2, 0, True)),
+    (Trouble.ENDED, Tries(0, 2), NOWHERE, Action.QUARANTINE, Tries(1, 2, True)),
+    (Trouble.ENDED, NO_TRIES, SHARED, Action.AGAIN, ENDED),
+    (Trouble.ENDED, COUNTED, SHARED, Action.FAIL, Tries(2, 0, True)),
+    (Trouble.KILLED, NO_TRIES, NOWHERE, Action.AGAIN, KILLED),
+    (Trouble.KILLED, Tries(1, 1), NOWHERE, Action.AGAIN, Tries(1, 2)),
+    (Trouble.KILLED, Tries(0, 2), NOWHERE, Action.QUARANTINE, Tries(1, 2, True)),
+    (Trouble.KILLED, Tries(1, 2), NOWHERE, Action.FAIL, Tries(2, 2, True)),
+    (Trouble.KILLED, Tries(0, 2), SHARED, Action.AGAIN, Tries(1, 2, True)),
+    (Trouble.CANNOT_TRAVEL, COUNTED, NOWHERE, Action.STAY_IN_MAIN, COUNTED),
+    (Trouble.CANNOT_TRAVEL, NO_TRIES, IN_MAIN, Action.MAIN, COUNTED),
+    (Trouble.DIVERGED, NO_TRIES, NOWHERE, Action.MAIN, COUNTED),
+    (Trouble.DIVERGED, COUNTED, IN_MAIN, Action.FAIL, Tries(2)),
+    (Trouble.LOST, NO_TRIES, NOWHERE, Action.FAIL, NO_TRIES),
 ]
 
 
-@pytest.mark.parametrize(("trouble", "facts", "decision"), ROWS, ids=str)
-def test_each_row_of_the_table(trouble, facts, decision):
-    assert decide(trouble, facts, FALLBACK) == decision
+@pytest.mark.parametrize(("trouble", "tries", "where", "action", "after"), ROWS, ids=str)
+def test_each_row_of_the_table(trouble, tries, where, action, after):
+    assert decide(trouble, tries, FALLBACK, **where) == (action, after)
 
 
 @pytest.mark.parametrize("trouble", Trouble)
 @pytest.mark.parametrize("on_env_failure", ["truncate", "raise"])
 def test_without_fallback_there_is_one_try_but_for_kills_from_outside(trouble, on_env_failure):
     settings = Settings(max_restarts=2, on_env_failure=on_env_failure)  # type: ignore[arg-type]
-    expected = {
-        Trouble.KILLED: (Action.QUARANTINE, "kills"),
-        Trouble.CANNOT_TRAVEL: (Action.STAY_IN_MAIN, ""),
-        Trouble.LOST: (Action.FAIL, ""),
-    }
-    assert decide(trouble, IN_LANE, settings) == expected.get(trouble, (Action.FAIL, "failures"))
-    assert decide(Trouble.KILLED, replace(IN_LANE, kills=2), settings)[0] is Action.FAIL
+    expected = {Trouble.KILLED: Action.AGAIN, Trouble.CANNOT_TRAVEL: Action.STAY_IN_MAIN}
+    assert decide(trouble, NO_TRIES, settings)[0] is expected.get(trouble, Action.FAIL)
+    assert decide(Trouble.KILLED, Tries(0, 2), settings)[0] is Action.FAIL
 
 
 @pytest.mark.parametrize("on_env_failure", ON_ENV_FAILURE)
@@ -71,20 +62,16 @@ def test_whatever_happens_an_environment_is_over_after_a_bounded_number_of_tries
     longest = settings.max_restarts + 4  # kills, two failures in workers, the way to main, and the last failure
 
     @cache
-    def ends(facts, tries):
+    def ends(tries, in_main, left):
         """Whether an environment is over within so many tries, whatever happens from here on."""
-        return tries > 0 and all(is_over(facts, trouble, tries) for trouble in Trouble)
+        return left > 0 and all(is_over(tries, in_main, trouble, left) for trouble in Trouble)
 
-    def is_over(facts, trouble, tries):
-        action, counter = decide(trouble, facts, settings)
-        if action is Action.FAIL:
-            return True
-        if counter:
-            facts = replace(facts, **{counter: getattr(facts, counter) + 1})
-        in_main = facts.in_main or action in (Action.MAIN, Action.STAY_IN_MAIN)
-        return ends(replace(facts, in_main=in_main), tries - 1)
+    def is_over(tries, in_main, trouble, left):
+        action, tries = decide(trouble, tries, settings, in_main=in_main)
+        is_home = in_main or action in (Action.MAIN, Action.STAY_IN_MAIN)
+        return action is Action.FAIL or ends(tries, is_home, left - 1)
 
-    assert ends(Facts(), longest)
+    assert ends(NO_TRIES, False, longest)
 
 
 def failure(cause, status=None, seconds=0.0):
@@ -117,7 +104,7 @@ def test_without_restarts_the_first_death_is_too_many():
     settings = Settings(max_restarts=0)
     assert decide_worker(DIED, 1, settings) is Action.QUARANTINE
     assert decide_worker(NO_START, 1, settings) is Action.MAIN
-    assert decide(Trouble.KILLED, IN_LANE, settings) == (Action.QUARANTINE, "failures")
+    assert decide(Trouble.KILLED, NO_TRIES, settings) == (Action.QUARANTINE, ENDED)
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,9 @@ class BaseEnv(ABC):
             self.rng.setstate(generator)
 
     :func:`snapshots` makes both for a class whose state is in a few attributes. State lost with a killed worker is then
-    loaded instead of replayed, forks and moves start from snapshots, and if resets are expensive, one reset serves all
-    members of a group. The value is pickled immediately, so it may share
-    objects that the environment changes later. A subclass that adds state must define both methods again: those of a
-    base class do not count.
+    loaded instead of replayed, and forks and moves start from snapshots. The value is pickled immediately, so it may
+    share objects that the environment changes later. A subclass that adds state must define both methods again: those
+    of a base class do not count.
 
     Class attributes (declarations; the defaults are safe for classes that do not set them):
         config_class: The dataclass to which ``custom_envs.<Tag>.env_config`` is converted.

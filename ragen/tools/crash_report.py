@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import ragen
+from envlanes.episode.game import EpisodeStart
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.turn import TextGame
@@ -64,10 +65,11 @@ def about_failure(failure: Failure) -> dict[str, Any]:
 
 def events_of(failure: Failure) -> list[Event]:
     """The episode, and the request that failed."""
-    journal, events = failure.journal, list[Event]()
+    journal = failure.journal
     if failure.kind is Reset:  # the journal is still that of the previous episode
-        journal = EpisodeJournal(failure.item.seed, failure.item.options)
-    events = [{"turn": 0, "asked": _plain((journal.seed, journal.options)), "gave": _plain(journal.digest)}]
+        journal = EpisodeJournal(EpisodeStart(*failure.item[1:]))
+    start = journal.start or EpisodeStart(None, None)
+    events = [{"turn": 0, "asked": _plain(start[:2]), "gave": _plain(start.digest)}]
     for entry in journal.entries:
         events.append(_event(events, entry))
     if failure.kind is not Reset and failure.item[1:]:
@@ -162,7 +164,7 @@ class CrashReportWriter:
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
         spec, journal, kind, written = failure.spec, failure.journal, kind_of(failure.error), _written[folder]
-        moment = failure.item.seed if failure.kind is Reset else (journal.seed, journal.turns)
+        moment = failure.item.seed if failure.kind is Reset else (journal.start and journal.start.seed, journal.turns)
         key = (spec.env_id, moment, kind)
         if key in self._paths:
             return self._paths[key]

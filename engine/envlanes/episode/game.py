@@ -33,8 +33,8 @@ class EpisodeStart(NamedTuple):
 
     seed: int | None
     options: dict[str, Any] | None
-    digest: Any
-    before: Any
+    digest: Any = None
+    before: Any = None
 
 
 def declares_snapshots(env_class: Any) -> bool:

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from envlanes.episode import generators
 from envlanes.episode.clock import Spent, usage
-from envlanes.episode.game import named
+from envlanes.episode.game import EpisodeStart, named
 from envlanes.episode.global_rng import EnvRng, outer_state_kept
-from envlanes.episode.journal import Change, EpisodeJournal, difference
-from envlanes.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut, describe
+from envlanes.episode.journal import Change, Divergence, EpisodeJournal, difference
+from envlanes.episode.outcome import LOADING, Outcome, Overdue, Raised, TimedOut
 from envlanes.episode.pickled import Pickled
 from envlanes.episode.spec import EnvSpec
 from envlanes.interrupts import interrupts_let_through, let_signals_pass
@@ -33,9 +33,6 @@ log = logging.getLogger(__name__)
 # A snapshot is due after turns that took so many times its own cost, so that taking snapshots costs at most a tenth,
 SAVE_SHARE = 10.0
 REPLAY_S = 0.005  # and so many seconds: storing a snapshot costs the main process time too.
-# Seconds of a reset from which a group's members load the snapshot of its first one. Loading takes .2 ms with the
-# states of the generators, as measured: of a quicker reset, little would be saved.
-SLOW_RESET_S = 1e-3
 
 
 class ResetOrder(NamedTuple):
@@ -57,17 +54,11 @@ class ResetResult(NamedTuple):
 
     Attributes:
         observation: The first observation.
-        digest: Its digest for the journal.
-        before: State of the generators before the reset that no seed decides; see :class:`EpisodeJournal`.
-        is_loaded: Whether the state was loaded: what the first member of its group had saved.
-        doubt: The failure of ``load`` to bring it there, in words, so that it was reset; empty if none.
+        began: The beginning of the episode, for its journal.
     """
 
     observation: Any
-    digest: Any
-    before: Any
-    is_loaded: bool = False
-    doubt: str = ""
+    began: EpisodeStart
 
 
 class Replica:
@@ -77,7 +68,6 @@ class Replica:
         spec: Describes how to build it.
         env: The environment; None until it is first needed.
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
-        saves_midway: Whether snapshots may be taken at any time, not only after a reset.
         is_loading: Whether a snapshot is being loaded.
         saved: A snapshot not yet sent to the main process.
     """
@@ -86,16 +76,16 @@ class Replica:
         self.spec, self._play = spec, spec.game.play
         self.env: Any = None
         self._rng: EnvRng | None = None  # None if it does not use the global generators
-        self._was_reset = self.has_snapshots = self.saves_midway = self.is_loading = False
+        self._was_reset = self.has_snapshots = self._saves_midway = self.is_loading = False
         self._unsaved_s = 0.0  # of the turns since its last snapshot
         self._save_s = 0.0  # that its last snapshot took; 0 until one was taken
         self.saved: bytes | None = None
 
-    def own_rng(self) -> AbstractContextManager[None]:
+    def _own_rng(self) -> AbstractContextManager[None]:
         """Install its state of the global generators for the length of one call."""
         return self._rng.in_place() if self._rng else nullcontext()
 
-    def build(self) -> None:
+    def build(self, _: Any = None) -> None:
         """Build the environment unless it exists."""
         self.is_loading = False  # a load that has raised left it set, so that its failure could be named
         if self.env is not None:
@@ -104,21 +94,28 @@ class Replica:
         # Seeded alike in every process: what building draws must not differ, and no seed is known yet.
         self._rng = EnvRng(0) if self.spec.uses_global_rng else None
         self._was_reset = False
-        with self.own_rng():
+        with self._own_rng():
             self.env = game.build(self.spec)
         self.has_snapshots = game.has_snapshots(self.env)
-        self.saves_midway = self.has_snapshots and game.saves_midway(self.env)
+        self._saves_midway = self.has_snapshots and game.saves_midway(self.env)
 
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        """Begin an episode; returns the first observation."""
+    def reset(self, order: ResetOrder) -> ResetResult:
+        """Begin an episode."""
+        self.build()
+        _, seed, options = order
+        before = self._generator_states(seed is not None)
+        observation = self._begin(seed, options)
+        return ResetResult(observation, EpisodeStart(seed, options, self.spec.game.digest(observation), before))
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         if self._rng is not None and seed is not None:  # without one, the last episode's numbers go on
             self._rng.seed(seed)
-        with self.own_rng():
+        with self._own_rng():
             observation = self.spec.game.reset(self.env, seed, options)
         self._was_reset = True
         return observation
 
-    def generator_states(self, is_seeded: bool) -> Any:
+    def _generator_states(self, is_seeded: bool) -> Any:
         """The states of the generators before a reset; without a seed, the global ones are first seeded at random.
 
         None if the seed decides all of them, or the class declares snapshots, since one is taken after the reset.
@@ -142,7 +139,7 @@ class Replica:
     def call(self, item: tuple[int, Change]) -> Any:
         """Apply a change between two turns; returns its result."""
         self.build()
-        with self.own_rng():
+        with self._own_rng():
             return self.spec.game.apply(self.env, item[1])
 
     def replay(self, journal: EpisodeJournal, tick: Callable[[], None]) -> Any:
@@ -157,22 +154,20 @@ class Replica:
         self.build()
         for name, value in journal.settings.items():
             self.call((0, Change(name, (value,), is_set=True)))
-        if not journal.has_begun:
+        start, snapshot, turn = journal.start, journal.snapshot, journal.left_out
+        if start is None:
             return None
-        game, turn, found = self.spec.game, journal.left_out, None
-        if journal.snapshots:
-            _, state, digest = journal.snapshots[0]
-            shown, is_observed = self.load(state)
-            if is_observed and digest is not None:  # else `load` is only judged by the turns that follow
-                found = difference(turn - 1, ("digest",), (digest,), (game.digest(shown),))
+        game, found = self.spec.game, None
+        if snapshot is not None:
+            shown, found = self._load(snapshot.state, snapshot.digest, turn - 1)
         else:
-            if journal.before is not None:
-                outer, own = journal.before
+            if start.before is not None:
+                outer, own = start.before
                 if self._rng is not None and outer is not None:
                     self._rng.restore(outer)
                 generators.restore(self.env, own or ())
-            shown = self.reset(journal.seed, journal.options)
-            found = difference(-1, ("digest",), (journal.digest,), (game.digest(shown),))
+            shown = self._begin(start.seed, start.options)
+            found = difference(-1, ("digest",), (start.digest,), (game.digest(shown),))
         for entry in journal.entries:
             if found is not None:
                 break
@@ -188,47 +183,34 @@ class Replica:
             shown = result.observation
             turn += 1
         if found is not None:
-            return found._replace(snapshot=journal.left_out) if journal.snapshots else found
+            return found if snapshot is None else found._replace(snapshot=journal.left_out)
         self._unsaved_s = 0.0  # the journal has the snapshot
         return shown
 
-    def save(self, shown: Any) -> bytes | None:
-        """The whole state of an environment, including its states of the global generators, and its observation.
+    def _load(self, saved: bytes, digest: Any, turn: int) -> tuple[Any, Divergence | None]:
+        """Load a snapshot into a newly built environment; its observation, and how that differs from the record.
 
-        None if ``save`` raised, or its result cannot be pickled: this is logged, and not tried again. Since the clock
-        decides when snapshots are taken, it only means that there is none.
+        One that cannot be rendered between turns shows what was saved, and is only judged by the turns that follow.
         """
-        try:
-            with self.own_rng():
-                state = self.spec.game.save(self.env)
-            return Pickled.of((state, self._rng and self._rng.state(), shown)).pickled
-        except Exception:
-            log.warning("%s could not be saved, and is replayed where it is lost", self.spec.describe(), exc_info=True)
-            self.has_snapshots = self.saves_midway = False
-            return None
-
-    def load(self, saved: bytes) -> tuple[Any, bool]:
-        """Load a snapshot into a newly built environment.
-
-        Returns:
-            The observation, and whether the environment rendered it; otherwise it is the one saved with the snapshot.
-        """
+        game = self.spec.game
         state, outer, shown = Pickled(saved).open()
         if self._rng is not None:
             self._rng.restore(outer)
-        with self.own_rng():
+        with self._own_rng():
             self.is_loading = True
-            self.spec.game.load(self.env, state)
+            game.load(self.env, state)
             self.is_loading = False
-            now = self.spec.game.observe(self.env)
+            now = game.observe(self.env)
         self._was_reset = True
-        return (shown, False) if now is None else (now, True)
+        return (shown, None) if now is None else (now, difference(turn, ("digest",), (digest,), (game.digest(now),)))
 
-    def save_if_due(self, shown: Any, seconds: float, began: Any) -> None:
+    def save_if_due(self, shown: Any, seconds: float, began: EpisodeStart | None) -> None:
         """Take a snapshot after a turn or a reset if replaying the turns since the last one would cost more.
 
         An episode that began without a seed, and an environment that cannot be replayed, get one at the beginning. The
-        snapshot is left in ``saved``.
+        snapshot, which is left in ``saved``, is the whole state, including that of the global generators, and the
+        observation. If ``save`` raises, or its result cannot be pickled, this is logged, and not tried again: since the
+        clock decides when snapshots are taken, it only means that there is none.
 
         Args:
             shown: The current observation.
@@ -237,13 +219,20 @@ class Replica:
         """
         self._unsaved_s = self._unsaved_s + seconds if began is None else 0.0  # turns before it are not replayed
         begins_unseeded = began is not None and began.seed is None
-        if not (begins_unseeded or self.saves_midway):
+        if not (begins_unseeded or self._saves_midway):
             return
         is_needed = begins_unseeded or not self.spec.is_replayable
-        if is_needed or self._unsaved_s >= max(SAVE_SHARE * self._save_s, REPLAY_S):
-            start = perf_counter()
-            self.saved = self.save(shown)
-            self._save_s, self._unsaved_s = perf_counter() - start, 0.0
+        if not is_needed and self._unsaved_s < max(SAVE_SHARE * self._save_s, REPLAY_S):
+            return
+        start = perf_counter()
+        try:
+            with self._own_rng():
+                state = self.spec.game.save(self.env)
+            self.saved = Pickled.of((state, self._rng and self._rng.state(), shown)).pickled
+        except Exception:
+            log.warning("%s could not be saved, and is replayed where it is lost", self.spec.describe(), exc_info=True)
+            self.has_snapshots = self._saves_midway = False
+        self._save_s, self._unsaved_s = perf_counter() - start, 0.0
 
     def close(self) -> None:
         """Close the environment, if there is one; a failure to close is logged."""
@@ -252,7 +241,7 @@ class Replica:
         if ends is None:
             return
         try:
-            with self.own_rng():
+            with self._own_rng():
                 ends()
         except Overdue as error:
             log.warning("%s %s while it was closed", self.spec.describe(), error)
@@ -272,29 +261,21 @@ class EnvHost:
         counts_children: Whether child processes that live count as computing; see :func:`.usage`.
     """
 
-    def __init__(
-        self,
-        mark: Callable[[int], None] = lambda index: None,
-        keeps_outer_rng: bool = True,
-        on_late: Callable[[EnvSpec, str], None] = lambda spec, text: None,
-    ) -> None:
+    def __init__(self, mark: Callable[[int], None] = lambda index: None, keeps_outer_rng: bool = True) -> None:
         """Start with none.
 
         Args:
             mark: Called with an item's index in its batch before work on it starts, and with the batch's length
                 after the last.
             keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers.
-            on_late: Called at once when an environment was interrupted at its deadline.
         """
-        self._on_late = on_late
         self._replicas: dict[int, Replica] = {}
-        self._rng_users: set[int] = set()  # those that may draw from the global generators
         self.mark = mark
         self._at = 0
         self.since, self.until, self.counts_children = 0.0, inf, False
         self.spent: dict[str, Spent] = {}
-        self._keeps_outer_rng = keeps_outer_rng
-        self._not_shared: set[str] = set()  # tags whose groups are reset one by one, since `load` fails to
+        self._is_main = keeps_outer_rng
+        self._keeps_outer_rng = False  # until there are environments that may draw from the global generators
         self._known: set[tuple[str, str]] = set()  # tags and operations of which there was one
 
     def load(self, specs: Iterable[EnvSpec]) -> None:
@@ -302,17 +283,15 @@ class EnvHost:
         for spec in specs:
             self.unload([spec.env_id])  # a replica from before it moved away, if there is one
             self._replicas[spec.env_id] = Replica(spec)
-            if spec.uses_global_rng:
-                self._rng_users.add(spec.env_id)
+            self._keeps_outer_rng |= self._is_main and spec.uses_global_rng
 
     def build(self, items: Sequence[tuple[int, None]]) -> list[Outcome]:
         """Build the environments of ``(env_id, None)`` before they are needed. Outcomes hold None."""
-        return self._each(items, "build", lambda replica, item: replica.build())
+        return self._each(items, "build", Replica.build)
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
-        first: dict[Any, tuple[bytes, Any]] = {}
-        return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
+        return self._each(orders, "reset", Replica.reset)
 
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
         """Play the turns of ``(env_id, action)``. Outcomes hold results of the game."""
@@ -334,11 +313,10 @@ class EnvHost:
         for index, env_id in enumerate(list(env_ids)):
             self.mark(index)
             if (replica := self._replicas.pop(env_id, None)) is not None:
-                with self._outer_rng([env_id]), interrupts_let_through():
+                with self._outer_rng(), interrupts_let_through():
                     self.since = perf_counter()
                     replica.close()
                     self.since = 0.0
-                self._rng_users.discard(env_id)
 
     @property
     def env_ids(self) -> list[int]:
@@ -359,7 +337,7 @@ class EnvHost:
         before = (0.0, 0.0)
         # Interrupts may come as soon as, and as long as, the environments' own random state is put back by what is
         # left: in the other order, one would leave the program with an environment's numbers.
-        with self._outer_rng([item[0] for item in items]), interrupts_let_through():
+        with self._outer_rng(), interrupts_let_through():
             start = perf_counter()
             for index, item in enumerate(items, first):
                 self._at = index
@@ -378,7 +356,7 @@ class EnvHost:
                         item = item[1].open()
                     value = work(replica, item)
                     if counts and replica.has_snapshots:
-                        began = item if phase == "reset" else getattr(value, "began", None)
+                        began = getattr(value, "began", None)
                         replica.save_if_due(value.observation, perf_counter() - start, began)
                         saved, replica.saved = replica.saved, None
                     self.since = 0.0
@@ -405,7 +383,7 @@ class EnvHost:
             share = min(1.0, sum(times) / passed)
             more = Spent.of(times, share * computed, is_first=(tag, phase) not in self._known)
             self._known.add((tag, phase))
-            self.spent[tag] = self.spent[tag] + more if tag in self.spent else more
+            self.spent[tag] = self.spent.get(tag, Spent()) + more
 
     def _raised(self, error: BaseException, replica: Replica, item: Any, phase: str) -> Raised:
         """Describe an environment's exception; a signal to this process is raised again."""
@@ -416,48 +394,18 @@ class EnvHost:
         elif replica.env is None:
             phase = "build"
         if isinstance(error, Overdue):
-            self._on_late(replica.spec, str(error))
+            # At once, before the others of the batch have played, which may hang as well.
+            where = "in the main process, where each environment waits for the one before"
+            cure = "use_multiprocessing=true plays them in workers, and a shorter time limit ends a hang sooner"
+            log.warning("%s %s %s; %s.", replica.spec.describe(), error, where, cure)
             return TimedOut(phase, str(error), "".join(traceback.format_exception(error)))
         let_signals_pass(error)
-        return Raised.of(error, phase, travels=not self._keeps_outer_rng)
+        return Raised.of(error, phase, travels=not self._is_main)
 
-    def _outer_rng(self, env_ids: Sequence[int]) -> AbstractContextManager[None]:
-        is_needed = self._keeps_outer_rng and not self._rng_users.isdisjoint(env_ids)
-        return outer_state_kept() if is_needed else nullcontext()
+    def _outer_rng(self) -> AbstractContextManager[None]:
+        return outer_state_kept() if self._keeps_outer_rng else nullcontext()
 
     def _restart_clock(self) -> None:
         """Restart the deadline of the current item."""
         self.mark(self._at)  # for a worker's deadline, which main enforces,
         self.since = perf_counter()  # and for main's own
-
-    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, tuple[bytes, Any]]) -> ResetResult:
-        """Reset a member of a group, or load what the first member in this batch saved after its reset.
-
-        If ``load`` raises, or does not show what the first member shows, this and later members of the tag are reset.
-        """
-        replica.build()
-        game, seed, tag, doubt = replica.spec.game, order.seed, replica.spec.tag, ""
-        group = (replica.spec.group_id, seed, repr(order.options))
-        if group in first and tag not in self._not_shared:
-            saved, expected = first[group]
-            try:
-                observation, is_observed = replica.load(saved)
-                digest = game.digest(observation)
-                found = difference(-1, ("digest",), (expected,), (digest,)) if is_observed else None
-                doubt = found.describe() if found else ""
-            except Exception as error:
-                replica.is_loading = False
-                doubt = describe(error)
-            if not doubt:
-                return ResetResult(observation, digest, None, is_loaded=True)
-            self._not_shared.add(tag)  # one that fails once costs a load and a reset each time
-            self._restart_clock()
-        before, start = replica.generator_states(seed is not None), perf_counter()
-        observation = replica.reset(seed, order.options)
-        digest, reset_s = game.digest(observation), perf_counter() - start
-        if doubt and difference(-1, ("digest",), (expected,), (digest,)):
-            doubt = ""  # each reset gives something else, which is not to be blamed on `load`
-        is_slow = seed is not None and replica.saves_midway and reset_s > SLOW_RESET_S
-        if is_slow and tag not in self._not_shared and (state := replica.save(observation)):
-            first[group] = state, digest
-        return ResetResult(observation, digest, before, False, doubt)

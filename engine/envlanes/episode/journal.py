@@ -6,19 +6,20 @@ compares every turn: an environment that does not reproduce it is not determinis
 the turn and the field that differed.
 
 An episode begins with a seed, or continues with the generators that the last one left; in that case the journal holds
-their states. If the class declares snapshots, the journal holds those too, and a replay begins at the last::
+their states. If the class declares snapshots, the journal holds the last one, and a replay begins there::
 
     reset   turn 1   turn 2   turn 3   turn 4      entries
-              |                 |
-          snapshot           snapshot              a rebuild loads this one and replays turn 4 alone
+                                |
+                            snapshot               a rebuild loads this and replays turn 4 alone
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from envlanes.episode.game import EpisodeStart
 from envlanes.episode.values import copied
 from envlanes.errors import in_contrast
 
@@ -89,9 +90,6 @@ class Divergence(NamedTuple):
         return f"at {where} the {self.what} was {was} and is now {is_now}"
 
 
-MOST_SNAPSHOTS = 4 << 20  # approximate bytes of snapshots per environment; the last one is always kept
-
-
 class Snapshot(NamedTuple):
     """A snapshot of an environment.
 
@@ -111,77 +109,66 @@ class EpisodeJournal:
     """One environment's episode; picklable.
 
     Attributes:
-        seed: Seed of the reset.
-        options: Further arguments of the reset, such as ``{"mode": "train"}``.
-        digest: Digest of the first observation.
-        before: State of the environment's generators before the reset; None if its seed decides them.
+        start: How it began; None before the first reset, when a journal holds settings only.
         settings: Attributes that were set before the episode, by name.
         entries: Turns and changes, in order.
-        has_begun: Whether there was a reset; a journal without one holds settings only.
-        snapshots: Snapshots that were taken in the episode, in order.
+        snapshot: The last snapshot that was taken in the episode, if any.
         left_out: Number of turns played before the first entry, where the journal begins at a snapshot.
     """
 
-    seed: int | None = None
-    options: dict[str, Any] | None = None
-    digest: Any = None
-    before: Any = None
+    start: EpisodeStart | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     entries: list[JournalTurn | Change] = field(default_factory=list)
-    has_begun: bool = False
-    snapshots: list[Snapshot] = field(default_factory=list)
+    snapshot: Snapshot | None = None
     left_out: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether a newly built environment is already at its end."""
-        return not self.has_begun and not self.settings
+        return self.start is None and not self.settings
 
     @property
     def can_be_rebuilt(self) -> bool:
         """Whether the journal determines the episode: by a seed, generator states, or a snapshot."""
-        return bool(self.snapshots) or self._begins_known
+        return self.snapshot is not None or self._begins_known
 
     @property
     def _begins_known(self) -> bool:
         """Whether a seed decides the episode, or states of generators: the global ones, or some of its own."""
-        outer, own = self.before or (None, None)
-        return self.seed is not None or (own is not None and (outer is not None or bool(own)))
+        if self.start is None:
+            return False
+        outer, own = self.start.before or (None, None)
+        return self.start.seed is not None or (own is not None and (outer is not None or bool(own)))
 
     @property
     def ends_with_snapshot(self) -> bool:
         """Whether nothing has to be replayed."""
-        return bool(self.snapshots) and self.snapshots[-1].position == len(self.entries)
+        return self.snapshot is not None and self.snapshot.position == len(self.entries)
 
     def keep(self, state: bytes, digest: Any) -> None:
-        """Add a snapshot of the current state; every other older one is dropped if they would take too much memory."""
-        # Older ones are for forks of earlier turns: every other one is near enough.
-        self.snapshots.append(Snapshot(len(self.entries), state, digest))
-        if (len(self.snapshots) - 1) * len(state) > MOST_SNAPSHOTS:
-            self.snapshots = [*self.snapshots[:-1:2], self.snapshots[-1]]
+        """Keep a snapshot of the current state in place of the last one."""
+        self.snapshot = Snapshot(len(self.entries), state, digest)
 
-    def without_snapshots(self) -> EpisodeJournal:
-        """The journal for a replay from the beginning; itself if that is impossible."""
-        return replace(self, snapshots=[]) if self._begins_known else self.from_snapshot()
+    def without_snapshot(self) -> EpisodeJournal:
+        """The journal for a replay from the beginning; from the snapshot if that is impossible."""
+        return replace(self, snapshot=None) if self._begins_known else self.from_snapshot()
 
     def from_snapshot(self) -> EpisodeJournal:
-        """The episode from its last snapshot on; itself if there is none."""
-        if not self.snapshots:
+        """The episode from its snapshot on; itself if there is none."""
+        if self.snapshot is None:
             return self
-        last = self.snapshots[-1]
-        before = sum(isinstance(entry, JournalTurn) for entry in self.entries[: last.position])
-        # Only the last one travels: a snapshot may be large, and what came before it is not played.
-        later, snapshots = self.entries[last.position :], [last._replace(position=0)]
-        return replace(self, entries=later, snapshots=snapshots, left_out=before)
+        position = self.snapshot.position
+        left_out, later = _count_turns(self.entries[:position]), self.entries[position:]
+        return replace(self, entries=later, snapshot=self.snapshot._replace(position=0), left_out=left_out)
 
     @property
     def turns(self) -> int:
         """The number of turns."""
-        return self.left_out + len(self.played())
+        return self.left_out + _count_turns(self.entries)
 
     def append_change(self, change: Change) -> None:
         """Record a change; before the first reset, only a set attribute is kept."""
-        if self.has_begun:
+        if self.start is not None:
             self.entries.append(change)
         elif change.is_set:
             self.settings[change.name] = change.arguments[0]
@@ -191,17 +178,17 @@ class EpisodeJournal:
         later = {entry.name: entry.arguments[0] for entry in self.entries if isinstance(entry, Change) and entry.is_set}
         return {**self.settings, **later}
 
-    def played(self) -> list[JournalTurn]:
-        """The turns alone."""
-        return [entry for entry in self.entries if isinstance(entry, JournalTurn)]
-
     def until(self, turn: int | None) -> EpisodeJournal:
         """A copy of the journal up to a turn, with the changes before it; None copies all of it."""
         # An environment as it was after a turn: changes that were made before the next one are no part of it.
         ends = [0, *(place for place, entry in enumerate(self.entries, 1) if isinstance(entry, JournalTurn))]
         end = len(self.entries) if turn is None else ends[turn]
-        snapshots = [each for each in self.snapshots if each.position <= end]
-        return replace(self, settings=dict(self.settings), entries=self.entries[:end], snapshots=snapshots)
+        snapshot = self.snapshot if self.snapshot is not None and self.snapshot.position <= end else None
+        return replace(self, settings=dict(self.settings), entries=self.entries[:end], snapshot=snapshot)
+
+
+def _count_turns(entries: Iterable[Any]) -> int:
+    return sum(isinstance(entry, JournalTurn) for entry in entries)
 
 
 def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 
 from envlanes.errors import LaneStartError
@@ -44,13 +44,13 @@ class WorkerPool:
         self._lock = threading.RLock()
         _known.add(self)
 
-    def workers(self, count: int, without: Collection[Worker] = ()) -> list[Worker]:
-        """The first ``count`` workers that are not in ``without``, with their processes started."""
+    def workers(self, count: int) -> list[Worker]:
+        """The first ``count`` workers, with their processes started."""
         self._close_departed()
         with self._lock:
             while len(self._workers) < count:
                 self._workers.append(Worker(f"worker {len(self._workers)}", self.kind))
-            workers = [worker for worker in self._workers[:count] if worker not in without]
+            workers = self._workers[:count]
         with locked(workers):  # another engine's request may be starting the same ones
             for worker in workers:
                 with suppress(OSError, LaneStartError):  # its first request tries again, and reports

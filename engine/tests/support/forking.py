@@ -79,7 +79,7 @@ def straight(kind: Kind, seed: int, turns: Sequence[Turn]) -> list[tuple[Any, ..
         for turn in turns:
             engine.play({0: turn})
         journal = engine.records[0].journal
-        return [(journal.digest,), *[played.recorded for played in journal.played()]]
+        return [(journal.start.digest,), *[played.recorded for played in journal.entries]]
 
 
 def drawn(kind: Kind, count: int, seed: int) -> list[Turn]:

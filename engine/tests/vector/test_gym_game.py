@@ -48,12 +48,12 @@ def test_a_gymnasium_environment_is_forked_within_its_present_episode(engine):
     for action in range(30):
         engine.play({0: GymTurn(action % 5, AT_END)})
     journal = engine.records[0].journal
-    assert journal.seed is None and journal.turns < 30, "an episode has begun in between"
+    assert journal.start.seed is None and journal.turns < 30, "an episode has begun in between"
     with pytest.raises(InputError, match="of its current episode"):
         engine.fork(0, [1], 30)
     engine.fork(0, [1])
     shown = engine.fork(0, [2], 0)
-    assert GYM.digest(shown[2]) == journal.digest
+    assert GYM.digest(shown[2]) == journal.start.digest
     for action in range(12):
         given = engine.play(dict.fromkeys((0, 1), GymTurn(action % 5, AT_END)))
         assert GYM.record(given[0]) == GYM.record(given[1])

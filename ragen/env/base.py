@@ -108,13 +108,16 @@ class BaseEnv(ABC):
         return {}
 
 
-def snapshots(*names: str) -> tuple[Callable[[Any], dict[str, Any]], Callable[[Any, dict[str, Any]], None]]:
+def snapshots(
+    *names: str, after: Callable[[Any], None] | None = None
+) -> tuple[Callable[[Any], dict[str, Any]], Callable[[Any, dict[str, Any]], None]]:
     """``save`` and ``load`` for a class whose state is in a few attributes.
 
     For example, in the class's body: ``save, load = snapshots("board", "steps")``.
 
     Args:
         names: The attributes; None is saved for one that is not set.
+        after: Called with the environment once its attributes are restored, to derive what is not saved.
     """
 
     def save(self: Any) -> dict[str, Any]:
@@ -122,6 +125,8 @@ def snapshots(*names: str) -> tuple[Callable[[Any], dict[str, Any]], Callable[[A
 
     def load(self: Any, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if after is not None:
+            after(self)
 
     return save, load
 

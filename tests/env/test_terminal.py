@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 from ragen.env.sandbox import SHELL
 from ragen.env.terminal.config import TerminalEnvConfig
 from ragen.env.terminal.env import SUBMIT, TerminalEnv, generate
-from ragen.env.terminal.families import FAMILIES, _packed
+from ragen.env.terminal.families import FAMILIES
 from support.sandboxes import needs_shell, why_not
 
 
@@ -174,13 +171,3 @@ def test_tasks_below_a_folder_of_the_system_are_not_in_the_sandbox() -> None:
         env.close()
 
 
-def test_an_archive_is_read_as_a_value_and_never_fills_the_memory() -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, kind in (("a", tarfile.SYMTYPE), ("b", tarfile.LNKTYPE), ("c", tarfile.CHRTYPE)):
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, "/etc/passwd"
-            archive.addfile(info)
-    assert _packed(packed.getvalue()) == {}
-    for nonsense in (gzip.compress(bytes(1 << 26)), None, b"", gzip.compress(b"no archive"), os.urandom(100)):
-        assert not _packed(nonsense)

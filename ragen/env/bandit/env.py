@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
-from ragen.env.base import BaseDiscreteActionEnv, StepResult
+from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.text import TextObservation
 
@@ -39,6 +39,7 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         self.config = replace(config or BanditEnvConfig())  # its own: reset writes action_lookup
         self._rng: Any = None  # a numpy Generator once reset
         self._risky = 0
+        self._arms: dict[int, str] | None = None
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Draw the names (with ``split``) and the order of the arms; see :meth:`BaseEnv.reset`."""
@@ -53,7 +54,8 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         safe_first = rng.random() < 0.5
         self._risky = first + 1 if safe_first else first
         arms = (safe, risky) if safe_first else (risky, safe)
-        self.config.action_lookup = {first: arms[0], first + 1: arms[1]}
+        self._arms = {first: arms[0], first + 1: arms[1]}
+        self._name_arms()
         self.observation = _PROMPT.format(*arms)
         return self.observation
 
@@ -82,12 +84,7 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         self.observation = f"{names[action]}: {reward} points"
         return self.observation, reward, True, {"action_is_effective": True, "action_is_valid": True, "success": risky}
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        state = {name: getattr(self, name, None) for name in ("_rng", "_risky", "observation")}
-        return {**state, "arms": self.config.action_lookup}
+    def _name_arms(self) -> None:
+        self.config.action_lookup = self._arms
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.config.action_lookup = state["arms"]
-        self.__dict__.update({name: value for name, value in state.items() if name != "arms"})
+    save, load = snapshots("_rng", "_risky", "_arms", "observation", after=_name_arms)

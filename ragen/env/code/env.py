@@ -11,7 +11,7 @@ import re
 from random import Random
 from typing import Any, ClassVar
 
-from ragen.env.base import BaseLanguageBasedEnv, StepResult
+from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
@@ -61,7 +61,7 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         self.problem: Problem | None = None
         self.tries = 0
         self.passed: tuple[bool, ...] = ()
-        self._drawn: tuple[int, str] = (0, "train")
+        self._drawn: tuple[int, str] | None = None
         self._path = "" if self.config.dataset in (GENERATED, HUMANEVAL) else self.config.dataset
         if self._path:
             problems.rows_of(self._path)
@@ -83,7 +83,8 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
             )
         self.hold_sandbox()
         self._drawn = checked_seed("code", seed), split
-        self.problem = self._draw()
+        self._draw()
+        assert self.problem is not None
         self.tries, self.passed = 0, (False,) * len(self.problem.tests)
         self.observation = self._introduced()
         return self.observation
@@ -92,8 +93,12 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         assert self.problem is not None
         return self.problem.text + (f"\n{self.problem.prelude}" if self.problem.prelude else "")
 
-    def _draw(self) -> Problem:
-        seed, split = self._drawn
+    def _draw(self) -> None:
+        self.problem = None if self._drawn is None else self._problem_of(*self._drawn)
+
+    save, load = snapshots("_drawn", "tries", "passed", "observation", after=_draw)
+
+    def _problem_of(self, seed: int, split: str) -> Problem:
         config = self.config
         if config.dataset == GENERATED:
             families = tuple(config.families or FAMILIES)
@@ -162,20 +167,6 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         if not done:
             lines.append(f"Tries left: {self.config.max_tries - self.tries}.")
         return "\n".join(lines)
-
-    def save(self) -> Any:
-        """A snapshot of the episode; see :class:`BaseEnv`."""
-        if self.problem is None:
-            return None
-        return self._drawn, self.tries, self.passed, self.observation
-
-    def load(self, saved: Any) -> None:
-        """Restore a snapshot; draws the problem again."""
-        if saved is None:
-            self.problem = None
-            return
-        self._drawn, self.tries, self.passed, self.observation = saved
-        self.problem = self._draw()
 
     def example_action(self, rng: Random) -> str:
         """A program: a correct one, a wrong one, or one that fails."""

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from envlanes.resources import Lease
-from ragen.env.base import BaseLanguageBasedEnv, StepResult
+from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.rows import RowSource, is_held_out, load_rows
 from ragen.env.search.config import SearchEnvConfig
@@ -51,7 +51,6 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         self._style = STYLES[str(self.config.style)]
         self.question: Question | None = None
         self.steps = self.searches = 0
-        self._drawn: tuple[int, str] = (0, "train")
         self._held: Lease[Index] | None = None
         self._server: Server | None = None
         if self.config.questions is not None:
@@ -77,14 +76,15 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         Raises:
             ConfigError: The split has no questions.
         """
-        self._drawn = checked_seed("search", seed, limit=None), mode if mode in _SPLITS else "train"
-        self.question = self._draw()
+        self.question = self._draw(checked_seed("search", seed, limit=None), mode if mode in _SPLITS else "train")
         self.steps = self.searches = 0
         self.observation = self._style.opening(self.question, self._searches_left())
         return self.observation
 
-    def _draw(self) -> Question:
-        (seed, split), config = self._drawn, self.config
+    save, load = snapshots("question", "steps", "searches", "observation")
+
+    def _draw(self, seed: int, split: str) -> Question:
+        config = self.config
         if config.questions is None:
             return ask(generate(config.world_seed, config.entities), seed, split, config.hops)
         if not self._style.by_splits:
@@ -148,19 +148,6 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
     def rollout_info(self) -> dict[str, Any]:
         """The correct answers."""
         return {} if self.question is None else {"answers": list(self.question.answers)}
-
-    def save(self) -> Any:
-        """A snapshot; see :class:`BaseEnv`. It contains the question, since drawing it again needs the whole world."""
-        if self.question is None:
-            return None
-        return self._drawn, self.question, self.steps, self.searches, self.observation
-
-    def load(self, saved: Any) -> None:
-        """Restore a snapshot."""
-        if saved is None:
-            self.question = None
-            return
-        self._drawn, self.question, self.steps, self.searches, self.observation = saved
 
     def close(self) -> None:
         """Release the index."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv, StepResult
+from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.sandbox import SHELL, STOPPED, Ended, InSandbox
 from ragen.env.sandbox.host import faketime
@@ -69,7 +69,7 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
         self.base: Files = {}
         self.layer: Layer = {}
         self.folder, self.steps = HOME, 0
-        self._drawn: tuple[int, str] = (0, "train")
+        self._drawn: tuple[int, str] | None = None
         if self.config.tasks != GENERATED:
             tasks_in(self.config.tasks)
             self.profile = SHELL._replace(hidden=os.path.realpath(self.config.tasks))  # with what is expected
@@ -82,16 +82,19 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
         """
         self.hold_sandbox()
         self._drawn = checked_seed("terminal", seed), "train" if mode in (None, "train") else "val"
+        self.layer, self.folder, self.steps = {}, HOME, 0
         self._draw()
         assert self.task is not None
-        self.layer, self.folder, self.steps = {}, HOME, 0
         self.observation = f"{self.task.text}\nSay {SUBMIT} when you are done.\n{self._prompt()}"
         return self.observation
 
     def _draw(self) -> None:
-        self.task, self.base = _drawn(
-            *self._drawn, self.config.tasks, tuple(self.config.families or ()), self.config.files
-        )
+        self.task, self.base = None, {}
+        if self._drawn is not None:
+            config = self.config
+            self.task, self.base = _drawn(*self._drawn, config.tasks, tuple(config.families or ()), config.files)
+
+    save, load = snapshots("_drawn", "layer", "folder", "steps", "observation", after=_draw)
 
     def step(self, action: str) -> StepResult:
         """Run a command, or submit.
@@ -198,21 +201,6 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
         shown = "~" + folder[len(HOME) :] if folder == HOME or folder.startswith(f"{HOME}/") else folder
         return f"agent@sandbox:{shown.encode('utf-8', 'replace').decode()}$"
 
-    def save(self) -> Any:
-        """A snapshot, including the layer with its contents; see :class:`BaseEnv`."""
-        if self.task is None:
-            return None
-        return self._drawn, dict(self.layer), self.folder, self.steps, self.observation
-
-    def load(self, saved: Any) -> None:
-        """Restore a snapshot; files are written when the next command runs."""
-        if saved is None:
-            self.task = None
-            return
-        self._drawn, layer, self.folder, self.steps, self.observation = saved
-        self.layer = dict(layer)
-        self._draw()
-
     def example_action(self, rng: Random) -> str:
         """A command: one that does the task, one that looks around, or one that fails."""
         assert self.task is not None
@@ -298,7 +286,7 @@ def generate(seed: int, split: str, families: tuple[str, ...], files: int) -> Ta
     attempt = 0
     while True:
         rng = Random(f"{split}/{seed}/{attempt}")
-        task = FAMILIES[rng.choice(families)].task(rng, files)
+        task = FAMILIES[rng.choice(families)](rng, files)
         if not all(task.check(task.files)):  # not done yet at the start
             return task
         attempt += 1

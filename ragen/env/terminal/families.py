@@ -5,11 +5,8 @@ A check looks at the final files. They are values, not a file system, so links c
 
 from __future__ import annotations
 
-import io
 import re
 import sqlite3
-import tarfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -26,7 +23,6 @@ Check = Callable[[Home], list[bool]]
 
 WORDS = re.findall(r"\w+", "error warn ready retry timeout disk network user cache login queue backup")
 NAMES = re.findall(r"\w+", "ada ben cleo dan eva finn gus hana ivo joy kai lea max nora otto pia")
-LARGEST_ARCHIVE = 1 << 24  # maximum bytes of an archive to unpack for a check
 CITIES = re.findall(r"\w+", "Cairo Lima Oslo Quito Rome Turin")
 
 
@@ -47,44 +43,32 @@ class Task:
     solution: str = ""
 
 
+Family = Callable[[Random, int], Task]
+"""Draws a task with about this number of files; its parameters vary."""
+
 Build = Callable[[Random, dict[str, Any], int], tuple[dict[str, Entry], Check]]
-
-
-@dataclass(frozen=True)
-class Family:
-    """Tasks that differ in their parameters and files.
-
-    Attributes:
-        name: Its name.
-        text: The instruction, with ``$k`` for the parameter k.
-        solution: A command that does the task, with ``@k@`` for the parameter k.
-        build: Creates the files and the check.
-        parameters: The possible values of each parameter.
-    """
-
-    name: str
-    text: str
-    solution: str
-    build: Build
-    parameters: Mapping[str, Sequence[Any]]
-
-    def task(self, rng: Random, size: int) -> Task:
-        """Draw a task."""
-        given = {name: rng.choice(values) for name, values in self.parameters.items()}
-        files, check = self.build(rng, given, size)
-        solution = self.solution
-        for name, value in given.items():
-            solution = solution.replace(f"@{name}@", str(value))
-        return Task(Template(self.text).substitute(given), files, check, solution)
-
+"""Creates the files and the check of a task with these parameters."""
 
 FAMILIES: dict[str, Family] = {}
 
 
 def _family(text: str, solution: str, **parameters: Sequence[Any]) -> Callable[[Build], Build]:
+    """Register a family by the function that builds its tasks.
+
+    Args:
+        text: The instruction, with ``$k`` for the parameter k.
+        solution: A command that does the task, with ``@k@`` for the parameter k.
+        parameters: The possible values of each parameter.
+    """
+
     def register(build: Build) -> Build:
-        name = build.__name__.strip("_")
-        FAMILIES[name] = Family(name, text, solution, build, parameters)
+        def task(rng: Random, size: int) -> Task:
+            given = {name: rng.choice(values) for name, values in parameters.items()}
+            files, check = build(rng, given, size)
+            command = re.sub(r"@(\w+)@", lambda found: str(given[found[1]]), solution)
+            return Task(Template(text).substitute(given), files, check, command)
+
+        FAMILIES[build.__name__.strip("_")] = task
         return build
 
     return register
@@ -97,14 +81,10 @@ def _file(text: str | bytes, mode: int = 0o644) -> Entry:
     return Entry("f", mode, text.encode() if isinstance(text, str) else text)
 
 
-def _content(home: Home, path: str) -> bytes | None:
-    entry = home.get(path)
-    return entry.data if entry is not None and entry.kind == "f" else None
-
-
 def _says(home: Home, path: str, expected: str) -> bool:
     """Whether a file contains exactly these lines, apart from surrounding whitespace."""
-    found = (_content(home, path) or b"").decode("utf-8", "replace")
+    entry = home.get(path, Entry("d", 0))
+    found = entry.data.decode("utf-8", "replace") if entry.kind == "f" else ""
     return [line.strip() for line in found.strip().splitlines()] == expected.splitlines()
 
 
@@ -208,7 +188,7 @@ def _permissions(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
     return {**tools, **secret}, check
 
 
-# Programs, archives, git, SQL
+# Programs, SQL
 
 
 @_family(
@@ -239,101 +219,6 @@ def _fix_script(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str
         return [repaired, _says(home, "out.txt", expected)]
 
     return {"run.sh": _file(wrong)}, check
-
-
-@_family(
-    "Pack the folder project/ into project.tar.gz, without the files that end in .$kind.",
-    "tar -czf project.tar.gz --exclude='*.@kind@' project",
-    kind=("tmp", "bak", "log"),
-)
-def _pack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    kinds = (given["kind"], "py", "md")
-    files = {
-        f"project/{rng.choice('ab')}/{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)
-    }
-    wanted = {path: entry.data for path, entry in files.items() if not path.endswith(given["kind"])}
-    return files, lambda home: [_packed(_content(home, "project.tar.gz")) == wanted, _kept(home, files)]
-
-
-def _packed(archive: bytes | None) -> dict[str, bytes] | None:
-    """The files of an archive, the caller that made it; None where it cannot be read, or is made to fill the memory."""
-    if archive is None:
-        return None
-    try:
-        unzip = zlib.decompressobj(31)
-        plain = unzip.decompress(archive, LARGEST_ARCHIVE)
-        if unzip.unconsumed_tail:
-            return None
-        with tarfile.open(fileobj=io.BytesIO(plain)) as found:
-            members = [member for member in found if member.isreg()]
-            if any(member.issparse() for member in members) or sum(m.size for m in members) > LARGEST_ARCHIVE:
-                return None  # holes of a few bytes are read as gigabytes
-            return {member.name.removeprefix("./"): found.extractfile(member).read() for member in members}  # type: ignore[union-attr]
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError):
-        return None
-
-
-@_family(
-    "Make a git repository in repo/ with a branch '$branch', and commit all files there but those that "
-    "end in .$kind, with the message '$word $name'.",
-    "cd repo && git init -q -b @branch@ && git add -- $(find . -type f -not -path './.git/*' -not -name "
-    "'*.@kind@') && git commit -q -m '@word@ @name@'",
-    branch=("main", "trunk", "work"),
-    kind=("log", "o"),
-    word=("Add", "Import", "Begin"),
-    name=NAMES,
-)
-def _git_commit(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    kinds = (given["kind"], "py", "md")
-    files = {
-        f"repo/{rng.choice(('', 'src/'))}{number}.{rng.choice(kinds)}": _file(_line(rng, number))
-        for number in range(size)
-    }
-    files["repo/README"] = _file("read me\n")
-    wanted = {
-        path.removeprefix("repo/"): entry.data
-        for path, entry in files.items()
-        if not path.endswith("." + given["kind"])
-    }
-
-    def check(home: Home) -> list[bool]:
-        head = (_content(home, f"repo/.git/refs/heads/{given['branch']}") or b"").decode("ascii", "replace").strip()
-        message, tree = _commit(home, head)
-        return [message == f"{given['word']} {given['name']}", tree == wanted]
-
-    return files, check
-
-
-def _commit(home: Home, name: str) -> tuple[str, dict[str, bytes]]:
-    """The message and the files of a commit of ``repo/``, read from its objects; empty where they cannot be read."""
-    left = LARGEST_ARCHIVE  # bytes: objects made by hand name each other, and themselves, without end
-
-    def loose(name: str) -> bytes:
-        nonlocal left
-        data = zlib.decompressobj().decompress(
-            _content(home, f"repo/.git/objects/{name[:2]}/{name[2:]}") or b"", 1 << 20
-        )
-        left -= len(data) + len(name)
-        if left < 0:
-            raise zlib.error
-        return data.partition(b"\0")[2]
-
-    def files_of(name: str, above: str, deep: int) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        data = loose(name)
-        while data and deep and len(found) < 10_000:
-            head, _, rest = data.partition(b"\0")
-            mode, _, path = head.decode("utf-8", "replace").partition(" ")
-            child, data = rest[:20].hex(), rest[20:]
-            found |= files_of(child, f"{above}{path}/", deep - 1) if mode == "40000" else {above + path: loose(child)}
-        return found
-
-    try:
-        head, _, message = loose(name).decode("utf-8", "replace").partition("\n\n")
-        tree = head.split("\n")[0].removeprefix("tree ")
-        return message.strip(), files_of(tree, "", 8)
-    except zlib.error:
-        return "", {}
 
 
 @_family(

@@ -9,9 +9,9 @@ space.
 from __future__ import annotations
 
 import re
+import sqlite3
 from functools import lru_cache
-
-from ragen.env.webshop.stemmer import stem
+from threading import Lock
 
 _STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
@@ -70,4 +70,24 @@ def _term(word: str) -> str:
     if len(word) > 2 and word[-1] in "sS" and word[-2] in "'\u2019\uff07":
         word = word[:-2]
     word = word.lower()
-    return "" if word in STOP_WORDS else stem(word)
+    return "" if word in STOP_WORDS else _stem(word)
+
+
+_STEMMER = sqlite3.connect(":memory:", check_same_thread=False)
+_STEMMER.executescript(
+    """
+    create virtual table words using fts5(
+        word, content='', tokenize="porter unicode61 remove_diacritics 0 categories 'L* N* M* S* P* C*'"
+    );
+    create virtual table stems using fts5vocab(words, row);
+    """
+)
+_stemming = Lock()
+
+
+def _stem(word: str) -> str:
+    """The stem by SQLite's Porter, which has its author's two later changes (``bli``, ``logi``), as Lucene's has."""
+    with _stemming:
+        _STEMMER.execute("insert into words(words) values('delete-all')")
+        _STEMMER.execute("insert into words(rowid, word) values(1, ?)", (word,))
+        return next(iter(_STEMMER.execute("select term from stems")), (word,))[0]

@@ -25,13 +25,12 @@ def build_database(source: Source, folder: Path) -> None:
     """
     index, goals = IndexBuilder(), GoalTable(source.price_seed, human=source.instructions is not None)
     with new_database(folder) as database:
-        database.execute("create table products(record, card, price)")
+        database.execute("create table products(record)")
         database.execute("create table goals(product, wish, price_limit, split)")
         for record in read_records(source):
             index.add(record.asin, index_text(record))
-            card = json.dumps([record.asin, record.title, record.price_text])
-            row = json.dumps(vars(record)), card, goals.add(record)
-            database.execute("insert into products values(?, ?, ?)", row)
+            record.price = goals.add(record)
+            database.execute("insert into products values(?)", [json.dumps(vars(record))])
         index.write(database)
         rows = goals.rows()
         if not rows:

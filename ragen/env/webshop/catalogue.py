@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Hashable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ragen.cache import machine_cache
@@ -25,20 +25,13 @@ from ragen.errors import ConfigError
 _DECODED = 128  # products kept decoded
 
 
-class Card(NamedTuple):
-    """A product as shown on a page of results."""
-
-    asin: str
-    title: str
-    price_text: str
-
-
 class Catalogue:
     """The products and goals of a shop.
 
     Attributes:
         product_count: Number of products.
         goal_count: Number of goals.
+        product: A function that returns the product with a number, which must not be changed.
     """
 
     def __init__(self, database: Database, is_human: bool, limit_goals: int = -1) -> None:
@@ -56,19 +49,7 @@ class Catalogue:
         )
         self.goal_count: int = min(limit_goals, every) if limit_goals >= 0 else every
         self._split = None if self.goal_count == every else split_order(self.goal_count)
-        self._record = lru_cache(_DECODED)(partial(_read_record, database))
-
-    def product(self, number: int) -> Record:
-        """The product with this number, from 0 in file order. It is shared and must not be changed."""
-        return self._record(number)
-
-    def card(self, number: int) -> Card:
-        """A product as shown on a page of results."""
-        return Card(*json.loads(_product(self._database, "card", number)))
-
-    def price(self, number: int) -> float:
-        """The price of a product in dollars."""
-        return float(_product(self._database, "price", number))
+        self.product = lru_cache(_DECODED)(partial(_product, database))
 
     def search(self, query: str) -> list[tuple[int, float]]:
         """The numbers of the products that match a query best, at most 50, best first, and their scores."""
@@ -116,9 +97,6 @@ def open_catalogue(source: Source, limit_goals: int = -1) -> Catalogue:
     return catalogue
 
 
-def _read_record(database: Database, number: int) -> Record:
-    return Record(**json.loads(_product(database, "record", number)))
-
-
-def _product(database: Database, column: str, number: int) -> Any:
-    return database.rows(f"select {column} from products where rowid = ?", number + 1)[0][0]
+def _product(database: Database, number: int) -> Record:
+    ((record,),) = database.rows("select record from products where rowid = ?", number + 1)
+    return Record(**json.loads(record))

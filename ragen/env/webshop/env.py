@@ -9,8 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv, StepResult
+from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.text import PickledBySnapshot, TextObservation
 from ragen.env.webshop import pages
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
 from ragen.env.webshop.config import WebShopEnvConfig
@@ -41,7 +42,7 @@ _HINT_TEXT = {
 }
 
 
-class WebShopEnv(BaseLanguageBasedEnv):
+class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
     """A shop, with the goal to find the product that the instruction describes, and to buy it."""
 
     config_class = WebShopEnvConfig
@@ -135,8 +136,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
             StateError: The environment was never reset.
         """
         check_was_reset(_TYPE, self.goal is not None)
-        if mode not in (None, "text"):
-            raise InputError(f"{_TYPE} shows text only; render got mode {mode!r}.")
+        super().render(mode)
         actions = ", ".join(self._page.available())
         hints = _HINT_TEXT[self.config.compat]
         return f"{self.observation}.{hints}\n You must choose from these actions:{actions}."
@@ -151,17 +151,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
         check_was_reset(_TYPE, self.goal is not None)
         return self._page.available()
 
-    def save(self) -> dict[str, Any]:
-        """The whole state; see :class:`BaseEnv`."""
-        return {name: value for name, value in self.__getstate__().items() if name != "config"}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Restore a saved state; see :class:`BaseEnv`."""
-        self.__dict__.update(state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state without the catalogue, which every process opens itself."""
-        return {key: value for key, value in self.__dict__.items() if key != "_catalogue"}
+    save, load = snapshots("goal", "goal_index", "observation", "_results", "_page_number", "_product", "_options", "_page")
 
     def _is_valid(self, action: str, verb: str, argument: str) -> bool:
         if self.config.compat == "up26":
@@ -205,12 +195,12 @@ class WebShopEnv(BaseLanguageBasedEnv):
         self._page_number = number
         self._options = {}
         shown = self._results[(number - 1) * pages.PER_PAGE : number * pages.PER_PAGE]
-        cards = [self.catalogue.card(product) for product in shown]
-        self._page = pages.results_page(self._goal().instruction, cards, shown, number, len(self._results))
+        products = {product: self.catalogue.product(product) for product in shown}
+        self._page = pages.results_page(self._goal().instruction, products, number, len(self._results))
 
     def _buy(self) -> tuple[float, dict[str, Any]]:
-        product, price = self._shown(), self.catalogue.price(self._product)
-        score, parts = score_purchase(product, price, self._options, self._goal())
+        product = self._shown()
+        score, parts = score_purchase(product, self._options, self._goal())
         self._page = pages.done_page(product.asin, self._options, score)
         return score, parts
 

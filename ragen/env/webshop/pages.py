@@ -7,11 +7,10 @@ texts are a dict from the text in lower case to its target, in the order of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ragen.env.webshop.catalogue import Card
 from ragen.env.webshop.records import Record
 
 PER_PAGE = 10  # products on a page of results
@@ -54,7 +53,7 @@ def search_page(instruction: str) -> Page:
     return Page(_joined(["WebShop", "Instruction:", instruction, "Search"]), has_search=True)
 
 
-def results_page(instruction: str, cards: Sequence[Card], numbers: Sequence[int], number: int, total: int) -> Page:
+def results_page(instruction: str, products: dict[int, Record], number: int, total: int) -> Page:
     """A page of results.
 
     The page after the last one with products is a dead end. In the reference, an unlisted button leads on to further
@@ -62,8 +61,7 @@ def results_page(instruction: str, cards: Sequence[Card], numbers: Sequence[int]
 
     Args:
         instruction: The goal's text.
-        cards: The products to show.
-        numbers: Their numbers in the catalogue.
+        products: The products to show, by their numbers in the catalogue.
         number: The number of the page, from 1.
         total: Number of results on all pages.
     """
@@ -73,12 +71,12 @@ def results_page(instruction: str, cards: Sequence[Card], numbers: Sequence[int]
         texts.append("< Prev")
         targets["< prev"] = Target("turn_page", number - 1)
     texts.append("Next >")
-    is_end = number > 1 and not cards
+    is_end = number > 1 and not products
     if not is_end:
         targets["next >"] = Target("turn_page", number + 1)
-    for card, product in zip(cards, numbers, strict=True):
-        texts += card
-        targets[card.asin.lower()] = Target("open_product", product)
+    for where, product in products.items():
+        texts += [product.asin, product.title, product.price_text]
+        targets[product.asin.lower()] = Target("open_product", where)
     return Page(_joined(texts), targets, is_end=is_end)
 
 
@@ -99,7 +97,13 @@ def item_page(instruction: str, product: Record, show_attributes: bool = False) 
 
 def part_page(instruction: str, product: Record, part: str) -> Page:
     """A page with one part of a product: its ``description``, ``features``, ``reviews`` or ``attributes``."""
-    texts = [*_head(instruction), "< Prev", *_part(product, part)]
+    parts = {
+        "description": [product.description],
+        "features": product.bullets,
+        "attributes": product.attributes,
+        "reviews": [f"{each['title']} ({each['score']} of 5): {each['body']}" for each in product.reviews],
+    }
+    texts = [*_head(instruction), "< Prev", *parts[part]]
     targets = {"back to search": Target("go_to_search"), "< prev": Target("go_to_product")}
     return Page(_joined(texts), targets, is_end=True)
 
@@ -117,16 +121,6 @@ def done_page(asin: str, options: dict[str, str], score: float) -> Page:
 
 def _head(instruction: str) -> list[str]:
     return ["Instruction:", instruction, "Back to Search"]
-
-
-def _part(product: Record, part: str) -> list[str]:
-    if part == "description":
-        return [product.description]
-    if part == "features":
-        return product.bullets
-    if part == "attributes":
-        return product.attributes
-    return [f"{review['title']} ({review['score']} of 5): {review['body']}" for review in product.reviews]
 
 
 def _rating(product: Record) -> str:

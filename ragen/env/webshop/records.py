@@ -14,7 +14,6 @@ DEFAULT_PRICE = 100.0  # dollars; of a product without a price
 
 _NOT_NUMERIC = re.compile(r"[^\d.]", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9]+")
-_REVIEW_KEYS = ("title", "score", "body")
 
 
 @dataclass
@@ -37,6 +36,7 @@ class Record:
         instruction_attributes: The attributes in the instruction.
         human: The instructions that people wrote: ``instruction``, ``attributes`` and ``options`` of each.
         reviews: ``title``, ``score`` and ``body`` of each; the original files have none.
+        price: In dollars, drawn between the lowest and the highest.
     """
 
     asin: str
@@ -54,6 +54,7 @@ class Record:
     instruction_attributes: list[str] = field(default_factory=list)
     human: list[dict[str, Any]] = field(default_factory=list)
     reviews: list[dict[str, Any]] = field(default_factory=list)
+    price: float = DEFAULT_PRICE
 
 
 def read_records(source: Source) -> Iterator[Record]:
@@ -110,7 +111,7 @@ def tidy(raw: dict[str, Any], attributes: dict[str, Any], human: list[dict[str, 
         instruction=attributes.get("instruction"),
         instruction_attributes=attributes.get("instruction_attributes") or [],
         human=[_human_goal(goal) for goal in human],
-        reviews=[{key: review.get(key) for key in _REVIEW_KEYS} for review in raw.get("customer_reviews") or []],
+        reviews=raw.get("customer_reviews") or [],
     )
 
 

@@ -32,12 +32,11 @@ _ALIKE = 85  # per cent; phrases with a higher ratio count as equal
 _LATIN_1 = re.compile("[\x80-\xff]")
 
 
-def score_purchase(product: Record, price: float, options: dict[str, str], goal: Goal) -> tuple[float, dict[str, Any]]:
+def score_purchase(product: Record, options: dict[str, str], goal: Goal) -> tuple[float, dict[str, Any]]:
     """Score a purchase.
 
     Args:
         product: The product bought.
-        price: Its price in dollars.
         options: The chosen options, value by name.
         goal: The goal.
 
@@ -47,7 +46,7 @@ def score_purchase(product: Record, price: float, options: dict[str, str], goal:
     """
     attributes = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
     chosen = count_options(options.values(), goal.options)
-    affordable = price <= goal.price_upper
+    affordable = product.price <= goal.price_upper
     total = len(goal.attributes) + len(goal.options) + 1
     kind = type_parts(product, goal)
     parts = {

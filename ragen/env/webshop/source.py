@@ -15,7 +15,7 @@ from ragen.errors import ConfigError
 DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
 BUILTIN_DIR = Path(__file__).parent / "data"
 DATASETS = {"small": "items_shuffle_1000.json", "full": "items_shuffle.json"}
-FORMAT = 3  # of the built files; increase it so that older ones are not used
+FORMAT = 4  # of the built files; increase it so that older ones are not used
 
 _TYPE = "webshop"
 

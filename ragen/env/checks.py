@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields
+from functools import cache
 from math import inf, isfinite
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from envlanes.ragen import seeds
 from envlanes.ragen.seeds import SEED_LIMIT
@@ -98,15 +99,41 @@ def check(env_type: str, config: Any, **rules: Rule) -> None:
     Args:
         env_type: The environment type.
         config: Its configuration, a dataclass.
-        rules: Rules by key. Fields declared as ``bool`` need none, nor does the ``render_mode`` of a text environment.
+        rules: Rules by key, of the keys for which :func:`declared_rules` has none or a wider one.
 
     Raises:
         ConfigError: A value is invalid.
     """
-    usual = {field.name: TRUTH for field in fields(config) if field.type == "bool"}
-    for key, rule in {"render_mode": one_of("text"), **usual, **rules}.items():
+    for key, rule in {**declared_rules(type(config)), **rules}.items():
         value = getattr(config, key)
         require(rule.fits(value), env_type, key, value, rule.expected)
+
+
+@cache
+def declared_rules(config_class: Any) -> dict[str, Rule]:
+    """The rules that follow from the declared types of a dataclass.
+
+    A truth value for ``bool``, an integer from 1 for ``int``, a number for ``float``, a text that is not empty for
+    ``str``, the values of a ``Literal``, and null beside each of them; ``render_mode`` of type ``str`` is ``"text"``.
+    """
+    simple = {bool: TRUTH, int: integer(1), float: number(), str: TEXT}
+    rules = {}
+    for key, hint in get_type_hints(config_class).items():
+        kinds = alternatives(hint)
+        choices = get_args(kinds[-1]) if get_origin(kinds[-1]) is Literal else ()
+        rule = one_of(*choices) if choices else simple.get(kinds[-1])
+        if key == "render_mode" and hint is str:
+            rule = one_of("text")
+        if rule is not None:
+            rules[key] = or_null(rule) if kinds[0] is type(None) else rule
+    return rules
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The single types of a union, None first so that ``null`` is not taken for a text."""
+    if get_origin(hint) not in (Union, UnionType):
+        return (hint,)
+    return tuple(sorted(get_args(hint), key=lambda kind: kind is not type(None)))
 
 
 def checked_seed(env_type: str, seed: int | None, limit: int | None = SEED_LIMIT) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, NamedTuple
 
+from ragen.env.checks import alternatives
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, did_you_mean, in_short
 
@@ -73,13 +74,6 @@ def misfits(config: Any, given: Mapping[str, Any]) -> Iterator[Misfit]:
             continue
         if repr(getattr(config, name, None)) == repr(value):
             yield Misfit(name, value, described(hint))
-
-
-def alternatives(hint: Any) -> tuple[Any, ...]:
-    """The single types of a union, None first so that ``null`` is not taken for a text."""
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
-        return (hint,)
-    return tuple(sorted(typing.get_args(hint), key=lambda kind: kind is not type(None)))
 
 
 def described(hint: Any) -> str:

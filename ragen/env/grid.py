@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.env.base import BaseDiscreteActionEnv
-from ragen.env.checks import Rule, check, names_for, one_of, or_null, require
+from ragen.env.checks import Rule, check, names_for, or_null, require
 from ragen.errors import InputError, StateError
 
 if TYPE_CHECKING:
     import numpy as np
 
-OBSERVATION_FORMATS = ("grid", "coord", "grid_coord")
 RENDER_MODES = ("text", "rgb_array")
 
 _COORDINATES_TITLE = "Coordinates: \n"
@@ -140,8 +139,6 @@ def check_grid(env_type: str, config: Any, tiles: Sequence[str], **rules: Rule) 
     check(
         env_type,
         config,
-        render_mode=one_of(*RENDER_MODES),
-        observation_format=one_of(*OBSERVATION_FORMATS),
         grid_lookup=names_for(range(len(tiles))),
         grid_vocab=or_null(words),
         action_lookup=names_for(range(1, 5)),

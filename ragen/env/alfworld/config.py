@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 
 from ragen.env.alfworld.tasks import TASK_TYPES
-from ragen.env.checks import FOLDER, TEXT, Rule, check, integer, number, one_of, or_null, some_of
+from ragen.env.checks import FOLDER, Rule, check, integer, one_of, or_null, some_of
 
 _TYPE = "alfworld"
 EVAL_DATASETS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
@@ -57,9 +57,6 @@ class AlfWorldEnvConfig:
             task_types=some_of(TASK_TYPES),
             num_train_games=count,
             num_eval_games=count,
-            max_steps=integer(1),
-            score=number(),
-            config_file=or_null(TEXT),
         )
         self.data = self.data and os.path.abspath(self.data)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ragen.env.checks import Rule, check, integer, number, one_of, or_null, require
+from ragen.env.checks import Rule, check, integer, number, require
 
 _TYPE = "bandit"
 
@@ -84,11 +84,7 @@ class BanditEnvConfig:
             lo_arm_name=arm,
             hi_arm_name=arm,
             action_space_start=integer(),
-            lo_arm_score=number(),
-            hi_arm_loscore=number(),
-            hi_arm_hiscore=number(),
             hi_arm_hiscore_prob=number(0, 1),
-            split=or_null(one_of(*NAME_PAIRS)),
             internal_seed=integer(0),
         )
         same = self.lo_arm_name.lower() == self.hi_arm_name.lower()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
-from ragen.env.checks import FILE, Rule, check, integer, number, one_of, or_null, require, some_of
+from ragen.env.checks import FILE, Rule, check, integer, number, or_null, require, some_of
 from ragen.env.code.families import FAMILIES, LEVELS
 from ragen.env.code.problems import GENERATED, HUMANEVAL
 from ragen.env.sandbox import Limits
 
 _TYPE = "code"
-REWARDS = ("share", "all")
 
 
 @dataclass
@@ -36,7 +36,7 @@ class CodeEnvConfig:
     families: list[str] | None = None
     tests: int = 8
     max_tries: int = 3
-    reward: str = "share"
+    reward: Literal["share", "all"] = "share"
     cpu_seconds: float = 2.0
     memory_mb: int = 256
     render_mode: str = "text"
@@ -56,8 +56,6 @@ class CodeEnvConfig:
             levels=some_of(LEVELS),
             families=or_null(some_of(FAMILIES)),
             tests=integer(1, 100),
-            max_tries=integer(1),
-            reward=one_of(*REWARDS),
             cpu_seconds=number(0.1, 600),
             memory_mb=integer(64),
         )

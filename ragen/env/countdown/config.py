@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from ragen.env.checks import check, integer, number, one_of
+from ragen.env.checks import check
 from ragen.env.rows import RowSource, absolute, check_source
 
 _TYPE = "countdown"
@@ -34,7 +35,7 @@ class CountdownEnvConfig:
     max_instances: int = 20_000
     score: float = 1
     format_score: float = 0.1
-    render_format: str = "text"
+    render_format: Literal["text"] = "text"
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
@@ -43,14 +44,7 @@ class CountdownEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(
-            _TYPE,
-            self,
-            max_instances=integer(1),
-            score=number(),
-            format_score=number(),
-            render_format=one_of("text"),
-        )
+        check(_TYPE, self)
         if self.train_path is not None:
             check_source(self.source())
 

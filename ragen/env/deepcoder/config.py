@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragen.env.checks import TEXT, check, integer, number
+from ragen.env.checks import check
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.problems import GENERATED
 
@@ -41,7 +41,7 @@ class DeepCoderEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self, max_steps=integer(1), invalid_action_score=number(), split=TEXT)
+        check(_TYPE, self)
         self.code = CodeEnvConfig(
             dataset=GENERATED if self.dataset_path is None else self.dataset_path,
             max_tries=self.max_steps,

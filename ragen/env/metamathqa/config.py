@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragen.env.checks import TEXT, check, or_null, require
+from ragen.env.checks import check, require
 from ragen.env.rows import RowSource, absolute, check_source
 
 _TYPE = "metamathqa"
@@ -40,7 +40,7 @@ class MetaMathQAEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self, cache_dir=or_null(TEXT), split=TEXT)
+        check(_TYPE, self)
         packaged_ok = self.dataset_path is not None or self.split == "train"
         require(packaged_ok, _TYPE, "split", self.split, "'train', the only split of the packaged problems")
         if self.dataset_path is not None:

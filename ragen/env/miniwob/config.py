@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragen.env.checks import TEXT, check, integer, or_null, some_of
+from ragen.env.checks import check, or_null, some_of
 from ragen.env.miniwob.tasks import OUT_OF_REACH, PLAYABLE
 
 _TYPE = "miniwob"
@@ -33,13 +33,7 @@ class MiniWobEnvConfig:
         Raises:
             ConfigError: A value is invalid, or a task does not exist.
         """
-        check(
-            _TYPE,
-            self,
-            tasks=or_null(some_of((*PLAYABLE, *OUT_OF_REACH))),
-            max_steps=integer(1),
-            browser_path=or_null(TEXT),
-        )
+        check(_TYPE, self, tasks=or_null(some_of((*PLAYABLE, *OUT_OF_REACH))))
 
     def names(self) -> list[str]:
         """The names of the tasks to draw from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.env.checks import TEXT, Rule, check, number, or_null
+from ragen.env.checks import TEXT, Rule, check, number
 
 _TYPE = "openenv"
 SCHEMES = ("http://", "https://", "ws://", "wss://")
@@ -53,13 +53,4 @@ class OpenEnvEnvConfig:
             lambda value: isinstance(value, str) and value.startswith(SCHEMES),
             "the address of an OpenEnv server, such as http://127.0.0.1:8000",
         )
-        check(
-            _TYPE,
-            self,
-            url=address,
-            timeout=number(0.001),
-            reset_options=names,
-            observation_field=or_null(TEXT),
-            success_reward=or_null(number()),
-            auth_token_file=or_null(TEXT),
-        )
+        check(_TYPE, self, url=address, timeout=number(0.001), reset_options=names)

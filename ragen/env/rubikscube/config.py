@@ -35,10 +35,4 @@ class RubiksCubeEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(
-            _TYPE,
-            self,
-            scramble_depth=integer(0, 1000),
-            max_steps=integer(1),
-            action_lookup=names_for(range(1, 13)),
-        )
+        check(_TYPE, self, scramble_depth=integer(0, 1000), action_lookup=names_for(range(1, 13)))

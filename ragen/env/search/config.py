@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from ragen.env.checks import FILE, TEXT, TRUTH, Rule, check, integer, number, one_of, or_null, require, some_of
+from ragen.env.checks import FILE, TRUTH, Rule, check, integer, number, one_of, or_null, require, some_of
 from ragen.env.rows import RowSource, absolute, check_source
-from ragen.env.search.dialogue import STYLES
 from ragen.env.search.world import MOST_HOPS
 
 _TYPE = "search"
-BACKENDS = ("fts5", "http", "mock")
-REWARDS = ("exact", "f1")
 SERVER = "http://127.0.0.1:8000"
 
 
@@ -59,8 +57,8 @@ class SearchEnvConfig:
     question_column: str = "question"
     answer_column: str = "ground_truth"
     max_instances: int | None = None
-    backend: str | None = None
-    style: str | None = None
+    backend: Literal["fts5", "http", "mock"] | None = None
+    style: Literal["own", "ragen"] | None = None
     retrieval_server_url: str | None = None
     retrieval_timeout: float = 30.0
     search_delay: float = 0.0
@@ -68,14 +66,14 @@ class SearchEnvConfig:
     max_searches: int | None = None
     max_steps: int = 10
     max_total_chars: int = 4000
-    reward: str | None = None
+    reward: Literal["exact", "f1"] | None = None
     correct_reward: float = 1.0
     incorrect_reward: float = 0.0
     f1_threshold: float = 0.3
     world_seed: int = 0
     entities: int = 600
     hops: list[int] = field(default_factory=lambda: [1, 2, 3])
-    dataset_name: str = ""
+    dataset_name: Any = ""
     train_path: str | None = None
     max_search_results: int | None = None
     mock_mode: bool = False
@@ -118,20 +116,9 @@ class SearchEnvConfig:
             _TYPE,
             self,
             mock_mode=TRUTH if self.backend == "mock" else one_of(False),
-            style=one_of(*STYLES),
-            backend=one_of(*BACKENDS),
             retrieval_server_url=or_null(address),
-            question_column=TEXT,
-            answer_column=TEXT,
             corpus=or_null(needs_none if self.backend in ("http", "mock") else FILE),
-            k=integer(1),
-            max_steps=integer(1),
-            max_total_chars=integer(1),
             max_searches=or_null(limit),
-            max_instances=or_null(integer(1)),
-            reward=one_of(*REWARDS),
-            correct_reward=number(),
-            incorrect_reward=number(),
             f1_threshold=number(0, 1),
             retrieval_timeout=number(0.001),
             search_delay=number(0, 60),

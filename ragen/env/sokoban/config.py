@@ -58,15 +58,7 @@ class SokobanEnvConfig:
             lambda sizes: isinstance(sizes, Sequence) and list(map(size.fits, sizes)) == [True, True],
             f"rows and columns, each {size.expected}",
         )
-        check_grid(
-            _TYPE,
-            self,
-            TILE_NAMES,
-            dim_x=or_null(size),
-            dim_y=or_null(size),
-            dim_room=room,
-            max_steps=integer(1),
-        )
+        check_grid(_TYPE, self, TILE_NAMES, dim_x=or_null(size), dim_y=or_null(size), dim_room=room)
         rows, columns = self.dim_room
         self.dim_room = rows, columns
         boxes = integer(1, (rows - 2) * (columns - 2) - 2)

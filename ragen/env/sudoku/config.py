@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ragen.env.checks import check, integer, one_of
+from ragen.env.checks import check
 
 _TYPE = "sudoku"
 
 BLANK_SHARE = {"easy": 0.4, "medium": 0.5, "hard": 0.6}
 """The fraction of cells that each difficulty leaves blank."""
-
-FORMATS = ("simple", "detailed", "with_feedback")
 
 
 @dataclass
@@ -31,7 +29,7 @@ class SudokuEnvConfig:
         render_mode: ``"text"``.
     """
 
-    grid_size: int = 9
+    grid_size: Literal[4, 9] = 9
     difficulty: Literal["easy", "medium", "hard"] = "easy"
     render_format: Literal["simple", "detailed", "with_feedback"] = "with_feedback"
     show_conflicts: bool = True
@@ -45,11 +43,4 @@ class SudokuEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(
-            _TYPE,
-            self,
-            grid_size=one_of(4, 9),
-            difficulty=one_of(*BLANK_SHARE),
-            render_format=one_of(*FORMATS),
-            max_steps=integer(1),
-        )
+        check(_TYPE, self)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Literal
 
-from ragen.env.checks import FOLDER, Rule, check, integer, number, one_of, or_null, some_of
+from ragen.env.checks import FOLDER, Rule, check, integer, number, or_null, some_of
 from ragen.env.sandbox import Limits
 from ragen.env.terminal.families import FAMILIES
 
 _TYPE = "terminal"
 GENERATED = "generated"
-REWARDS = ("share", "all")
 
 
 @dataclass
@@ -35,7 +35,7 @@ class TerminalEnvConfig:
     families: list[str] | None = None
     files: int = 12
     max_steps: int = 10
-    reward: str = "share"
+    reward: Literal["share", "all"] = "share"
     max_output: int = 2000
     cpu_seconds: float = 5.0
     memory_mb: int = 512
@@ -55,8 +55,6 @@ class TerminalEnvConfig:
             tasks=tasks,
             families=or_null(some_of(FAMILIES)),
             files=integer(4, 1000),
-            max_steps=integer(1),
-            reward=one_of(*REWARDS),
             max_output=integer(100),
             cpu_seconds=number(0.1, 600),
             memory_mb=integer(64),

@@ -24,8 +24,6 @@ FORMAT = 1
 """Version of the compiled games; part of the cache key."""
 
 LEVELS = (1, 2, 3)
-THEMES = ("house", "basic")
-"""TextWorld's own: rooms and things with names and descriptions, or plain ones with numbers."""
 
 ATTEMPTS = 20
 """Number of seeds to try before generation is given up; most games are made with the first."""
@@ -50,7 +48,7 @@ class Chosen(NamedTuple):
         split: ``"train"``, ``"val"`` or ``"test"``.
         number: Its number within the split.
         hints: Whether the first observation lists all steps.
-        theme: One of :data:`THEMES`.
+        theme: TextWorld's grammar: ``"house"``, with names and descriptions, or ``"basic"``, with numbers.
     """
 
     family: str
@@ -96,7 +94,7 @@ def choose(
         levels: Some of :data:`LEVELS`.
         games: Number of games in the split.
         hints: Whether the first observation lists all steps.
-        theme: One of :data:`THEMES`.
+        theme: ``"house"`` or ``"basic"``.
     """
     number = seed % games
     rng = Random(f"textworld/{split}/{number}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ragen.env.checks import TEXT, Rule, check, integer, one_of, or_null
-from ragen.env.webshop.source import DATASETS, Source, find_source
+from ragen.env.checks import Rule, check, integer
+from ragen.env.webshop.source import Source, find_source
 
 _TYPE = "webshop"
 
@@ -45,8 +45,8 @@ class WebShopEnvConfig:
         render_mode: ``"text"``.
     """
 
-    dataset: str | None = None
-    observation_mode: str = "text"
+    dataset: Literal["builtin", "small", "full"] | None = None
+    observation_mode: Literal["text"] = "text"
     file_path: str | None = None
     server: Any = None
     filter_goals: Any = None
@@ -73,18 +73,10 @@ class WebShopEnvConfig:
         check(
             _TYPE,
             self,
-            observation_mode=one_of("text"),
             server=inside,
             filter_goals=goals,
             limit_goals=limit,
-            num_products=or_null(integer(1)),
             price_seed=integer(),
-            compat=one_of("up25", "up26"),
-            dataset=or_null(one_of("builtin", *DATASETS)),
-            file_path=or_null(TEXT),
-            data_dir=or_null(TEXT),
-            attr_path=or_null(TEXT),
-            human_attr_path=or_null(TEXT),
         )
         self._source = find_source(self)
 

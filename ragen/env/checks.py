@@ -104,7 +104,7 @@ def check(env_type: str, config: Any, **rules: Rule) -> None:
     Raises:
         ConfigError: A value is invalid.
     """
-    for key, rule in {**declared_rules(type(config)), **rules}.items():
+    for key, rule in {**declared_rules(config.__class__), **rules}.items():
         value = getattr(config, key)
         require(rule.fits(value), env_type, key, value, rule.expected)
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -31,12 +31,13 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 @dataclass(frozen=True)
 class RowSource:
-    """A source of rows; two equal sources have the same rows.
+    """A source of rows; two equal sources have the same rows. Nothing is read before the rows are asked for.
 
     Attributes:
         env_type: The environment type, for messages.
         key: The configuration key of the location, for messages.
-        location: A file, a directory, or a data set's name on the Hugging Face hub (``owner/name``).
+        location: A file, a directory, or a data set's name on the Hugging Face hub (``owner/name``); an existing path
+            is made absolute.
         columns: The columns to read, in this order.
         split: The split of a directory or hub data set.
         cache_dir: Cache directory for hub data sets; None for the library's default.
@@ -45,9 +46,20 @@ class RowSource:
     env_type: str
     key: str
     location: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
     split: str = "train"
     cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the location.
+
+        Raises:
+            ConfigError: It is neither an existing path nor of the form ``owner/name``.
+        """
+        if os.path.exists(self.location):
+            object.__setattr__(self, "location", os.path.abspath(self.location))
+        elif not _HUB_NAME.fullmatch(self.location) or self.location.lower().endswith(_SUFFIXES):
+            raise self.error("there is no such file or directory.")
 
     def error(self, problem: str) -> ConfigError:
         """An error about this source."""
@@ -57,31 +69,10 @@ class RowSource:
 VAL_SHARE = 5  # one problem in this many is for validation
 
 
-def is_held_out(text: str) -> bool:
-    """Whether a problem is for validation, and not for training: decided by its text alone."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % VAL_SHARE == 0
-
-
-def check_source(source: RowSource) -> None:
-    """Check the location without reading it.
-
-    Raises:
-        ConfigError: It is not a text, or neither an existing path nor of the form ``owner/name``.
-    """
-    location = source.location
-    if not isinstance(location, str) or not location:
-        raise source.error("expected a path or a name on the Hugging Face hub.")
-    if not os.path.exists(location) and not _is_hub_name(location):
-        raise source.error("there is no such file or directory.")
-
-
-def _is_hub_name(location: str) -> bool:
-    return bool(_HUB_NAME.fullmatch(location)) and not location.lower().endswith(_SUFFIXES)
-
-
-def absolute(location: str) -> str:
-    """The location, with a path made absolute; a hub name unchanged."""
-    return os.path.abspath(location) if os.path.exists(location) else location
+def is_of(mode: str | None, text: str) -> bool:
+    """Whether a problem is for training (``"train"`` or None) or for any other mode: decided by its text alone."""
+    is_held_out = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % VAL_SHARE == 0
+    return is_held_out == (mode not in (None, "train"))
 
 
 @lru_cache(maxsize=8)
@@ -95,7 +86,6 @@ def load_rows(source: RowSource) -> Sequence[Row]:
     Raises:
         ConfigError: The source is missing or malformed, lacks a column, or needs a package that is not installed.
     """
-    check_source(source)
     path = Path(source.location)
     if not path.exists():
         return _hub_rows(source)
@@ -125,29 +115,43 @@ def _names_split(file: Path, folder: Path, split: str) -> bool:
 def _json_rows(source: RowSource, file: Path) -> Iterator[Row]:
     if file.suffix.lower() not in _SUFFIXES:
         raise source.error(f"expected a {', '.join(_SUFFIXES)} file or a directory of them.")
-    for number, record in enumerate(_json_records(source, file), 1):
-        if not isinstance(record, dict):
-            raise source.error(f"row {number} of {file.name} is a {type(record).__name__}, expected an object.")
-        missing = [name for name in source.columns if name not in record]
-        if missing:
-            raise source.error(_missing_columns(missing, list(record), f"row {number} of {file.name}"))
+    for number, record in enumerate(json_objects(source, file), 1):
+        _require_columns(source, record, f"row {number} of {file.name}")
         yield tuple(record[name] for name in source.columns)
 
 
-def _json_records(source: RowSource, file: Path) -> Iterator[Any]:
+def json_objects(source: RowSource, file: Path | None = None) -> Iterator[dict[str, Any]]:
+    """The objects of a file: JSON lines, which are read one by one, or a list.
+
+    Args:
+        source: The source, for messages.
+        file: The file; None for the source's location.
+
+    Raises:
+        ConfigError: The file cannot be read, or has something else.
+    """
+    file = file or Path(source.location)
+    for number, record in enumerate(_parsed(source, file), 1):
+        if not isinstance(record, dict):
+            raise source.error(f"row {number} of {file.name} is a {type(record).__name__}, expected an object.")
+        yield record
+
+
+def _parsed(source: RowSource, file: Path) -> Iterator[Any]:
     try:
-        text = file.read_text(encoding="utf-8")
-        if text.lstrip()[:1] == "[":
-            yield from json.loads(text)
-            return
-        for line in filter(str.strip, text.splitlines()):
-            yield json.loads(line)
+        with open(file, encoding="utf-8") as lines:
+            is_list = lines.read(100).lstrip().startswith("[")
+            lines.seek(0)
+            yield from json.load(lines) if is_list else map(json.loads, filter(str.strip, lines))
     except (OSError, ValueError) as error:
         raise source.error(f"{file.name} is not readable as JSON rows: {error}.") from error
 
 
-def _missing_columns(missing: list[str], present: list[str], where: str) -> str:
-    return f"{where} has no column {', '.join(map(repr, missing))}; it has {', '.join(map(repr, present)) or 'none'}."
+def _require_columns(source: RowSource, present: Iterable[str], where: str) -> None:
+    missing = [name for name in source.columns if name not in present]
+    if missing:
+        there = ", ".join(map(repr, present)) or "none"
+        raise source.error(f"{where} has no column {', '.join(map(repr, missing))}; it has {there}.")
 
 
 class _Rows(Sequence[Row]):
@@ -165,21 +169,15 @@ class _Rows(Sequence[Row]):
 
 def _parquet_rows(source: RowSource, files: list[Path]) -> Sequence[Row]:
     try:
-        import pyarrow
-        from pyarrow import parquet
+        from pyarrow import ArrowException, dataset
     except ImportError as error:
         raise source.error("reading .parquet needs the package pyarrow: pip install pyarrow.") from error
-    tables = []
-    for file in files:
-        try:
-            present = parquet.read_schema(file).names
-            missing = [name for name in source.columns if name not in present]
-            if missing:
-                raise source.error(_missing_columns(missing, present, file.name))
-            tables.append(parquet.read_table(file, columns=list(source.columns)))
-        except (OSError, pyarrow.ArrowException) as error:
-            raise source.error(f"{file.name} is not readable as Parquet: {error}.") from error
-    table = pyarrow.concat_tables(tables)
+    try:
+        found = dataset.dataset(list(map(str, files)), format="parquet")
+        _require_columns(source, found.schema.names, files[0].name)
+        table = found.to_table(columns=list(source.columns))
+    except (OSError, ArrowException) as error:
+        raise source.error(f"{files[0].name} is not readable as Parquet: {error}.") from error
     columns = [table.column(name) for name in source.columns]
     return _Rows(len(table), lambda index: tuple(column[index].as_py() for column in columns))
 
@@ -199,7 +197,5 @@ def _hub_rows(source: RowSource) -> Sequence[Row]:
             f"there is no such file or directory, and loading it from the Hugging Face hub failed: "
             f"{type(error).__name__}: {error}"
         ) from error
-    missing = [name for name in source.columns if name not in dataset.column_names]
-    if missing:
-        raise source.error(_missing_columns(missing, dataset.column_names, f"split {source.split!r}"))
+    _require_columns(source, dataset.column_names, f"split {source.split!r}")
     return _Rows(len(dataset), lambda index: tuple(map(dataset[index].__getitem__, source.columns)))

@@ -169,5 +169,3 @@ def test_tasks_below_a_folder_of_the_system_are_not_in_the_sandbox() -> None:
         env.step(f"cp {task}/expected/answer.txt .")
         assert env.step("submit")[1] == 0.0
         env.close()
-
-

@@ -18,7 +18,9 @@ def test_every_ranking_is_that_of_the_reference_engine(data: str) -> None:
     assert len(queries) > 250
     for record in queries:
         found = catalogue.search(record["q"])
-        assert [catalogue.product(number).asin for number, _ in found] == [asin for asin, _ in record["hits"]], record["q"]
+        assert [catalogue.product(number).asin for number, _ in found] == [asin for asin, _ in record["hits"]], record[
+            "q"
+        ]
         for (_, score), (_, theirs) in zip(found, record["hits"], strict=True):
             assert score == pytest.approx(theirs, abs=1.1e-4)  # theirs are rounded to 4 places, equal ones pulled apart
 

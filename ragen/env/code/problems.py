@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragen.env.code.families import FAMILIES
-from ragen.env.rows import is_held_out
+from ragen.env.rows import RowSource, is_of, json_objects
 from ragen.env.sandbox import STOPPED, Ended
 from ragen.env.sandbox.inside import decode, encode
 from ragen.errors import ConfigError, install_command
@@ -225,7 +225,7 @@ def generate(seed: int, split: str, levels: tuple[int, ...], families: tuple[str
         family = FAMILIES[rng.choice(names)]
         parameters = family.draw(rng)
         statement = family.statement(parameters)
-        if is_held_out(statement) == (split != "train"):
+        if is_of(split, statement):
             break
     else:
         raise ConfigError(f"code: the families {names} have no problem for the split {split!r}; add more families.")
@@ -304,19 +304,11 @@ def rows_of(path: str) -> tuple[dict[str, Any], ...]:
     Raises:
         ConfigError: The file cannot be read, or is empty.
     """
-    rows = []
-    try:
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    rows.append(json.loads(line))
-                    if not isinstance(rows[-1], dict):
-                        raise ConfigError(f"code: line {number} of {path} is not an object.")
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"code: {path} cannot be read as JSON lines: {error}.") from error
+    source = RowSource("code", "dataset", path)
+    rows = tuple(json_objects(source))
     if not rows:
-        raise ConfigError(f"code: there are no rows in {path}.")
-    return tuple(rows)
+        raise source.error("there are no rows.")
+    return rows
 
 
 def problem_of_row(row: dict[str, Any], where: str) -> Problem:

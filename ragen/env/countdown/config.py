@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ragen.env.checks import check
-from ragen.env.rows import RowSource, absolute, check_source
+from ragen.env.rows import RowSource
 
 _TYPE = "countdown"
 
@@ -45,12 +45,8 @@ class CountdownEnvConfig:
             ConfigError: A value is invalid.
         """
         check(_TYPE, self)
-        if self.train_path is not None:
-            check_source(self.source())
+        self.source()
 
     def source(self) -> RowSource:
         """The source of the puzzles."""
-        location = str(PACKAGED_PUZZLES) if self.train_path is None else self.train_path
-        if isinstance(location, str):
-            location = absolute(location)
-        return RowSource(_TYPE, "train_path", location, columns=("nums", "target"))
+        return RowSource(_TYPE, "train_path", self.train_path or str(PACKAGED_PUZZLES), ("nums", "target"))

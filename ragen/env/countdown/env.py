@@ -43,10 +43,9 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         self._puzzles()
 
     def _puzzles(self, mode: str | None = None) -> tuple[Puzzle, ...]:
-        part = "" if self.config.train_path is not None else "train" if mode in (None, "train") else "val"
-        return load_puzzles(
-            self._source, self.config.max_instances, part
-        )  # not kept here: a copy must be small when pickled
+        part = None if self.config.train_path else mode or "train"
+        # Not kept here, since a copy must be small when pickled.
+        return load_puzzles(self._source, self.config.max_instances, part)
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Take the puzzle at the index ``seed``, modulo their number; see :meth:`BaseEnv.reset`.

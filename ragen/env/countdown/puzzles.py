@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragen.env.checks import integer
-from ragen.env.rows import RowSource, is_held_out, load_rows
+from ragen.env.rows import RowSource, is_of, load_rows
 
 _SIGNED_NUMBERS = 4  # RAGEN's filter looks at four numbers; a fifth stays in the puzzle, and counts in the answer
 
@@ -28,13 +28,13 @@ def reachable_by_signs(numbers: Iterable[int], target: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def load_puzzles(source: RowSource, max_instances: int, part: str = "") -> tuple[Puzzle, ...]:
+def load_puzzles(source: RowSource, max_instances: int, part: str | None = None) -> tuple[Puzzle, ...]:
     """The puzzles of a source, read once per process.
 
     Args:
         source: Rows with columns ``nums`` and ``target``.
         max_instances: Number of rows to read, from the first.
-        part: ``"train"`` or ``"val"``, which share no puzzle; "" for all.
+        part: The mode, where training and validation share no puzzle; None for all.
 
     Returns:
         Their puzzles for which :func:`reachable_by_signs` holds, in order.
@@ -46,8 +46,9 @@ def load_puzzles(source: RowSource, max_instances: int, part: str = "") -> tuple
     puzzles = []
     for index in range(min(max_instances, len(rows))):
         puzzle = _puzzle(source, index, *rows[index])
-        is_of_part = not part or is_held_out(f"{puzzle.target} {sorted(puzzle.numbers)}") == (part == "val")
-        if is_of_part and reachable_by_signs(*puzzle):
+        if part and not is_of(part, f"{puzzle.target} {sorted(puzzle.numbers)}"):
+            continue
+        if reachable_by_signs(*puzzle):
             puzzles.append(puzzle)
     if not puzzles:
         taken = min(max_instances, len(rows))

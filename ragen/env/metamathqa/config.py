@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragen.env.checks import check, require
-from ragen.env.rows import RowSource, absolute, check_source
+from ragen.env.rows import RowSource
 
 _TYPE = "metamathqa"
 
@@ -43,12 +43,9 @@ class MetaMathQAEnvConfig:
         check(_TYPE, self)
         packaged_ok = self.dataset_path is not None or self.split == "train"
         require(packaged_ok, _TYPE, "split", self.split, "'train', the only split of the packaged problems")
-        if self.dataset_path is not None:
-            check_source(self.source())
+        self.source()
 
     def source(self) -> RowSource:
         """The source of the problems."""
-        location = str(PACKAGED_PROBLEMS) if self.dataset_path is None else self.dataset_path
-        if isinstance(location, str):
-            location = absolute(location)
+        location = self.dataset_path or str(PACKAGED_PROBLEMS)
         return RowSource(_TYPE, "dataset_path", location, ("query", "response"), self.split, self.cache_dir)

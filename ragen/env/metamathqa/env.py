@@ -13,7 +13,7 @@ from typing import Any
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.metamathqa.config import MetaMathQAEnvConfig
-from ragen.env.rows import is_held_out, load_rows
+from ragen.env.rows import is_of, load_rows
 from ragen.env.text import TextObservation
 
 READ_LIMIT = 10_000
@@ -70,8 +70,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         rng = random.Random(checked_seed("metamathqa", seed))
         problems = load_rows(self._source)  # not kept: a copy must be small when pickled
         self.index = rng.randint(0, len(problems) - 1)
-        is_validation = mode not in (None, "train")
-        while self.config.dataset_path is None and is_held_out(problems[self.index][0]) != is_validation:
+        while self.config.dataset_path is None and not is_of(mode, problems[self.index][0]):
             self.index = rng.randint(0, len(problems) - 1)
         query, response = problems[self.index]
         self.correct_answer = gold_answer(response)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ragen.env.checks import FILE, TRUTH, Rule, check, integer, number, one_of, or_null, require, some_of
-from ragen.env.rows import RowSource, absolute, check_source
+from ragen.env.rows import RowSource
 from ragen.env.search.world import MOST_HOPS
 
 _TYPE = "search"
@@ -129,8 +129,7 @@ class SearchEnvConfig:
         if corpus is not None:
             self.corpus = os.path.abspath(corpus)
         if self.questions is not None:
-            check_source(self.source("train"))
-            self.questions = absolute(self.questions)
+            self.questions = self.source("train").location
         if self.backend != "mock":
             is_own = corpus is not None or self.backend == "http"
             expected = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from random import Random
@@ -17,7 +18,7 @@ from typing import Any
 from envlanes.resources import Lease
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
-from ragen.env.rows import RowSource, is_held_out, load_rows
+from ragen.env.rows import RowSource, is_of, load_rows
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge
 from ragen.env.search.index import Index, Placeholders, Server, hold_index
@@ -177,11 +178,10 @@ def split_of(source: RowSource) -> tuple[RowSource, str]:
         ConfigError: The split does not exist.
     """
     if os.path.isfile(source.location):
-        part = "train" if source.split == "train" else "val"
-        return RowSource(source.env_type, source.key, source.location, source.columns), part
+        return replace(source, split="train"), source.split
     first: ConfigError | None = None
     for name in _SPLITS[source.split]:
-        named = RowSource(source.env_type, source.key, source.location, source.columns, name)
+        named = replace(source, split=name)
         try:
             load_rows(named)
         except ConfigError as error:
@@ -199,7 +199,7 @@ def questions_of(source: RowSource, most: int | None, part: str) -> tuple[Questi
     Args:
         source: The location of the rows.
         most: Number of rows to use, from the start; None for all.
-        part: ``"train"`` or ``"val"`` for a divided file, "" for all.
+        part: The split, for a divided file; "" for all.
 
     Raises:
         ConfigError: A row has no question or no answer, or there are no rows.
@@ -210,7 +210,7 @@ def questions_of(source: RowSource, most: int | None, part: str) -> tuple[Questi
         if not isinstance(text, str) or not isinstance(answers, list | tuple) or not answers:
             columns = " and ".join(map(repr, source.columns))
             raise source.error(f"row {number} needs a text and one or more answers in {columns}.")
-        if not part or is_held_out(text) == (part == "val"):
+        if not part or is_of(part, text):
             found.append(Question(text, tuple(map(str, answers))))
     if not found:
         raise source.error(f"there are no rows{f' for the split {part!r}' if part else ''}.")

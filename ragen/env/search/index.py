@@ -10,13 +10,14 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from envlanes.resources import Lease, worker_resource
 from ragen.cache import machine_cache
 from ragen.env.database import Database, new_database
+from ragen.env.rows import RowSource, json_objects
 from ragen.env.search.world import Hit, Passage, generate, generator_digest
 from ragen.errors import ConfigError, SearchError
 
@@ -44,24 +45,16 @@ def passages_of(path: str) -> Iterator[Passage]:
     Raises:
         ConfigError: The file cannot be read, or a line has neither format.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield passage_of(json.loads(line), f"line {number} of {path}")
-    except (OSError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"search: env_config key corpus={path!r}: not readable as JSON lines: {error}.") from error
+    for number, row in enumerate(json_objects(RowSource("search", "corpus", path)), 1):
+        yield passage_of(row, f"row {number} of {path}")
 
 
-def passage_of(row: Any, where: str) -> Passage:
+def passage_of(row: Mapping[str, Any], where: str) -> Passage:
     """The passage in a row of a known format.
 
     Raises:
         ConfigError: The format is unknown.
     """
-    row = row if isinstance(row, dict) else {}
     text = next((row[key] for key in ("text", "contents", "content") if isinstance(row.get(key), str)), None)
     if text is None:
         raise ConfigError(f"search: {where} needs a text (text, contents or content); it has {sorted(row) or 'none'}.")
@@ -171,7 +164,7 @@ class Server:
             raise SearchError(f"search: the retrieval server {self._url} sent more than {LARGEST_REPLY // 2**20} MiB.")
         try:
             return [_hit(row, number) for number, row in enumerate(_rows(json.loads(body))[:count], 1)]
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise SearchError(f"search: the reply of {self._url} cannot be read: {error!r}.") from error
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from ragen.env.rows import is_held_out
+from ragen.env.rows import is_of
 from ragen.errors import ConfigError
 
 MOST_HOPS = 4
@@ -220,7 +220,7 @@ def ask(world: World, seed: int, split: str, hops: Sequence[int]) -> Question:
             visited.add(value)
         else:
             text = f"{'Who' if person else 'What'} is {noun}?"
-            if is_held_out(text) == (split != "train"):
+            if is_of(split, text):
                 return Question(text, (value,))
     raise ConfigError(f"search: the world has no question of {list(hops)} hops for the split {split!r}; add entities.")
 

@@ -151,7 +151,9 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         check_was_reset(_TYPE, self.goal is not None)
         return self._page.available()
 
-    save, load = snapshots("goal", "goal_index", "observation", "_results", "_page_number", "_product", "_options", "_page")
+    save, load = snapshots(
+        "goal", "goal_index", "observation", "_results", "_page_number", "_product", "_options", "_page"
+    )
 
     def _is_valid(self, action: str, verb: str, argument: str) -> bool:
         if self.config.compat == "up26":

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,6 @@ from support.checkouts import ROOT, bytes_of, python, write_checkout
 MANAGER = "ragen/llm_agent/es_manager.py"
 LINE = "from envlanes.ragen import EnvStateManager, EnvStatus, _worker_init, _worker_step_single_env\n"
 ENGINE = ROOT / "engine"
-ARCHIVES = {2025: "ragen-up25", 2026: "ragen-up26"}
-PEERS = Path(
-    os.environ.get("RAGEN_CHECKOUTS", ROOT.parent / "peers")
-)  # archives of RAGEN's own sources, where there are
 EQUAL, DIFFERENT, REFUSED, NOT_PLAYED = range(4)
 
 
@@ -45,7 +39,7 @@ def prove(folder: Path, *arguments: str, timeout: float = 200) -> subprocess.Com
     return python("-m", "envlanes.ragen.prove", ".", *arguments, cwd=folder, path=ENGINE, timeout=timeout)
 
 
-@pytest.fixture(params=ARCHIVES)
+@pytest.fixture(params=(2025, 2026))
 def checkout(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """An imitation of each generation."""
     return committed(write_checkout(tmp_path, request.param))
@@ -194,20 +188,3 @@ def test_workers_do_not_import_what_a_checkouts_packages_import(kind: str, tmp_p
     (tmp_path / "play.py").write_text(WORKERS)
     done = python("play.py", kind, cwd=tmp_path, path=ENGINE)
     assert done.stdout == "True False worker 0\n", done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("generation", ARCHIVES)
-def test_ragens_own_checkouts(generation: int, tmp_path: Path) -> None:
-    archive = PEERS / f"{ARCHIVES[generation]}.tar.gz"
-    if not archive.is_file():
-        pytest.skip(f"there is no {archive.name}")
-    with tarfile.open(archive) as file:
-        file.extractall(tmp_path, filter="data")
-    checkout = committed(tmp_path / ARCHIVES[generation])
-    (checkout / MANAGER).write_text(LINE)
-    proved = prove(checkout, "--tags", "Bandit,SimpleSokoban", timeout=1500)
-    if "No module named" in proved.stderr:
-        pytest.skip(proved.stderr)
-    assert proved.returncode == EQUAL, proved.stdout

@@ -97,7 +97,7 @@ def check_manager() -> str:
         expect(obs["anchor"][0] in obs["text"][0] and obs["image"] is None, "the prompt shows the state")
         obs, rewards, dones, infos = envs.step(["<action>up</action>", "up?"])
         expect([bool(info["is_action_valid"]) for info in infos] == [True, False], "which replies were valid")
-        expect("Action 1: 'up'" in obs["text"][0], "the prompt shows the last action")
+        expect("Action 1: 'Up'" in obs["text"][0], "the prompt shows the last action")
         success = envs.success_evaluator([infos[:1], infos[1:]], [[{"active_masks": True}]] * 2)
         expect(rewards.shape == dones.shape == success["success_rate"].shape == (2,), "arrays of one value each")
     return "prompts, history, validity, success"

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ragen.config.loading import as_config
-from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
+from ragen.llm_agent.batches.encoding import ChatEncoder
 from ragen.llm_agent.environments import custom_env
-from ragen.llm_agent.prompts.chat_template import ChatTemplate
 from ragen.llm_agent.prompts.conversation import (
     ConversationBuilder,
     Row,
@@ -55,9 +54,9 @@ class Script:
         self._parser = ReplyParser(
             self._control, self.settings.enable_think, self.settings.action_sep, self.settings.max_actions_per_turn
         )
-        self._template = ChatTemplate(tokenizer, None, self.settings.template_kwargs)
-        marker = ReplyMarker(self._template, self._control, tokenizer.eos_token)
-        self._encoder = ChatEncoder(tokenizer, self._template, marker)
+        self._encoder = ChatEncoder(
+            tokenizer, self._control, self._parser.opening_tag, template_kwargs=self.settings.template_kwargs
+        )
         self._prompts: dict[str, TagPrompt] = {}
         self._conversations = ConversationBuilder(
             self.settings, self._prompts, {}, self._control, self._parser.opening_tag
@@ -97,7 +96,7 @@ class Script:
         *earlier, asked = self._conversations.messages(prompt_rows([rollout], None)[0])
         system = [message for message in earlier if message["role"] == "system"]
         chat = [*system, {"role": "user", "content": "ask"}, {"role": "assistant", "content": _REPLY}, asked]
-        text = self._template.render([chat], add_generation_prompt=True)[0].partition(_REPLY)[2]
+        text = self._encoder.template.render([chat], add_generation_prompt=True)[0].partition(_REPLY)[2]
         tag = self._parser.opening_tag
         text = text if text.rstrip().endswith(tag) else text + tag
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -107,7 +106,7 @@ class Script:
         return self._parser.parse(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
     def _encode(self, row: Row) -> list[int]:
-        return self._encoder.prompts([self._conversations.messages(row)], self._parser.opening_tag)[0].ids
+        return self._encoder.prompts([self._conversations.messages(row)])[0].ids
 
     def _learn_tag(self, tag: str) -> None:
         if tag not in self._prompts:

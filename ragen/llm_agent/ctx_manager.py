@@ -35,7 +35,7 @@ from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
 from ragen.llm_agent.environments import custom_env, environment_tags
-from ragen.llm_agent.prompts.chat_template import ChatTemplate, Message
+from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.conversation import ConversationBuilder, tag_prompt, trajectory_rows
 from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
 from ragen.llm_agent.prompts.settings import FULL, CollapseSettings, ContextSettings
@@ -96,12 +96,10 @@ class ContextManager:
         opening_tag, with_images = self._parser.opening_tag, processor is not None
         talks = ConversationBuilder(self.settings, prompts, self._tags, control, opening_tag, with_images)
         self._conversations = talks
-        self._template = ChatTemplate(tokenizer, processor, self.settings.template_kwargs)
-        marker = ReplyMarker(self._template, control, tokenizer.eos_token)
-        encoder = ChatEncoder(tokenizer, self._template, marker, processor)
-        self._batches = BatchBuilder(self.settings, talks, encoder, opening_tag, tokenizer, processor)
+        encoder = ChatEncoder(tokenizer, control, opening_tag, processor, self.settings.template_kwargs)
+        self._batches = BatchBuilder(self.settings, talks, encoder, tokenizer, processor)
         self._batches.check_lengths(prompts)
-        _warn_about_thoughts(self.settings, marker)
+        _warn_about_thoughts(self.settings, encoder.marker)
 
     def reset_memory_managers(self) -> None:
         """Begin a rollout: RAGEN of 2026 calls this after a reset. This class keeps no memory, so it does nothing."""
@@ -183,7 +181,7 @@ class ContextManager:
         return CollapseColumns(
             self._collapse_settings,
             self._batches.asked_chat,
-            lambda chat: self._template.render([chat], add_generation_prompt=True)[0],
+            lambda chat: self._batches.encoder.template.render([chat], add_generation_prompt=True)[0],
             self.tokenizer,
             self.settings.enable_think,
         )

@@ -35,10 +35,10 @@ class TokenRow:
         """
         batch = rollouts.batch
         seen = batch["attention_mask"][place].bool()
-        after_first = seen[1:]
-        mask, found = (batch[name][place][after_first].tolist() for name in ("loss_mask", scores))
+        known = seen[-batch["loss_mask"].shape[-1] :]
+        mask, found = (batch[name][place][known].tolist() for name in ("loss_mask", scores))
         ids = batch["input_ids"][place][seen].tolist()
-        lead = len(ids) - len(mask)  # 1 for the longest row, whose first token has no column
+        lead = len(ids) - len(mask)  # tokens before the first column of the mask
         return cls(ids, [0] * lead + [int(one) for one in mask], [0.0] * lead + found)
 
 

@@ -4,21 +4,19 @@
              |------------------------ vanilla -----------------------|
     |-------------------- dynamic: again, until enough groups have differing rewards ----------------------------|
 
-The batch is verl-agent's: the rows of a trajectory in the order of its turns, each with the whole trajectory's reward.
-Only environments whose episode goes on are prompted. A trajectory that :mod:`ragen.validity` excludes has no rows in
-it, since a trainer makes its own masks and means of what the batch has.
-
-Prompts are chats of one message. A row keeps the prompt's tokens and the reply's, as the actor returns them; tensors
-are made once, of all rows.
+A trajectory is a rollout cache, as of ``EnvStateManager``, and the batch is a training batch of ``ContextManager`` in
+verl-agent's layout: prompts end in one column, and the rows of a trajectory are in the order of its turns. Only
+environments whose episode goes on are prompted. A trajectory that :mod:`ragen.validity` excludes has no rows in the
+batch, since a trainer makes its own masks and means of what the batch has.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count as count_from
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,167 +24,34 @@ from ragen.config.loading import as_config
 from ragen.errors import BackendError, CollectError, InputError
 from ragen.llm_agent.backends.batch import exchange_of, replies_of
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
+from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.dataproto import (
     Exchange,
+    Layout,
     data_proto,
     image_objects,
     object_array,
     pad_id,
-    right_padded,
     token_tensors,
 )
-from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
-from ragen.llm_agent.prompts.chat_template import ChatTemplate
+from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
+from ragen.llm_agent.batches.metrics import mean_metrics
+from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, signal_of, total_reward
+from ragen.llm_agent.prompts.conversation import Row, items_of
 from ragen.llm_agent.prompts.replies import ControlTokens
-from ragen.llm_agent.prompts.settings import ContextSettings
-from ragen.turns.prompts import step_message
-from ragen.validity import ENV_ERROR, MASK, check_share, env_error, with_signal
+from ragen.llm_agent.prompts.settings import LIMITED, ContextSettings
+from ragen.validity import check_share, env_error
 
 if TYPE_CHECKING:
     from verl import DataProto
 
-TRUNCATIONS = ("error", "left", "right", "middle")
-ON_EXHAUSTED = ("keep", "raise")
 MAX_PROMPT = "data.max_prompt_length"
 FILTER = "algorithm.filter_groups"
-_SUMS = ("episode_rewards", "episode_lengths", "tool_callings")
-_KEPT = ("anchor_obs", "index", "data_source", "env_ids", "multi_modal_inputs")
-Rows = list[list[dict[str, Any]]]
-
-
-@dataclass(frozen=True)
-class CollectorSettings:
-    """The settings of collectors.
-
-    Attributes:
-        max_steps: Maximum number of turns: ``env.max_steps``, else ``agent_proxy.max_turn``.
-        group_n: Trajectories per group in training: ``env.rollout.n``, else ``es_manager.train.group_size``.
-        train_groups: Groups per training batch: ``data.train_batch_size``, else ``es_manager.train.env_groups``.
-        prompt_width: Tokens of every prompt including padding: ``data.max_prompt_length``; None for the longest prompt.
-        prompt_limit: Maximum number of tokens of a prompt: the width, else the model's context without a reply.
-        truncation: The treatment of longer prompts, ``data.truncation``: ``error``, or truncation on the ``left``,
-            ``right`` or in the ``middle``.
-        filters_groups: Whether training uses only groups whose rewards differ: ``algorithm.filter_groups.enable``.
-        max_num_gen_batches: Maximum number of tries, ``algorithm.filter_groups.max_num_gen_batches``; 0 for no limit.
-        on_exhausted: After the last try, ``algorithm.filter_groups.on_exhausted``: keep it whole (``keep``), or raise
-            an error (``raise``).
-        failed_trajectories: The part not learned from if an environment failed; see :mod:`ragen.validity`.
-    """
-
-    max_steps: int
-    group_n: int | None = None
-    train_groups: int | None = None
-    prompt_width: int | None = None
-    prompt_limit: int | None = None
-    truncation: str = "error"
-    filters_groups: bool = False
-    max_num_gen_batches: int = 10
-    on_exhausted: str = "keep"
-    failed_trajectories: str = MASK
-
-    @classmethod
-    def read(cls, config: Any) -> CollectorSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: A key has an invalid value.
-        """
-        whole = as_config(config)
-        train, filters = whole.es_manager.train, whole.algorithm.filter_groups
-        tries, width = filters.max_num_gen_batches, whole.data.max_prompt_length
-        return cls(
-            max_steps=whole.env.max_steps or whole.agent_proxy.max_turn,
-            group_n=whole.select("env.rollout.n") or (train and train.group_size),
-            train_groups=whole.data.train_batch_size or (train and train.env_groups),
-            prompt_width=width,
-            prompt_limit=width or ContextSettings.read(whole).prompt_limit,
-            truncation=whole.data.truncation,
-            filters_groups=filters.enable,
-            max_num_gen_batches=10 if tries is None else tries,
-            on_exhausted=filters.on_exhausted,
-            failed_trajectories=whole.es_manager.failed_trajectories,
-        )
-
-
-class Collected(NamedTuple):
-    """Trajectories; every array has one value per trajectory.
-
-    Attributes:
-        batch_list: The rows of each, in the order of its turns.
-        episode_rewards: Sums of rewards, float32.
-        episode_lengths: Turns, float32.
-        success: Arrays by name, such as ``success_rate``.
-        traj_uid: Unique names.
-        tool_callings: Sums of ``info["tool_calling"]``, float32.
-    """
-
-    batch_list: Rows
-    episode_rewards: np.ndarray
-    episode_lengths: np.ndarray
-    success: dict[str, np.ndarray]
-    traj_uid: np.ndarray
-    tool_callings: np.ndarray
-
-
-@dataclass
-class Trajectory:
-    """One environment's episode.
-
-    Attributes:
-        env_id: The index of its environment.
-        tag: The environment's tag.
-        uid: The unique name of its group.
-        traj_uid: Its own.
-        rows: A mapping for each turn: ``chat`` (the prompt's tokens), ``exchange``, and columns of the batch.
-        infos: The info of each turn.
-        done: Whether it is over.
-        error: The reason that it got no reply, or its environment's failure.
-        env_error: Its environment's failure.
-        has_signal: Whether it is learned from.
-        success: The kinds of success; NaN if it has an error.
-    """
-
-    env_id: int
-    tag: str
-    uid: str
-    traj_uid: str = field(default_factory=lambda: str(uuid.uuid4()))
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    infos: list[Any] = field(default_factory=list)
-    done: bool = False
-    error: str | None = None
-    env_error: str | None = None
-    has_signal: bool = True
-    success: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def reward(self) -> float:
-        """The sum of its rewards."""
-        return float(np.sum([row["rewards"] for row in self.rows], dtype=np.float32))
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Its columns, the same in each of its rows."""
-        sums = self.reward, len(self.rows), sum(float(info.get("tool_calling", 0)) for info in self.infos)
-        names = {
-            "uid": self.uid,
-            "traj_uid": self.traj_uid,
-            "episode_success": self.success.get("success_rate", np.nan),
-        }
-        return names | dict(zip(_SUMS, sums, strict=True))
-
-    def see(self, info: Any) -> None:
-        """End the episode if the environment has failed."""
-        if isinstance(info, Mapping) and (error := env_error(info)) is not None:
-            self.done, self.error, self.env_error = True, error, error
-
-    @property
-    def judged(self) -> dict[str, Any]:
-        """The trajectory as metrics see it."""
-        metrics = {"num_actions": float(len(self.rows)), "reward": self.reward}
-        if self.error is None and "success_rate" in self.success:
-            metrics["success"] = self.success["success_rate"]
-        metrics = {f"{self.tag}/{name}": value for name, value in metrics.items()}
-        return {"tag": self.tag, ENV_ERROR: self.env_error, "metrics": metrics}
+MAX_TRIES = 10  # verl-agent's default
+_OF_PROMPTS = ("anchor_obs", "index", "data_source", "env_ids", "multi_modal_inputs")
+Cache = dict[str, Any]
+"""A rollout cache with the names ``uid`` and ``traj_uid``, and ``success`` by kind; ``error`` is the reason that it got
+no reply, or its environment's failure. Turns also have the encoded prompt, the exchange, and the columns of their rows."""
 
 
 def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
@@ -196,7 +61,7 @@ def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
 
 
 def filter_group_data(
-    batch_list: Rows,
+    batch_list: list[list[dict[str, Any]]],
     episode_rewards: np.ndarray,
     episode_lengths: np.ndarray,
     success: dict[str, np.ndarray],
@@ -206,29 +71,38 @@ def filter_group_data(
     last_try: bool = False,
     *,
     group_n: int | None = None,
-) -> Collected:
+) -> tuple[Any, ...]:
     """Drop the groups that give no learning signal: the rewards of trajectories that failed do not count.
 
     Args:
-        batch_list: See :class:`Collected`; members of a group are adjacent.
-        episode_rewards: See :class:`Collected`.
-        episode_lengths: See :class:`Collected`.
-        success: See :class:`Collected`.
-        traj_uid: See :class:`Collected`.
-        tool_callings: See :class:`Collected`.
+        batch_list: The rows of each trajectory, in the order of its turns; members of a group are adjacent.
+        episode_rewards: Sums of rewards.
+        episode_lengths: Turns.
+        success: Arrays by name, such as ``success_rate``.
+        traj_uid: Unique names.
+        tool_callings: Sums of ``info["tool_calling"]``.
         config: The whole configuration, which has the group size if ``group_n`` is omitted.
         last_try: Keep everything, since there is no further try.
         group_n: Members per group.
 
+    Returns:
+        The first six arguments, of the groups that stay.
+
     Raises:
         InputError: The trajectories are not whole groups, or the size of groups is unknown.
     """
-    size = group_n or CollectorSettings.read(config or {}).group_n
     signal = [bool(rows) and all(row.get("has_signal", True) for row in rows) for rows in batch_list]
+    size = group_n or _group_size(config or {})
     kept = list(range(len(batch_list))) if last_try else _differing(episode_rewards, signal, size)
-    sums = episode_rewards[kept], episode_lengths[kept]
     known = {name: values[kept] for name, values in success.items()}
-    return Collected([batch_list[place] for place in kept], *sums, known, traj_uid[kept], tool_callings[kept])
+    sums = episode_rewards[kept], episode_lengths[kept]
+    return [batch_list[place] for place in kept], *sums, known, traj_uid[kept], tool_callings[kept]
+
+
+def _group_size(config: Any) -> int | None:
+    whole = as_config(config)
+    train = whole.es_manager.train
+    return whole.select("env.rollout.n") or (train and train.group_size)
 
 
 def _differing(rewards: Sequence[float], signal: Sequence[bool], size: int | None) -> list[int]:
@@ -244,45 +118,44 @@ class TrajectoryCollector:
     """Collects rollouts.
 
     Attributes:
-        config: The whole configuration.
-        settings: Its settings for collectors.
+        config: The whole configuration. Read are ``env.max_steps``, else ``agent_proxy.max_turn`` (turns);
+            ``env.rollout.n``, else ``es_manager.train.group_size``; ``data.train_batch_size``, else
+            ``es_manager.train.env_groups`` (groups per training batch); ``data.max_prompt_length`` and
+            ``data.truncation``; ``algorithm.filter_groups``.
         tokenizer: The actor's tokenizer.
         failures: The reason that an environment got no reply or could not continue in the last rollout, by index.
-        played: All trajectories of the last call of :meth:`multi_turn_loop`, also those that are not in its batch:
-            mappings with ``tag``, ``env_error`` and ``metrics``, see :mod:`ragen.llm_agent.batches.metrics`.
+        played: The rollout caches of all trajectories of the last call of :meth:`multi_turn_loop`, also of those that
+            are not in its batch.
     """
 
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None) -> None:
         """Read the configuration and test the chat template.
 
         Args:
-            config: See :class:`CollectorSettings`.
+            config: See the attribute.
             tokenizer: A fast tokenizer with a chat template.
             processor: Processes images; None leaves placeholders in their places.
 
         Raises:
             ConfigError: A key is missing or has an invalid value, or there is no chat template.
         """
-        self.config, self.tokenizer, self.processor = config, tokenizer, processor
-        self.settings = CollectorSettings.read(config)
+        self.config, self.tokenizer, self.processor = as_config(config), tokenizer, processor
         self.failures: dict[int, str] = {}
-        self.played: list[dict[str, Any]] = []
-        self._pad, self._control = pad_id(tokenizer), ControlTokens.of(tokenizer)
-        template = ChatTemplate(tokenizer, processor)
-        marker = ReplyMarker(template, self._control, tokenizer.eos_token)
-        self._encoder = ChatEncoder(tokenizer, template, marker, processor)
+        self.played: list[Cache] = []
+        self._settings = replace(ContextSettings.read(config), window_mode=LIMITED)
+        self._width = self.config.data.max_prompt_length or 0
+        self._control = ControlTokens.of(tokenizer)
+        self._encoder = ChatEncoder(tokenizer, self._control, "", processor, self._settings.template_kwargs)
+        self._batches = BatchBuilder(self._settings, None, self._encoder, tokenizer, processor)
 
     # Prompts
 
-    def preprocess_batch(
-        self, gen_batch: DataProto, obs: Mapping[str, Any], rows: Sequence[int] | None = None
-    ) -> DataProto:
+    def preprocess_batch(self, gen_batch: DataProto, obs: Mapping[str, Any]) -> DataProto:
         """A manager's prompts as a batch for the actor.
 
         Args:
             gen_batch: Its columns ``index`` and ``data_source`` are copied if it has a row for each environment.
             obs: The manager's observations: ``text``, ``image``, ``anchor``.
-            rows: Indices of the environments to prompt; all by default.
 
         Returns:
             ``input_ids``, ``attention_mask``, ``position_ids``; and ``raw_prompt_ids`` (without padding),
@@ -291,13 +164,13 @@ class TrajectoryCollector:
         Raises:
             InputError: A prompt is too long, and ``data.truncation`` is ``error``.
         """
-        return self._prompts(gen_batch, obs, range(len(obs["text"])) if rows is None else rows)[0]
+        return self._prompts(gen_batch, obs, range(len(obs["text"])))[0]
 
     def _prompts(self, gen_batch: DataProto, obs: Any, rows: Sequence[int]) -> tuple[DataProto, list[EncodedChat]]:
-        size, has_items = len(obs["text"]), self.processor is not None
+        size = len(obs["text"])
         images, anchors = ([None] * size if obs.get(name) is None else obs[name] for name in ("image", "anchor"))
-        chats = [[step_message(obs["text"][row], images[row], self._control, has_items)] for row in rows]
-        encoded = [self._fitted(*each) for each in zip(self._encoder.prompts(chats, ""), rows, strict=True)]
+        chats = [[self._message(obs["text"][row], images[row])] for row in rows]
+        encoded = [self._fitted(*each) for each in zip(self._encoder.prompts(chats), rows, strict=True)]
         columns: dict[str, Any] = {"index": range(size), "data_source": ["default"] * size}
         given = {name: gen_batch.non_tensor_batch.get(name, ()) for name in columns}
         columns |= {name: each for name, each in given.items() if len(each) == size}
@@ -305,11 +178,26 @@ class TrajectoryCollector:
         objects = {name: object_array(each[row] for row in rows) for name, each in columns.items()}
         objects |= {name: object_array(chats) for name in ("raw_prompt", "messages_list")}
         objects["raw_prompt_ids"] = object_array(list(chat.ids) for chat in encoded)
-        objects |= image_objects(encoded) if has_items else {}
-        return data_proto(self._prompt_tensors(encoded), objects, {}), encoded
+        objects |= image_objects(encoded) if self.processor is not None else {}
+        layout = Layout([len(chat.ids) for chat in encoded], least=self._width)
+        tensors = token_tensors(encoded, layout, pad_id(self.tokenizer), self.processor)
+        del tensors["responses"]
+        return data_proto(tensors, objects, dict(gen_batch.meta_info)), encoded
+
+    def _message(self, text: str, image: Any) -> dict[str, Any]:
+        content: Any = self._control.defuse(text)
+        if self.processor is not None:
+            from PIL import Image
+
+            content = list(items_of(content, iter(() if image is None else [Image.fromarray(image)])))
+        return {"role": "user", "content": content}
 
     def _fitted(self, chat: EncodedChat, row: int) -> EncodedChat:
-        limit, length, truncation = self.settings.prompt_limit, len(chat.ids), self.settings.truncation
+        limit, length, truncation = (
+            self._width or self._settings.prompt_limit,
+            len(chat.ids),
+            self.config.data.truncation,
+        )
         if limit is None or length <= limit:
             return chat
         if truncation == "error" or chat.images:
@@ -320,14 +208,6 @@ class TrajectoryCollector:
             )
         begin = {"left": 0, "right": limit, "middle": limit // 2}[truncation]
         return replace(chat, ids=chat.ids[:begin] + chat.ids[length - (limit - begin) :])
-
-    def _prompt_tensors(self, encoded: Sequence[EncodedChat]) -> dict[str, Any]:
-        from torch.nn.functional import pad
-
-        tensors = token_tensors(encoded, self._pad, self.processor)
-        missing = max(0, (self.settings.prompt_width or 0) - tensors["input_ids"].shape[-1])
-        fill = {"input_ids": self._pad, "attention_mask": 0, "position_ids": 0}
-        return {name: pad(tensors[name], (missing, 0), value=value) for name, value in fill.items()}
 
     # Rollouts
 
@@ -346,122 +226,152 @@ class TrajectoryCollector:
 
         Returns:
             One row per turn, trajectory after trajectory, of those that are learned from. Tensors: ``prompts``,
-            ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and ``rollout_log_probs`` where the
-            actor has them. Objects: ``uid`` (of the group), ``traj_uid``, ``anchor_obs``, ``index``, ``data_source``,
+            ``responses``, both together as ``input_ids``, ``attention_mask`` and ``position_ids``, and the masks and
+            scores of ``ContextManager.formulate_rollouts``, aligned with ``responses``. Objects: its columns, and
+            ``uid`` (of the group), ``traj_uid``, ``anchor_obs``, ``index``, ``data_source``,
             ``is_action_valid``, ``rewards`` (of the turn), ``active_masks`` (all True), ``episode_rewards``,
-            ``episode_lengths``, ``tool_callings``, ``env_ids``, ``episode_success`` (of the row's own trajectory, NaN
+            ``episode_lengths``, ``tool_callings``, ``episode_success`` (of the row's own trajectory, NaN
             without a reply); and on every row the mean of each kind of success, and mean, min and max of
-            ``episode_rewards`` and ``episode_lengths``, over the trajectories whose environment did not fail.
+            ``episode_rewards`` and ``episode_lengths``, over the trajectories whose environment did not fail; these are
+            also in ``meta_info["metrics"]``.
 
         Raises:
             InputError: The number of rows in ``gen_batch`` does not match the environments.
             BackendError: The actor answered too few prompts.
             CollectError: There is no row, or too few groups had differing rewards.
         """
-        found = self.collect(gen_batch, actor_rollout_wg, envs, is_train)
-        rows = [row for each in found if each.has_signal for row in each.rows]
-        return data_proto(self._tensors(rows), self.columns(found), dict(gen_batch.meta_info))
-
-    def collect(self, gen_batch: DataProto, actor: Any, envs: Any, is_train: bool = True) -> list[Trajectory]:
-        """The trajectories of :meth:`multi_turn_loop`; at least one of them is learned from."""
         gen_batch, self.played = self._repeated(gen_batch, envs, is_train), []
-        actor = VerlBackend(actor, self.tokenizer) if is_worker_group(actor) else actor
-        dynamic = is_train and self.settings.filters_groups
+        actor = VerlBackend(actor_rollout_wg, self.tokenizer) if is_worker_group(actor_rollout_wg) else actor_rollout_wg
+        dynamic = is_train and self.config.algorithm.filter_groups.enable
         found = (self.dynamic_multi_turn_loop if dynamic else self.vanilla_multi_turn_loop)(gen_batch, actor, envs)
-        for each in found:  # a group without a signal can still be judged
-            each.has_signal = bool(each.rows) and (each.has_signal if is_train else each.env_error is None)
-        if not any(each.has_signal for each in found):
+        learned = self._signal(found) if is_train else [env_error(each) is None for each in found]
+        rows = [
+            _row(Row(episode, each, turn, turn + 1, False))
+            for episode, each in enumerate(found)
+            if learned[episode]  # a group without a signal can still be judged
+            for turn in range(len(each["history"]))
+        ]
+        if not rows:
             why = next(iter(self.failures.values()), "no environment was played")
             raise CollectError(f"there is no row to train on: {why}.")
-        return found
+        lengths, ends = ([len(row.encoded.ids) for row in rows], [row.encoded.replies[0][0] for row in rows])
+        layout = Layout(lengths, ends, self._width)
+        batch = self._batches.learning_batch(rows, found, layout)
+        batch.batch["prompts"] = batch.batch["input_ids"][:, : layout.first]
+        columns, means = _columns(found, rows)
+        batch.non_tensor_batch.update(columns)
+        metrics = batch.meta_info["metrics"] | mean_metrics(self.played) | means
+        batch.meta_info = {**gen_batch.meta_info, "metrics": metrics}
+        return batch
 
-    def vanilla_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Trajectory]:
+    def vanilla_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Cache]:
         """Play one episode in every environment; see :meth:`multi_turn_loop`."""
         obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
         size, group_n = len(infos), self._group_n(envs)
-        tags, groups = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
-        found = [Trajectory(row, tags[row], groups[row // group_n]) for row in range(size)]
-        for turn in range(self.settings.max_steps):
-            for each, info in zip(found, infos, strict=True):
-                each.see(info)
-            active = [each for each in found if not each.done]
+        tags, uids = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
+        found: list[Cache] = [
+            {
+                "env_id": row,
+                "group_id": (len(self.played) + row) // group_n,
+                "tag": tags[row],
+                "uid": uids[row // group_n],
+                "traj_uid": str(uuid.uuid4()),
+                "history": [],
+                "penalty": 0.0,
+                "error": env_error(info),
+                "env_error": env_error(info),
+            }
+            for row, info in enumerate(infos)
+        ]
+        active = [each for each in found if each["error"] is None]
+        for turn in range(self.config.env.max_steps or self.config.agent_proxy.max_turn):
             if not active:
                 break
-            prompts, encoded = self._prompts(gen_batch, obs, [each.env_id for each in active])
-            prompts.meta_info |= gen_batch.meta_info
-            prompts.non_tensor_batch["tags"] = object_array(each.tag for each in active)
-            prompts.non_tensor_batch["turns"] = object_array(turn for _ in active)
-            prompts.non_tensor_batch["group_ids"] = object_array(each.env_id // group_n for each in active)
+            prompts, encoded = self._prompts(gen_batch, obs, [each["env_id"] for each in active])
+            given = prompts.non_tensor_batch
+            given |= {"tags": object_array(each["tag"] for each in active), "turns": object_array([turn] * len(active))}
+            given["group_ids"] = object_array(each["env_id"] // group_n for each in active)
             replies = self._replies(active, encoded, actor_rollout_wg.generate_sequences(prompts))
-            obs, rewards, dones, infos = envs.step([replies.get(row, (None,))[0] for row in range(size)])
-            for place, each in enumerate(active):
-                if each.env_id in replies:
-                    info = infos[each.env_id]
-                    kept = {name: prompts.non_tensor_batch.get(name, [None] * size)[place] for name in _KEPT}
-                    kept |= {"chat": encoded[place], "exchange": replies[each.env_id][1]}
-                    kept["rewards"] = float(rewards[each.env_id])
-                    kept["is_action_valid"] = bool(np.asarray(info.get("is_action_valid", True)))
-                    each.rows.append(kept | {"active_masks": True})
-                    each.infos.append(info)
-                    each.done = bool(dones[each.env_id])
-        for each, info in zip(found, infos, strict=True):
-            each.see(info)
+            texts = {each["env_id"]: text for each, (text, _) in zip(active, replies, strict=True)}
+            obs, rewards, dones, infos = envs.step([texts.get(row) for row in range(size)])
+            for place, (each, (text, exchange)) in enumerate(zip(active, replies, strict=True)):
+                if text is not None:
+                    info, reward = infos[each["env_id"]], float(rewards[each["env_id"]])
+                    row = {name: given[name][place] if name in given else None for name in _OF_PROMPTS}
+                    row |= {"rewards": reward, "is_action_valid": bool(info.get("is_action_valid", True))}
+                    played = {"llm_response": text, "reward": reward, "info": info, "row": row | {"active_masks": True}}
+                    each["history"].append(played | {"chat": encoded[place], "exchange": exchange})
+                    each["error"] = each["env_error"] = env_error(info)
+                    each["penalty"] += 0.0 if row["is_action_valid"] else self.config.es_manager.format_penalty
+            active = [
+                each
+                for each in active
+                if texts[each["env_id"]] is not None and not dones[each["env_id"]] and each["error"] is None
+            ]
         self._judge(found, envs)
         return found
 
     def _replies(
-        self, active: Sequence[Trajectory], encoded: Sequence[EncodedChat], output: DataProto
-    ) -> dict[int, tuple[str, Exchange]]:
-        """Each reply and its tokens, those of its text if the actor knows none; episodes without a reply are over."""
+        self, active: Sequence[Cache], encoded: Sequence[EncodedChat], output: DataProto
+    ) -> list[tuple[str | None, Exchange]]:
+        """Each reply and its tokens, those of its text if the actor knows none; None where there is no reply."""
         replies = replies_of(output, self.tokenizer)
         if len(replies) != len(active):
             raise BackendError(f"the actor answered {len(replies)} of {len(active)} prompts.")
-        found = {}
+        found: list[tuple[str | None, Exchange]] = []
         for each, chat, reply in zip(active, encoded, replies, strict=True):
-            if reply.is_answer:
-                exchange = exchange_of((), chat.ids, reply)
-                if not exchange.has_tokens:
-                    ids = self.tokenizer([reply.text], add_special_tokens=False)["input_ids"][0]
-                    exchange = Exchange((), chat.ids, [*ids, self.tokenizer.eos_token_id])
-                found[each.env_id] = reply.text, exchange
-            else:
-                each.done, each.error = True, reply.error if reply.out_of_context is None else None
+            exchange = exchange_of((), chat.ids, reply)
+            if not exchange.has_tokens:
+                ids = self.tokenizer([reply.text], add_special_tokens=False)["input_ids"][0]
+                exchange = Exchange((), chat.ids, [*ids, self.tokenizer.eos_token_id])
+            found.append((reply.text if reply.is_answer else None, exchange))
+            if not reply.is_answer and reply.out_of_context is None:
+                each["error"] = reply.error
         return found
 
-    def _judge(self, found: Sequence[Trajectory], envs: Any) -> None:
-        """Set each trajectory's success, and whether it has a signal."""
+    def _judge(self, found: Sequence[Cache], envs: Any) -> None:
+        """Set each trajectory's success and metrics."""
+        turns = [each["history"] for each in found]
         success = envs.success_evaluator(
-            total_infos=[each.infos for each in found],
-            total_batch_list=[each.rows for each in found],
-            episode_rewards=np.array([each.reward for each in found], np.float32),
-            episode_lengths=np.array([len(each.rows) for each in found], np.float32),
+            total_infos=[[turn["info"] for turn in each] for each in turns],
+            total_batch_list=[[turn["row"] for turn in each] for each in turns],
+            episode_rewards=np.array([total_reward(each) for each in found], np.float32),
+            episode_lengths=np.array([len(each) for each in turns], np.float32),
         )
-        errors = [each.env_error for each in found]
-        signal = with_signal([each.uid for each in found], errors, self.settings.failed_trajectories)
         for place, each in enumerate(found):
-            each.success = {
-                name: float(values[place]) if each.error is None else np.nan for name, values in success.items()
+            known = {"num_actions": float(len(each["history"])), "reward": total_reward(each)}
+            each["success"] = {
+                name: float(values[place]) if each["error"] is None else np.nan for name, values in success.items()
             }
-            each.has_signal = bool(each.rows) and bool(signal[place])
-        self.failures = {each.env_id: each.error for each in found if each.error is not None}
-        self.played += [each.judged for each in found]
+            if each["error"] is None and "success_rate" in success:
+                known["success"] = each["success"]["success_rate"]
+            each["metrics"] = {f"{each['tag']}/{name}": value for name, value in known.items()}
+        self.failures = {each["env_id"]: each["error"] for each in found if each["error"] is not None}
+        self.played += found
 
-    def dynamic_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Trajectory]:
-        """Repeat rollouts until enough groups have differing rewards; see :class:`CollectorSettings`.
+    def _signal(self, found: Sequence[Cache]) -> list[bool]:
+        """Whether each trajectory is learned from in training."""
+        signal = signal_of(found, self._settings)
+        return [bool(each["history"]) and known for each, known in zip(found, signal, strict=True)]
+
+    def dynamic_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Cache]:
+        """Repeat rollouts until enough groups have differing rewards.
 
         Raises:
             CollectError: There were too few after the last try, and ``on_exhausted`` is ``raise``.
             EnvsFailedError: A rollout gave no signal at all, and more than half of all trajectories had failed.
         """
-        most, size, found = self.settings.max_num_gen_batches, self._group_n(envs), list[Trajectory]()
-        wanted = (self.settings.train_groups or len(envs) // size) * size
-        for number in range(1, most + 1) if most else count_from(1):
+        keys, size, found = self.config.algorithm.filter_groups, self._group_n(envs), list[Cache]()
+        train = self.config.es_manager.train
+        most = MAX_TRIES if keys.max_num_gen_batches is None else keys.max_num_gen_batches
+        wanted = size * (self.config.data.train_batch_size or (train and train.env_groups) or len(envs) // size)
+        for number in range(1, most + 1) if most > 0 else count_from(1):
             played = self.vanilla_multi_turn_loop(gen_batch, actor_rollout_wg, envs)
-            signal = [each.has_signal for each in played]
+            signal = self._signal(played)
             if not any(signal):  # with a service that is down, this would never end
-                check_share([each[ENV_ERROR] for each in self.played])
-            last = number == most and self.settings.on_exhausted == "keep"
-            kept = range(len(played)) if last else _differing([each.reward for each in played], signal, size)
+                check_share([env_error(each) for each in self.played])
+            last = number == most and keys.on_exhausted == "keep"
+            kept = range(len(played)) if last else _differing(list(map(total_reward, played)), signal, size)
             found += [played[place] for place in kept]
             if len(found) >= wanted or last:
                 return found
@@ -471,46 +381,10 @@ class TrajectoryCollector:
             "'keep'."
         )
 
-    # Batches
-
-    def columns(self, found: Sequence[Trajectory]) -> dict[str, np.ndarray]:
-        """The objects of :meth:`multi_turn_loop`."""
-        rows = [row | each.columns for each in found if each.has_signal for row in each.rows]
-        names = [name for name in rows[0] if name not in ("chat", "exchange")]
-        objects = {name: object_array(row[name] for row in rows) for name in names}
-        objects |= {name: objects[name].astype(np.float32) for name in _SUMS}
-        objects["episode_success"] = objects["episode_success"].astype(float)
-        known = {name: [each.success[name] for each in found if each.error is None] for name in found[0].success}
-        means = {name: np.mean(values) if values else 0.0 for name, values in known.items()}
-        valid = [each.columns for each in found if each.rows and each.env_error is None]
-        for name in _SUMS[:2]:
-            values = np.array([each[name] for each in valid], np.float32)
-            means |= {f"{name}_mean": values.mean(), f"{name}_min": values.min(), f"{name}_max": values.max()}
-        return objects | {name: np.full(len(rows), value) for name, value in means.items()}
-
-    def _tensors(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Prompts padded on the left, replies on the right, and both together."""
-        import torch
-
-        prompts = self._prompt_tensors([row["chat"] for row in rows])
-        replies = [list(row["exchange"].reply_ids) for row in rows]
-        responses, mask = right_padded(replies, self._pad), right_padded([[1] * len(each) for each in replies], 0)
-        positions = prompts["position_ids"]
-        following = positions[..., -1:] + torch.arange(1, mask.shape[-1] + 1)
-        log_probs = [row["exchange"].log_probs for row in rows]
-        known = {} if None in log_probs else {"rollout_log_probs": right_padded(list(map(list, log_probs)), 0.0)}
-        return known | {
-            "prompts": prompts["input_ids"],
-            "responses": responses,
-            "input_ids": torch.cat([prompts["input_ids"], responses], -1),
-            "attention_mask": torch.cat([prompts["attention_mask"], mask], -1),
-            "position_ids": torch.cat([positions, following], -1),
-        }
-
     # Sizes
 
     def _group_n(self, envs: Any) -> int:
-        return getattr(envs, "group_n", None) or self.settings.group_n or 1
+        return getattr(envs, "group_n", None) or _group_size(self.config) or 1
 
     def _repeated(self, gen_batch: DataProto, envs: Any, is_train: bool) -> DataProto:
         """The batch with a row for each environment, if it has rows."""
@@ -525,3 +399,39 @@ class TrajectoryCollector:
                 "environments; expected one for each group in training, or one for each environment."
             )
         return repeated
+
+
+def _row(row: Row) -> TrainingRow:
+    """A turn as a row of tokens."""
+    (turn,) = row.turns
+    reply = {"role": "assistant", "content": turn["llm_response"]}
+    built, chat = exchanged_row(row, [turn["exchange"]], reply), turn["chat"]
+    return replace(built, encoded=replace(built.encoded, images=chat.images, image_inputs=chat.image_inputs))
+
+
+def _columns(found: Sequence[Cache], rows: Sequence[TrainingRow]) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """The columns of trajectories and turns, and the means that are metrics."""
+    sums = {
+        "episode_rewards": [total_reward(each) for each in found],
+        "episode_lengths": [len(each["history"]) for each in found],
+        "tool_callings": [
+            sum(float(turn["info"].get("tool_calling", 0)) for turn in each["history"]) for each in found
+        ],
+    }
+    own: dict[str, np.ndarray] = {name: np.array(values, np.float32) for name, values in sums.items()}
+    own |= {name: object_array(each[name] for each in found) for name in ("uid", "traj_uid")}
+    own["episode_success"] = np.array([each["success"].get("success_rate", np.nan) for each in found])
+    columns = {name: values[[row.row.episode for row in rows]] for name, values in own.items()}
+    turns = [row.row.turns[0]["row"] for row in rows]
+    columns |= {name: object_array(turn[name] for turn in turns) for name in turns[0]}
+    metrics = {"episode/valid_action_ratio": float(np.mean([turn["is_action_valid"] for turn in turns]))}
+    for name in found[0]["success"]:
+        known = [each["success"][name] for each in found if each["error"] is None]
+        columns[name] = np.full(len(rows), np.mean(known) if known else 0.0)
+        metrics[f"episode/{name}"] = float(columns[name][0])
+    valid = [place for place, each in enumerate(found) if each["history"] and env_error(each) is None]
+    for what, name in (("reward", "episode_rewards"), ("length", "episode_lengths")):
+        for kind in ("mean", "min", "max"):
+            value = getattr(own[name][valid], kind)()
+            columns[f"{name}_{kind}"], metrics[f"episode/{what}/{kind}"] = np.full(len(rows), value), float(value)
+    return columns, metrics

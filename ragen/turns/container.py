@@ -10,25 +10,22 @@ process each; there are no pipes to access. Results do not depend on where envir
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from envlanes.env_set import EnvSet
 from envlanes.environments import EnvFailed
-from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
-from envlanes.failures import OnFailure, ignore
 from envlanes.interrupts import holds_interrupts
 from envlanes.ragen.seeds import checked_seed, group_seeds
 from envlanes.settings import Settings
 from ragen.env.base import BaseLanguageBasedEnv
-from ragen.env.fields import check_kinds
-from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, InputError, StateError, did_you_mean
+from ragen.errors import InputError, StateError
+from ragen.llm_agent.environments import ManagerConfig, read_config
 from ragen.llm_agent.prompts.replies import NO_MOVE
 from ragen.turns.game import ACTIONS, ActionResult, Shown
 from ragen.validity import is_valid
@@ -47,33 +44,6 @@ def to_numpy(data: Any) -> np.ndarray:
     if isinstance(data, list | tuple | int | float | bool | np.generic):
         return np.array(data)
     raise InputError(f"{type(data).__name__} cannot be made an array; expected a tensor, array, number or list.")
-
-
-def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str, Any] | None = None) -> list[EnvSpec]:
-    """Specs of environments of one type, groups one after the other.
-
-    Raises:
-        UnknownEnvError: There is no such type.
-        ConfigError: It has no such field, or a value is invalid.
-    """
-    env_class, config_class = resolve_env(env_type)
-    fields = dict(env_kwargs or {})
-    if config_class is None and fields:
-        raise ConfigError(f"env_kwargs = {fields!r}: {env_type!r} has no configuration class, so it takes none.")
-    if dataclasses.is_dataclass(config_class):
-        known = sorted(each.name for each in dataclasses.fields(config_class) if each.init)
-        for name in fields:
-            if name not in known:
-                meant = did_you_mean(name, known) or f" It has {', '.join(known)}."
-                raise ConfigError(f"env_kwargs.{name} = {fields[name]!r}: {env_type!r} has no such field.{meant}")
-    try:
-        configs = [config_class and config_class(**copied(fields)) for _ in range(env_num * group_n)]
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"env_kwargs = {fields!r}: {error}") from error
-    check_kinds("env_kwargs.", env_type, configs[0], fields)
-    return [
-        EnvSpec(i, i // group_n, env_type, env_type, env_class, config, ACTIONS) for i, config in enumerate(configs)
-    ]
 
 
 @dataclass(slots=True)
@@ -114,40 +84,24 @@ class EnvironmentContainer(EnvSet):
     holder = "container"
 
     def __init__(
-        self,
-        specs: Sequence[EnvSpec],
-        group_n: int,
-        seed: int,
-        *,
-        is_train: bool = True,
-        limits: Sequence[int] | None = None,
-        settings: Settings | None = None,
-        on_failure: OnFailure = ignore,
+        self, read: ManagerConfig, seed: int, *, is_train: bool = True, settings: Settings | None = None
     ) -> None:
         """Register the environments; the first reset builds them.
 
         Args:
-            specs: One for each environment, groups one after the other, with env_ids from 0; their game is replaced.
-            group_n: Environments per group.
+            read: The environments, groups one after the other. The last action that ``max_actions_per_traj`` allows
+                ends an episode with ``info["truncated"]``.
             seed: Seed of the first group; each further group's is one higher.
             is_train: Whether later resets use new seeds; also sets the ``mode`` of resets.
-            limits: Maximum number of actions of an episode, for each environment; the last one ends it with
-                ``info["truncated"]``.
-            settings: Placement of environments, time-outs, and the treatment of failures.
-            on_failure: See :class:`~envlanes.engine.Engine`.
-
-        Raises:
-            ConfigError: The number of environments is not a multiple of the group size.
+            settings: Placement of environments, time-outs, and the treatment of failures; None for the configured ones.
         """
-        if not specs or len(specs) % group_n:
-            raise ConfigError(f"{len(specs)} environments cannot be divided into groups of {group_n}.")
-        self.num_processes, self.group_n, self.env_num = len(specs), group_n, len(specs) // group_n
+        self.group_n, self.env_num, self.num_processes = read.group_size, read.env_groups, len(read.entries)
         self.seed, self.is_train = checked_seed(seed), is_train
-        self.env_types, self.tags = [spec.env_type for spec in specs], [spec.tag for spec in specs]
-        self.configs = [spec.config for spec in specs]
-        self._specs = [dataclasses.replace(spec, game=ACTIONS) for spec in specs]
-        self._limits = limits
-        self._hold(self._specs, settings, on_failure=on_failure)
+        self._specs = [replace(entry.spec, game=ACTIONS) for entry in read.entries]
+        self._limits = [entry.max_actions_per_traj for entry in read.entries]
+        self.env_types, self.tags = [spec.env_type for spec in self._specs], [spec.tag for spec in self._specs]
+        self.configs = [spec.config for spec in self._specs]
+        self._hold(self._specs, settings or read.engine, on_failure=read.keep_failure())
         self._states: list[_State] = []
         self.seed_counter = 0
 
@@ -176,18 +130,19 @@ class EnvironmentContainer(EnvSet):
             EnvError: An environment could not be built, or failed with ``on_env_failure="raise"``.
         """
         self._check_open()
-        chosen = self._seeds(seeds)
-        each = self._options(options)
-        chosen = [checked_seed(given.get("seed", seed)) for given, seed in zip(each, chosen, strict=True)]
+        given = self._one_each("options", [options] * len(self) if isinstance(options, Mapping | None) else options)
+        if counts := seeds is None:
+            seeds = group_seeds(self.seed + self.seed_counter, [i // self.group_n for i in range(len(self))])
+        chosen = dict(enumerate(self._one_each("seeds", seeds)))
+        own = {i: {"mode": "train" if self.is_train else "val", **(each or {})} for i, each in enumerate(given)}
+        chosen = {i: checked_seed(own[i].pop("seed", seed)) for i, seed in chosen.items()}
         self._states = []
-        mode = {"mode": "train" if self.is_train else "val"}
-        own = {i: {**mode, **{key: given[key] for key in given if key != "seed"}} for i, given in enumerate(each)}
-        shown = self._engine.reset(dict(enumerate(chosen)), own_options=own)
+        shown = self._engine.reset(chosen, own_options=own)
         self._raise_failures(shown, at_build=True)
         self._states = [_State() for _ in self._specs]
         for i, state in enumerate(self._states):
             state.take(shown[i])
-        if seeds is None and self.is_train:
+        if counts and self.is_train:
             self.seed_counter += self.env_num
         return [copied(state.raw) for state in self._states], [dict(state.info) for state in self._states]
 
@@ -211,11 +166,11 @@ class EnvironmentContainer(EnvSet):
             EnvError, LaneError: An environment failed with ``on_env_failure="raise"``; all others were stepped.
         """
         self._check_reset()
-        self._check_count("actions", actions)
+        actions = self._one_each("actions", actions)
         keys = {i: self._key(i, action) for i, action in enumerate(actions) if not self._states[i].done}
         asked = {i: key for i, key in keys.items() if key is not None}
         results = self._engine.play(asked) if asked else {}
-        answers = [self._answer(i, results.get(i)) for i in range(self.num_processes)]
+        answers = [self._answer(i, results.get(i)) for i in range(len(self))]
         self._raise_failures(results)
         observations, rewards, dones, infos = map(list, zip(*answers, strict=True))
         return observations, rewards, dones, infos
@@ -229,7 +184,7 @@ class EnvironmentContainer(EnvSet):
         else:
             state.take(result.observation)
             state.played, state.done, reward = state.played + 1, result.done, result.reward
-            if not state.done and self._limits is not None and state.played >= self._limits[i]:
+            if not state.done and state.played >= self._limits[i]:
                 state.done, state.info = True, {**state.info, "truncated": True}
         return copied(state.raw), reward, state.done, dict(state.info)
 
@@ -247,7 +202,7 @@ class EnvironmentContainer(EnvSet):
             EnvError: An environment cannot render in this mode.
         """
         self._check_reset()
-        wanted = range(self.num_processes) if env_idx is None else [env_idx]
+        wanted = range(len(self)) if env_idx is None else [env_idx]
         living = [i for i in wanted if is_valid(self._states[i].info)]
         shown = self._engine.read(living, "render", mode)
         self._values_of(shown)
@@ -274,36 +229,23 @@ class EnvironmentContainer(EnvSet):
         if not self._states:
             raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
 
-    def _seeds(self, seeds: Sequence[int] | None) -> list[int]:
-        if seeds is None:
-            return group_seeds(self.seed + self.seed_counter, [i // self.group_n for i in range(self.num_processes)])
-        self._check_count("seeds", seeds)
-        return [checked_seed(seed) for seed in seeds]
-
-    def _options(self, options: Any) -> list[Mapping[str, Any]]:
-        if options is None or isinstance(options, Mapping):
-            return [options or {}] * self.num_processes
-        self._check_count("options", options)
-        return [given or {} for given in options]
-
-    def _check_count(self, what: str, values: Any) -> None:
-        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != self.num_processes:
-            raise InputError(f"{what} = {values!r}: expected one for each of {self.num_processes} environments.")
+    def _one_each(self, what: str, values: Any) -> Sequence[Any]:
+        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(self):
+            raise InputError(f"{what} = {values!r}: expected one for each of {len(self)} environments.")
+        return values
 
     def _key(self, i: int, action: Any) -> Any:
+        """The key or text for the environment's ``step``; None for no action."""
         action = action.item() if isinstance(action, np.generic) else action
         spec, names = self._specs[i], self._states[i].names
-        if action is None:
+        is_known = any(type(action) is type(key) and action == key for key in names)  # True is no 1
+        if is_known or action is None:
+            return action
+        if names and type(action) is int and action == NO_MOVE:
             return None
-        if names:
-            is_number = isinstance(action, int) and not isinstance(action, bool)
-            if isinstance(action, Hashable) and not isinstance(action, bool) and action in names:
-                return action
-            if is_number and action == NO_MOVE:
-                return None
-            raise InputError(f"{spec.describe()} has no action {action!r}; it has {names}. Nothing was stepped.")
-        if not isinstance(action, str) and issubclass(spec.env_class, BaseLanguageBasedEnv):
-            raise InputError(f"{spec.describe()} was given action {action!r}; expected text. Nothing was stepped.")
+        if names or not (isinstance(action, str) or not issubclass(spec.env_class, BaseLanguageBasedEnv)):
+            known = names or "text"
+            raise InputError(f"{spec.describe()} has no action {action!r}; expected {known}. Nothing was stepped.")
         return action
 
 
@@ -341,10 +283,9 @@ class MultiProcessEnvironmentContainer(EnvironmentContainer):
             UnknownEnvError: There is no such type.
             ConfigError: A number or field is invalid; the message names it.
         """
-        for name, number in (("env_num", env_num), ("group_n", group_n)):
-            if number < 1:
-                raise ConfigError(f"{name} = {number!r}: expected an integer of at least 1.")
         self.env_type = env_type
+        groups = {"env_groups": env_num, "group_size": group_n, "env_configs": {"tags": [env_type]}}
+        entry = {"env_type": env_type, "env_config": dict(env_kwargs or {}), "max_actions_per_traj": sys.maxsize}
+        read = read_config({"es_manager": {"train": groups}, "custom_envs": {env_type: entry}}, "train")
         given = settings if isinstance(settings, Settings) else Settings.of(**(settings or {}))
-        specs = env_specs(env_type, env_num, group_n, env_kwargs)
-        super().__init__(specs, group_n, seed, is_train=is_train, settings=given)
+        super().__init__(read, seed, is_train=is_train, settings=given)

@@ -19,7 +19,6 @@ from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import ConfigError
 from ragen.llm_agent.environments import ManagerConfig, read_config
 from ragen.llm_agent.prompts.replies import create_projection_function, mixed_projection
-from ragen.turns.collector import CollectorSettings
 from ragen.turns.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.turns.managers import MANAGERS, EnvironmentManagerBase
 
@@ -59,15 +58,8 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
         ConfigError: A key is missing or has an invalid value.
     """
     read, style, history = _read(config, mode)
-    envs = EnvironmentContainer(
-        [entry.spec for entry in read.entries],
-        read.group_size,
-        DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed,
-        is_train=mode == "train",
-        limits=[entry.max_actions_per_traj for entry in read.entries],
-        settings=read.engine,
-        on_failure=read.keep_failure(),
-    )
+    seed = DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed
+    envs = EnvironmentContainer(read, seed, is_train=mode == "train")
     single = envs.env_types[0] if len(set(envs.env_types)) == 1 else ""
     project = create_projection_function(single, style) if single else mixed_projection(envs.env_types, style)
     return MANAGERS.get(single, EnvironmentManagerBase)(envs, project, single or "mixed", history_length=history)
@@ -95,7 +87,6 @@ def validate_environment_config(config: Any) -> bool:
     """
     for mode in ("train", "val"):
         _read(config, mode)
-    CollectorSettings.read(config)
     return True
 
 

@@ -18,64 +18,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from envlanes.closing import Closing
-from envlanes.returned import SUCCESS_KEYS, check_success
-from ragen.errors import ConfigError, InputError, StateError
+from envlanes.returned import SUCCESS_KEYS
+from ragen.errors import InputError, StateError
 from ragen.llm_agent.batches.dataproto import object_array
-from ragen.llm_agent.prompts.replies import Projection
-from ragen.llm_agent.prompts.templates import filled
+from ragen.llm_agent.prompts.replies import NO_MOVE, Projection
 from ragen.turns.container import to_numpy
-from ragen.turns.prompts import StepPrompts, history_lines, step_templates
+from ragen.turns.prompts import StepPrompts
 from ragen.validity import is_valid
 
 HISTORY_LENGTH = 2
 Observations = dict[str, Any]
-
-
-class SimpleMemory:
-    """The steps of each row of a batch, oldest first."""
-
-    def __init__(self) -> None:
-        """Hold no rows yet."""
-        self._rows: list[list[dict[str, Any]]] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, row: int) -> list[dict[str, Any]]:
-        return self._rows[row]
-
-    def reset(self, batch_size: int) -> None:
-        """Begin with ``batch_size`` rows without steps."""
-        self._rows = [[] for _ in range(batch_size)]
-
-    def store(self, record: Mapping[str, Sequence[Any]]) -> None:
-        """Add a step to every row.
-
-        Args:
-            record: For example ``{"text_obs": [...], "action": [...]}``, with a value for each row; a row whose values
-                are all None made no step.
-        """
-        for row, steps in enumerate(self._rows):
-            step = {key: values[row] for key, values in record.items()}
-            if any(value is not None for value in step.values()):
-                steps.append(step)
-
-    def fetch(
-        self, history_length: int, obs_key: str = "text_obs", action_key: str = "action"
-    ) -> tuple[list[str], list[int]]:
-        """The last steps of each row as text.
-
-        Args:
-            history_length: Maximum number of steps.
-            obs_key: The key of observations.
-            action_key: The key of actions.
-
-        Returns:
-            For each row a line per step, ``[Observation k: '...', Action k: '...']``, k counted from 1 since the reset;
-            and the number of these lines.
-        """
-        shown = [history_lines(steps, history_length, obs_key, action_key) for steps in self._rows]
-        return ["\n".join(lines) for lines in shown], list(map(len, shown))
 
 
 class EnvironmentManagerBase(Closing):
@@ -88,7 +40,6 @@ class EnvironmentManagerBase(Closing):
         projection_f: Maps texts to actions.
         env_name: Name of the environments.
         history_length: Maximum number of past steps in a prompt.
-        memory: The observation before each action of each environment, and the action's name.
     """
 
     env_type: ClassVar[str | None] = None
@@ -100,7 +51,7 @@ class EnvironmentManagerBase(Closing):
         env_name: Any = None,
         *,
         history_length: int | None = None,
-        templates: Mapping[str, str] | None = None,
+        templates: Mapping[str, Any] | None = None,
     ) -> None:
         """Store the parts; nothing is reset.
 
@@ -111,10 +62,10 @@ class EnvironmentManagerBase(Closing):
             env_name: Name of the environments; or verl-agent's configuration, from which ``env.env_name`` and
                 ``env.history_length`` are read.
             history_length: Maximum number of past steps in a prompt; 2 unless the configuration says otherwise.
-            templates: Custom templates ``first`` and ``later``.
+            templates: Custom texts, see :class:`~ragen.turns.prompts.StepPrompts`.
 
         Raises:
-            ConfigError: A template cannot be filled in, or a length is not an integer.
+            ConfigError: A text cannot be filled in.
         """
         if env_name is not None and not isinstance(env_name, str):
             section = _get(env_name, "env")
@@ -123,21 +74,14 @@ class EnvironmentManagerBase(Closing):
         self.envs, self.projection_f = envs, projection_f
         self.env_name = env_name or self.env_type or "environments"
         self.history_length = HISTORY_LENGTH if history_length is None else history_length
-        if isinstance(self.history_length, bool) or not isinstance(self.history_length, int):
-            raise ConfigError(f"history_length = {history_length!r}: expected an integer; 0 shows no history.")
-        self.memory = SimpleMemory()
-        types = getattr(envs, "env_types", [self.env_name] * envs.num_processes)
-        self._types = [self.env_type or env_type for env_type in types]
-        configs = getattr(envs, "configs", [None] * len(types))
-        self._is_ours = hasattr(projection_f, "style")
-        think = getattr(projection_f, "style", "ragen") != "ragen"
-        self._writers = [
-            StepPrompts(filled(step_templates(each, think, _symbols(config)), templates or {}, "templates"), each)
-            for each, config in zip(self._types, configs, strict=True)
+        self._types = [
+            self.env_type or each for each in getattr(envs, "env_types", [self.env_name] * envs.num_processes)
         ]
-        self._tasks: list[str] = []
+        configs = getattr(envs, "configs", [None] * len(self._types))
+        self._is_ours = hasattr(projection_f, "style")
+        thinks = getattr(projection_f, "style", "ragen") != "ragen"
+        self._prompts = StepPrompts(self._types, configs, self.history_length, thinks, templates)
         self._names: list[Mapping[Any, str]] = []
-        self._shown: list[Any] = []
         self._done: list[bool] = []
 
     # Episodes
@@ -153,11 +97,10 @@ class EnvironmentManagerBase(Closing):
             observations), and infos.
         """
         shown, infos = self.envs.reset() if kwargs is None else self.envs.reset(options=list(kwargs))
-        self._shown, self._done = list(shown), [not is_valid(info) for info in infos]
+        self._done = [not is_valid(info) for info in infos]
         self._names = list(self.envs.action_names())
-        self._tasks = [writer.task(first) for writer, first in zip(self._writers, self._shown, strict=True)]
-        self.memory.reset(len(self._types))
-        return self._observations(), list(infos)
+        self._prompts.begin(shown)
+        return self._observations(shown), list(infos)
 
     def step(self, text_actions: Sequence[str | None]) -> tuple[Observations, np.ndarray, np.ndarray, list[Any]]:
         """Parse the texts, and execute one action in each environment.
@@ -174,24 +117,19 @@ class EnvironmentManagerBase(Closing):
             InputError: There are too few or too many texts.
             StateError: There was no reset yet.
         """
-        if not self._shown:
+        if not self._done:
             raise StateError("there is no episode yet: call reset() first.")
-        if isinstance(text_actions, str) or len(text_actions) != len(self._types):
-            raise InputError(f"{len(text_actions)} texts were given for {len(self._types)} environments.")
+        if isinstance(text_actions, str) or len(text_actions) != len(self):
+            raise InputError(f"{len(text_actions)} texts were given for {len(self)} environments.")
         actions, valids = self._project(text_actions)
         shown, rewards, dones, infos = self.envs.step(actions)
-        rows = zip(self._writers, self._shown, self._names, self._done, text_actions, actions, strict=True)
-        steps = [
-            (None, None) if done or text is None else (writer.state(seen), writer.action(action, names))
-            for writer, seen, names, done, text, action in rows
-        ]
-        self.memory.store({"text_obs": [state for state, _ in steps], "action": [action for _, action in steps]})
-        self._shown, self._done = list(shown), list(map(bool, dones))
-        detailed = [
-            {**info, **(_shop_keys(info) if env_type == "webshop" else {}), "is_action_valid": to_numpy(valid)}
-            for env_type, info, valid in zip(self._types, infos, valids, strict=True)
-        ]
-        return self._observations(), np.array(rewards, float), np.array(self._done, bool), detailed
+        for row, (text, action, names) in enumerate(zip(text_actions, actions, self._names, strict=True)):
+            if text is not None and not self._done[row]:
+                no_move = action is None or (names and action == NO_MOVE and action not in names)
+                self._prompts.add(row, "none" if no_move else str(names.get(action, action)), shown[row])
+        self._done = list(map(bool, dones))
+        detailed = [{**info, "is_action_valid": to_numpy(valid)} for info, valid in zip(infos, valids, strict=True)]
+        return self._observations(shown), np.array(rewards, float), np.array(self._done, bool), detailed
 
     def _project(self, texts: Sequence[str | None]) -> tuple[list[Any], list[Any]]:
         """Actions and validity of all rows; a foreign projection gets the texts of rows that have one."""
@@ -203,13 +141,13 @@ class EnvironmentManagerBase(Closing):
         rows = [(None, True) if text is None else next(found) for text in texts]
         return [action for action, _ in rows], [valid for _, valid in rows]
 
-    def _observations(self) -> Observations:
-        facts = zip(self._tasks, self._shown, self.envs.get_available_actions(), self._names, strict=True)
+    def _observations(self, shown: Sequence[Any]) -> Observations:
+        offered = zip(self._names, self.envs.get_available_actions(), strict=True)
         texts = [
-            writer.write(*fact, self.memory[row], self.history_length)
-            for row, (writer, fact) in enumerate(zip(self._writers, facts, strict=True))
+            self._prompts.write(row, [names.get(each, each) for each in actions], is_text=not names)
+            for row, (names, actions) in enumerate(offered)
         ]
-        return {"text": texts, "image": _images(self._shown), "anchor": list(self._shown)}
+        return {"text": texts, "image": _images(shown), "anchor": list(shown)}
 
     # Results
 
@@ -229,26 +167,12 @@ class EnvironmentManagerBase(Closing):
             episode_lengths: Unused; part of the collectors' interface.
 
         Returns:
-            ``success_rate``, float ``(n,)``, and ``webshop_task_score (not success_rate)`` if all environments are
-            WebShop.
-
-        Raises:
-            ReturnError: An info's success is neither true nor false.
+            ``success_rate``, float ``(n,)``.
         """
         pairs = (zip(*pair, strict=True) for pair in zip(total_infos, total_batch_list, strict=True))
         last = [([{}] + [info for info, row in pair if row["active_masks"]])[-1] for pair in pairs]
-        found = {"success_rate": np.array([self._success(info) for info in last], float)}
-        if set(self._types) == {"webshop"}:
-            scores = [float(info.get("task_score", 0.0)) for info in last]
-            found["webshop_task_score (not success_rate)"] = np.array(scores, float)
-        return found
-
-    def _success(self, info: Mapping[str, Any]) -> float:
-        key = next((key for key in SUCCESS_KEYS if key in info), None)
-        if key is None:
-            return 0.0
-        check_success(self.envs, info, key)
-        return float(info[key] or 0)
+        found = [next((info[key] for key in SUCCESS_KEYS if key in info), 0.0) for info in last]
+        return {"success_rate": np.array([float(success or 0) for success in found])}
 
     @property
     def group_n(self) -> int | None:
@@ -299,7 +223,7 @@ class MetaMathQAEnvironmentManager(EnvironmentManagerBase):
 
 
 class WebShopEnvironmentManager(EnvironmentManagerBase):
-    """WebShop: a search or click a turn; ``task_score`` and ``won`` are added to infos."""
+    """WebShop: a search or click a turn."""
 
     env_type = "webshop"
 
@@ -312,18 +236,6 @@ MANAGERS: dict[str, type[EnvironmentManagerBase]] = {
 
 def _get(section: Any, name: str) -> Any:
     return section.get(name) if hasattr(section, "get") else getattr(section, name, None)
-
-
-def _symbols(config: Any) -> Any:
-    return getattr(config, "grid_vocab", None)
-
-
-def _shop_keys(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that verl-agent adds to a WebShop's info."""
-    if "success" not in info:
-        return {}
-    score = float(info.get("raw_reward", info.get("reward", 0.0)))
-    return {"task_score": info.get("task_score", score), "won": info.get("won", bool(info["success"]))}
 
 
 def _images(shown: Sequence[Any]) -> np.ndarray | None:

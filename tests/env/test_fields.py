@@ -13,7 +13,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.tools.check import check_parallel
-from ragen.turns.container import env_specs
+from ragen.turns.container import MultiProcessEnvironmentContainer
 
 if TYPE_CHECKING:
     from nowhere import Nothing
@@ -90,8 +90,8 @@ def test_managers_containers_and_checks_refuse_it_before_anything_starts() -> No
     game, said = f"{__name__}:Game", "'3': .*Game.* expects int"
     with pytest.raises(ConfigError, match=rf"^custom_envs\.It\.env_config: count = {said}\.$"):
         EnvStateManager(config(game, count="3"))
-    with pytest.raises(ConfigError, match=rf"^env_kwargs\.count = {said}\.$"):
-        env_specs(game, 1, 1, {"count": "3"})
+    with pytest.raises(ConfigError, match=rf"env_config: count = {said}\.$"):
+        MultiProcessEnvironmentContainer(game, 1, 1, 0, {"count": "3"})
     with pytest.raises(ConfigError, match=rf"^count = {said}\.$"):
         check_parallel(game, {"count": "3"})
     assert len(read_config(config(game, count=4), "train").entries) == 2

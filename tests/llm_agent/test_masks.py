@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.errors import ConfigError, TemplateError
-from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
-from ragen.llm_agent.prompts.chat_template import ChatTemplate
+from ragen.llm_agent.batches.encoding import ChatEncoder
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.chat_templates import FAMILIES, Family, mask_by_bytes
@@ -36,9 +35,8 @@ def chat_of(replies, system="Play."):
 
 
 def parts_of(tokenizer):
-    template = ChatTemplate(tokenizer)
-    marker = ReplyMarker(template, ControlTokens.of(tokenizer), tokenizer.eos_token)
-    return template, marker, ChatEncoder(tokenizer, template, marker)
+    encoder = ChatEncoder(tokenizer, ControlTokens.of(tokenizer))
+    return encoder.template, encoder.marker, encoder
 
 
 def mask_of(encoded):

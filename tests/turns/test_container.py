@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from envlanes.settings import Settings
 from ragen.errors import ConfigError, InputError, StateError, UnknownEnvError
+from ragen.llm_agent.environments import read_config
 from ragen.turns.container import (
     NO_MOVE,
     EnvironmentContainer,
     MultiProcessEnvironmentContainer,
-    env_specs,
     to_numpy,
 )
 
@@ -29,6 +27,15 @@ def container(env_type: str = "sokoban", env_num: int = 2, group_n: int = 2, **m
     more.setdefault("env_kwargs", SOKOBAN if env_type == "sokoban" else None)
     more.setdefault("settings", AT_HOME)
     return MultiProcessEnvironmentContainer(env_type, env_num, group_n, more.pop("seed", 42), **more)
+
+
+def configured(on_env_failure: str = "fallback", **tags: Any) -> EnvironmentContainer:
+    """One environment of each tag: its type, limit and fields."""
+    part = {"env_groups": len(tags), "group_size": 1, "env_configs": {"tags": [*tags]}}
+    names = ("env_type", "max_actions_per_traj", "env_config")
+    es_manager = {"train": part, "use_multiprocessing": False, "on_env_failure": on_env_failure}
+    entries = {tag: dict(zip(names, entry, strict=True)) for tag, entry in tags.items()}
+    return EnvironmentContainer(read_config({"es_manager": es_manager, "custom_envs": entries}, "train"), 3)
 
 
 def test_members_of_a_group_begin_alike_and_groups_do_not():
@@ -80,7 +87,7 @@ def test_a_finished_environment_is_not_stepped_on():
 
 
 def test_limits_end_an_episode():
-    with EnvironmentContainer(env_specs("sokoban", 1, 2, SOKOBAN), 2, 42, limits=[2, 5]) as envs:
+    with configured(Two=("sokoban", 2, SOKOBAN), Five=("sokoban", 5, SOKOBAN)) as envs:
         envs.reset()
         envs.step([1, 1])
         _, _, dones, infos = envs.step([2, 2])
@@ -129,9 +136,7 @@ def test_what_is_shown_can_be_asked_for():
 
 @pytest.mark.parametrize("policy", ["fallback", "truncate"])
 def test_an_environment_that_fails_is_given_up_and_the_others_play_on(policy):
-    specs = [*env_specs(WALK, 1, 1), *env_specs(FAULTY, 1, 1, RAISES)]
-    specs = [replace(spec, env_id=i, group_id=i) for i, spec in enumerate(specs)]
-    with EnvironmentContainer(specs, 1, 3, settings=Settings(use_lanes=False, on_env_failure=policy)) as envs:
+    with configured(Walk=(WALK, 9, None), Faulty=(FAULTY, 9, RAISES), on_env_failure=policy) as envs:
         before = envs.reset()[0]
         for _ in range(2):
             shown, rewards, dones, infos = envs.step(["a", "a"])

@@ -16,14 +16,14 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import (
     Exchange,
+    Layout,
     data_proto,
     image_objects,
     object_array,
     pad_id,
-    score_tensor,
     token_tensors,
 )
-from ragen.llm_agent.batches.encoding import EncodedChat
+from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics, overall_metrics
 from ragen.llm_agent.batches.training_rows import (
     TrainingRow,
@@ -60,23 +60,22 @@ class BatchBuilder:
     Attributes:
         settings: The context manager's settings.
         conversations: Builds the chats of rows.
-        encoder: Tokenizes chats: a :class:`~ragen.llm_agent.batches.encoding.ChatEncoder`, or an object like it.
-        opening_tag: The tag at the end of prompts.
+        encoder: Tokenizes chats.
         tokenizer: Provides the padding token.
         processor: Processes images; None for text only.
     """
 
     settings: ContextSettings
     conversations: ConversationBuilder
-    encoder: Any
-    opening_tag: str
+    encoder: ChatEncoder
     tokenizer: Any
     processor: Any = None
 
     def prompts(self, rollouts: Sequence[dict[str, Any]]) -> DataProto:
         """The batch for generation; see :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`."""
         rows, chats, encoded = self._prompts(rollouts)
-        return data_proto(self._tokens(encoded), self._objects(rows, chats, encoded), {})
+        layout = Layout([len(chat.ids) for chat in encoded])
+        return data_proto(self._tokens(encoded, layout), self._objects(rows, chats, encoded), {})
 
     def prompt_columns(
         self, rollouts: Sequence[dict[str, Any]], with_tokens: bool = True
@@ -95,13 +94,13 @@ class BatchBuilder:
         ids: list[list[int] | None] = [None] * len(rows)
         for place, chat in enumerate(chats):
             if limit is not None and not surely_fits(chat, limit):
-                fitted, (chats[place],), (encoded_chat,) = self._encode([rows[place]], self._encode_prompts, limit)
+                fitted, (chats[place],), (encoded_chat,) = self._encode([rows[place]], self.encoder.prompts, limit)
                 rows[place], ids[place] = fitted[0], encoded_chat.ids
         return self._objects(rows, chats, ()), ids
 
     def _prompts(self, rollouts: Sequence[dict[str, Any]]) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
         rows = prompt_rows(rollouts, self.settings.window)
-        return self._encode(rows, self._encode_prompts, self.settings.prompt_limit)
+        return self._encode(rows, self.encoder.prompts, self.settings.prompt_limit)
 
     def training(
         self,
@@ -142,12 +141,12 @@ class BatchBuilder:
         built = exchanged_row(row, exchanges, reply)
         if self.settings.enable_response_mask:
             return built
-        body = self._encode_rollouts([built.chat])[0].body
+        body = self.encoder.rollouts([built.chat])[0].body
         return replace(built, encoded=replace(built.encoded, body=body))
 
     def _written_rows(self, rows: list[Row]) -> list[TrainingRow]:
         whole, as_shown = self.settings.window_mode == FULL, self.settings.training_tokens != SAMPLED
-        shown = zip(*self._encode(rows, self._encode_rollouts, self.settings.max_model_len), strict=True)
+        shown = zip(*self._encode(rows, self.encoder.rollouts, self.settings.max_model_len), strict=True)
         return [
             written_row(row, chat, encoded, len(encoded.replies) if whole else 1, as_shown)
             for row, chat, encoded in shown
@@ -162,15 +161,19 @@ class BatchBuilder:
         """
         return self.conversations.messages(Row(0, asked(rollout, place), 0, place + 1, is_prompt=True))
 
-    def learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
-        """The training batch of these rows of some rollouts."""
+    def learning_batch(
+        self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], layout: Layout | None = None
+    ) -> DataProto:
+        """The training batch of these rows of some rollouts, padded on the left unless another layout is given."""
         encoded = [each.encoded for each in rows]
-        signal = signal_of(rollouts, self.settings)
-        tensors = self._tokens(encoded) | masks_of(rows, self.settings, signal)
-        tensors |= scores_of(rows, rollouts, self.settings)
+        layout = layout or Layout([len(chat.ids) for chat in encoded])
+        tensors = self._tokens(encoded, layout) | masks_of(
+            rows, self.settings, signal_of(rollouts, self.settings), layout
+        )
+        tensors |= scores_of(rows, rollouts, self.settings, layout)
         log_probs = [each.log_probs for each in rows if each.length]
         if log_probs and None not in log_probs:
-            tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
+            tensors["rollout_log_probs"] = layout.values([each.log_probs or [] for each in rows])
         objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
         objects["episode_ids"] = self._numbers(each.row.episode for each in rows)
         objects |= self._failures([each.row for each in rows])
@@ -194,14 +197,8 @@ class BatchBuilder:
     def _shortened(self, row: Row, encode: Encode, limit: int) -> Row:
         return shortened(row, limit, self.settings, lambda row: len(encode([self.conversations.messages(row)])[0].ids))
 
-    def _encode_prompts(self, chats: list[list[Message]]) -> list[EncodedChat]:
-        return self.encoder.prompts(chats, self.opening_tag)
-
-    def _encode_rollouts(self, chats: list[list[Message]]) -> list[EncodedChat]:
-        return self.encoder.rollouts(chats, self.opening_tag)
-
-    def _tokens(self, encoded: Sequence[EncodedChat]) -> dict[str, Any]:
-        return token_tensors(encoded, pad_id(self.tokenizer), self.processor)
+    def _tokens(self, encoded: Sequence[EncodedChat], layout: Layout) -> dict[str, Any]:
+        return token_tensors(encoded, layout, pad_id(self.tokenizer), self.processor)
 
     def _objects(self, rows: Sequence[Row], chats: Sequence[Any], encoded: Sequence[EncodedChat]) -> dict[str, Any]:
         rollouts = [row.rollout for row in rows]
@@ -242,7 +239,7 @@ class BatchBuilder:
         limit = self.settings.prompt_limit
         for tag in tags:
             row = prompt_rows([{"tag": tag, "history": [{"state": "", "actions_left": 1}]}], None)[0]
-            length = len(self._encode_prompts([self.conversations.messages(row)])[0].ids)
+            length = len(self.encoder.prompts([self.conversations.messages(row)])[0].ids)
             if limit is not None and length > limit:
                 raise ConfigError(
                     f"{MAX_MODEL_LEN} is {self.settings.max_model_len}, which leaves {limit} tokens for a prompt, and "

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ragen.extras import needs
 
+TokenScore = tuple[int, float]
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
@@ -44,40 +46,96 @@ def data_proto(
     return DataProto(TensorDict(tensors, batch_size=[size]), objects, meta_info)
 
 
+class Layout:
+    """The places of tokens in the columns of a batch.
+
+    Attributes:
+        starts: The column of each row's first token.
+        width: Number of columns.
+        first: The first column of ``responses``, and of masks and scores. 1 in RAGEN's batches, whose ``responses``
+            are ``input_ids`` without the first column.
+    """
+
+    def __init__(self, lengths: Sequence[int], ends: Sequence[int] | None = None, least: int = 0) -> None:
+        """Pad rows on the left.
+
+        Args:
+            lengths: The length of each row.
+            ends: Where the prompt of each row ends, if all are to end in one column, after which ``responses`` begin.
+            least: Minimum number of columns before that.
+        """
+        aligned = lengths if ends is None else ends
+        before = max(least, *aligned)
+        self.starts = [before - end for end in aligned]
+        self.width = max(start + length for start, length in zip(self.starts, lengths, strict=True))
+        self.first = 1 if ends is None else before
+
+    def tokens(self, rows: Sequence[Sequence[int]], filler: int) -> dict[str, torch.Tensor]:
+        """Rows as ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, width)``."""
+        import torch
+
+        ids = torch.full((len(rows), self.width), filler, dtype=torch.int64)
+        mask = torch.zeros_like(ids)
+        for place, (start, row) in enumerate(zip(self.starts, rows, strict=True)):
+            ids[place, start : start + len(row)] = torch.tensor(row, dtype=torch.int64)
+            mask[place, start : start + len(row)] = 1
+        positions = (torch.arange(self.width) - torch.tensor(self.starts).unsqueeze(-1)).clamp(min=0)
+        return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+
+    def values(self, rows: Sequence[Iterable[TokenScore]]) -> torch.Tensor:
+        """The sums of values at tokens, 0 elsewhere: float32 ``(rows, width - first)``, aligned with ``responses``."""
+        import torch
+
+        table = [[0.0] * self.width for _ in rows]  # lists, since setting single numbers of a tensor is slow
+        for line, start, row in zip(table, self.starts, rows, strict=True):
+            for token, value in row:
+                line[start + token] += value
+        return torch.tensor(table, dtype=torch.float32)[:, self.first :].contiguous()
+
+
 @needs("verl", "a DataProto batch")
-def token_tensors(chats: Sequence[EncodedChat], pad_token_id: int, processor: Any = None) -> dict[str, torch.Tensor]:
+def token_tensors(
+    chats: Sequence[EncodedChat], layout: Layout, pad_token_id: int, processor: Any = None
+) -> dict[str, torch.Tensor]:
     """The tokens of a batch, their attention mask and positions, as tensors.
 
     Args:
         chats: The rows.
-        pad_token_id: The padding token; rows are padded on the left.
+        layout: Their places.
+        pad_token_id: The padding token.
         processor: Computes the positions for models with multimodal rotary embeddings (``get_rope_index``).
 
     Returns:
-        ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, tokens)``, and ``responses``, which is
-        ``input_ids`` without the first column. Positions are ``(rows, 1 + 3, tokens)`` for such models.
+        ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, tokens)``, and ``responses``. Positions
+        are ``(rows, 1 + 3, tokens)`` for such models.
     """
-    tensors = left_padded([chat.ids for chat in chats], pad_token_id)
+    tensors = layout.tokens([chat.ids for chat in chats], pad_token_id)
     ids, attention, positions = (tensors[name] for name in ("input_ids", "attention_mask", "position_ids"))
     if hasattr(processor, "get_rope_index"):
-        tensors["position_ids"] = _image_positions(ids, attention, positions, chats, processor)
-    return tensors | {"responses": ids[:, 1:].clone()}
+        tensors["position_ids"] = _image_positions(ids, attention, positions, chats, layout, processor)
+    return tensors | {"responses": ids[:, layout.first :].clone()}
 
 
 def _image_positions(
-    ids: torch.Tensor, attention: torch.Tensor, plain: torch.Tensor, chats: Sequence[EncodedChat], processor: Any
+    ids: torch.Tensor,
+    attention: torch.Tensor,
+    plain: torch.Tensor,
+    chats: Sequence[EncodedChat],
+    layout: Layout,
+    processor: Any,
 ) -> torch.Tensor:
     """Positions in verl's format for models with multimodal rotary embeddings: plain, time, height, width."""
     import torch
 
     wants_kinds = "mm_token_type_ids" in signature(processor.get_rope_index).parameters  # transformers 5
     rows = []
-    for row, chat in enumerate(chats):
+    for row, (chat, start) in enumerate(zip(chats, layout.starts, strict=True)):
         here = slice(row, row + 1)
         extra = {"image_grid_thw": chat.image_inputs.get("image_grid_thw"), "video_grid_thw": None}
         if wants_kinds:
             kinds = extra["mm_token_type_ids"] = torch.zeros_like(ids[here])
-            kinds[:, ids.shape[1] - len(chat.ids) :] = chat.image_inputs.get("mm_token_type_ids", 0)
+            given = chat.image_inputs.get("mm_token_type_ids", kinds[:, :0])
+            kinds[:, start : start + given.shape[-1]] = given
         vision, _ = processor.get_rope_index(input_ids=ids[here], attention_mask=attention[here], **extra)
         rows.append(torch.cat([plain[here], vision[:, 0].masked_fill(attention[here] == 0, 0)]))
     return torch.stack(rows)
@@ -101,49 +159,6 @@ def _model_inputs(chat: EncodedChat) -> dict[str, Any]:
     if grid is not None:
         inputs["images_seqlens"] = (grid[:, 1] * grid[:, 2]).repeat_interleave(grid[:, 0])
     return inputs
-
-
-@needs("verl", "a DataProto batch")
-def mask_tensor(chats: Sequence[EncodedChat], spans: Sequence[Sequence[tuple[int, int]]]) -> torch.Tensor:
-    """Ones at the tokens of the given spans.
-
-    Args:
-        chats: The rows.
-        spans: ``[start, end)`` in tokens, for each row.
-
-    Returns:
-        float32 ``(rows, tokens - 1)``, aligned with ``responses``: column t refers to token t + 1.
-    """
-    import torch
-
-    width = max(len(chat.ids) for chat in chats)
-    mask = torch.zeros((len(chats), width), dtype=torch.float32)
-    for row, (chat, row_spans) in enumerate(zip(chats, spans, strict=True)):
-        shift = width - len(chat.ids)
-        for start, end in row_spans:
-            mask[row, shift + start : shift + end] = 1
-    return mask[:, 1:].contiguous()
-
-
-@needs("verl", "a DataProto batch")
-def score_tensor(chats: Sequence[EncodedChat], scores: Sequence[Sequence[tuple[int, float]]]) -> torch.Tensor:
-    """A tensor of scores at some tokens, 0 elsewhere.
-
-    Args:
-        chats: The rows.
-        scores: For each row, pairs of a token's index and the score to add there.
-
-    Returns:
-        float32 ``(rows, tokens - 1)``, aligned with ``responses``.
-    """
-    import torch
-
-    width = max(len(chat.ids) for chat in chats)
-    tensor = torch.zeros((len(chats), width), dtype=torch.float32)
-    for row, (chat, row_scores) in enumerate(zip(chats, scores, strict=True)):
-        for token, score in row_scores:
-            tensor[row, width - len(chat.ids) + token] += score
-    return tensor[:, 1:].contiguous()
 
 
 @dataclass
@@ -171,15 +186,7 @@ def pad_id(tokenizer: Any) -> int:
 
 def left_padded(rows: Sequence[Sequence[int]], filler: int) -> dict[str, torch.Tensor]:
     """Prompts as ``input_ids``, ``attention_mask`` and ``position_ids``, int64 ``(rows, longest)``."""
-    import torch
-
-    width = max(map(len, rows))
-    ids = torch.full((len(rows), width), filler, dtype=torch.int64)
-    mask = torch.zeros_like(ids)
-    for place, row in enumerate(rows):
-        ids[place, width - len(row) :] = torch.tensor(row, dtype=torch.int64)
-        mask[place, width - len(row) :] = 1
-    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    return Layout(list(map(len, rows))).tokens(rows, filler)
 
 
 def right_padded(rows: Sequence[Sequence[Any]], filler: float) -> torch.Tensor:

@@ -224,49 +224,54 @@ class EncodedChat:
 
 
 class ChatEncoder:
-    """Encodes chats with one tokenizer, template and processor."""
+    """Encodes chats with one tokenizer, template and processor.
 
-    def __init__(self, tokenizer: Any, template: ChatTemplate, marker: ReplyMarker, processor: Any = None) -> None:
-        """Check the tokenizer.
+    Attributes:
+        template: Renders chats.
+        marker: Locates replies in them.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        control: ControlTokens,
+        opening_tag: str = "",
+        processor: Any = None,
+        template_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Test the tokenizer and its template.
 
         Args:
             tokenizer: A fast tokenizer, which reports the characters of each token.
-            template: Renders prompts.
-            marker: Renders chats with replies, and locates these.
+            control: Its control tokens.
+            opening_tag: The tag at the end of prompts, with which replies therefore begin.
             processor: Processes the images; None for text only.
+            template_kwargs: Passed to the chat template.
 
         Raises:
-            ConfigError: The tokenizer is not a fast one.
+            ConfigError: The tokenizer is not a fast one, or there is no usable template.
+            TemplateError: The template omits messages.
         """
         if not getattr(tokenizer, "is_fast", False):
             raise ConfigError(
                 f"{type(tokenizer).__name__} does not know which characters a token came from, which loss masks need; "
                 "use a fast tokenizer (tokenizer.json)."
             )
+        self.template = ChatTemplate(tokenizer, processor, template_kwargs)
+        self.marker = ReplyMarker(self.template, control, tokenizer.eos_token)
         self._tokenizer = tokenizer
-        self._template = template
-        self._marker = marker
         self._processor = processor
+        self._tag = opening_tag
 
-    def prompts(self, chats: Sequence[Sequence[Message]], opening_tag: str) -> list[EncodedChat]:
-        """Tokenize prompts.
-
-        Args:
-            chats: Lists of messages; the last message is the user's.
-            opening_tag: Appended unless the template already ends a prompt with it.
-        """
-        texts = self._template.render(chats, add_generation_prompt=True)
-        texts = [text if text.rstrip().endswith(opening_tag) else text + opening_tag for text in texts]
+    def prompts(self, chats: Sequence[Sequence[Message]]) -> list[EncodedChat]:
+        """Tokenize prompts, which end with the opening tag; the last message of each is the user's."""
+        texts = self.template.render(chats, add_generation_prompt=True)
+        texts = [text if text.rstrip().endswith(self._tag) else text + self._tag for text in texts]
         return self._encode([MarkedText(text, [], [], 0) for text in texts], chats, with_offsets=False)
 
-    def rollouts(self, chats: Sequence[Sequence[Message]], opening_tag: str = "") -> list[EncodedChat]:
-        """Tokenize chats that end with a reply, and locate their replies.
-
-        Args:
-            chats: Lists of messages.
-            opening_tag: The tag at the end of prompts.
-        """
-        return self._encode(self._marker.mark(chats, opening_tag), chats, with_offsets=True)
+    def rollouts(self, chats: Sequence[Sequence[Message]]) -> list[EncodedChat]:
+        """Tokenize chats that end with a reply, and locate their replies."""
+        return self._encode(self.marker.mark(chats, self._tag), chats, with_offsets=True)
 
     def _encode(
         self, texts: Sequence[MarkedText], chats: Sequence[Sequence[Message]], with_offsets: bool

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ragen.llm_agent.batches.dataproto import Exchange, RawReply, mask_tensor, raw_reply, score_tensor
+from ragen.llm_agent.batches.dataproto import Exchange, Layout, RawReply, TokenScore, raw_reply
 from ragen.llm_agent.batches.encoding import EncodedChat, Span
 from ragen.llm_agent.batches.normalization import group_of, normalize
 from ragen.llm_agent.prompts.chat_template import Message
@@ -34,9 +34,6 @@ from ragen.validity import env_error, is_valid, with_signal
 
 if TYPE_CHECKING:
     import torch
-
-
-TokenScore = tuple[int, float]
 
 
 @dataclass(frozen=True)
@@ -246,35 +243,40 @@ def _turn_scores(learnt: TrainingRow, with_penalty: bool) -> list[TokenScore]:
     return scores
 
 
-def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> Tensors:
-    """``rm_scores`` (normalized, penalty included) and ``original_rm_scores``; see :func:`.score_tensor`."""
+def scores_of(
+    rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings, layout: Layout
+) -> Tensors:
+    """``rm_scores`` (normalized, penalty included) and ``original_rm_scores``; see :meth:`.Layout.values`."""
     if settings.use_turn_scores:
         final, original = (turn_scores(rows, rollouts, penalty) for penalty in (True, False))
     else:
         final = trajectory_scores(rows, normalized_totals(rollouts, settings))
         original = trajectory_scores(rows, with_stand_ins([total_reward(each) for each in rollouts], rollouts))
-    encoded = [each.encoded for each in rows]
-    return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
+    return {"rm_scores": layout.values(final), "original_rm_scores": layout.values(original)}
 
 
-def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, signal: Sequence[bool]) -> Tensors:
-    """``loss_mask`` and ``response_mask``, both 0 for a trajectory that is not learned from; see :func:`.mask_tensor`.
+def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, signal: Sequence[bool], layout: Layout) -> Tensors:
+    """``loss_mask`` and ``response_mask``, both 0 for a trajectory that is not learned from.
 
     Args:
         rows: The rows.
         settings: The parts of the loss.
         signal: Whether each trajectory is learned from.
+        layout: The places of tokens.
     """
-    encoded = [each.encoded for each in rows]
-    response_mask = mask_tensor(encoded, [chat.replies for chat in encoded])
+    replies = [each.encoded.replies for each in rows]
+    learnt = replies
     if settings.window_mode == FULL and not settings.enable_response_mask:
-        loss_mask = mask_tensor(encoded, [[(chat.body, len(chat.ids))] for chat in encoded])
-    else:
-        loss_mask = response_mask.clone()
-    masks = {"loss_mask": loss_mask, "response_mask": response_mask}
-    for mask in masks.values():
-        mask[[not signal[each.row.episode] for each in rows]] = 0
-    return masks
+        learnt = [[(each.encoded.body, len(each.encoded.ids))] for each in rows]
+    return {
+        name: layout.values(
+            [
+                [(token, 1.0) for span in spans for token in range(*span)] if signal[each.row.episode] else []
+                for each, spans in zip(rows, found, strict=True)
+            ]
+        )
+        for name, found in (("loss_mask", learnt), ("response_mask", replies))
+    }
 
 
 def reply_lengths(rows: Sequence[TrainingRow]) -> Mapping[str, float]:

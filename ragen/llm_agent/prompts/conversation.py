@@ -20,20 +20,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError, ContextFullError, InputError
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.prompts.settings import MAX_MODEL_LEN, SINGLE, ContextSettings
-from ragen.llm_agent.prompts.templates import (
-    DEFAULT_PROMPTS,
-    InstructionTemplate,
-    PromptTemplate,
-    WindowTemplate,
-    fill,
-)
+from ragen.llm_agent.prompts.templates import WindowTemplate, fill
 from ragen.output import valid_text
 
 IMAGE_MARK = "<images>"
@@ -41,41 +35,18 @@ IMAGE_MARK = "<images>"
 # Shared by all environments of a tag
 
 
-@dataclass(frozen=True)
-class TagPrompt:
+class TagPrompt(NamedTuple):
     """The parts of a prompt that all environments of a tag share.
 
     Attributes:
         instruction: The rules, before the first state.
         reply_format: The required form of a reply.
         max_tokens: The requested maximum length of a reply; None requests none.
-        template: The texts.
     """
 
     instruction: str
     reply_format: str
     max_tokens: int | None = None
-    template: PromptTemplate = DEFAULT_PROMPTS
-
-    def turn(self, number: int, state: str, actions_left: int | None, invalid: bool = False) -> str:
-        """The text that asks for one turn of a chat.
-
-        Args:
-            number: The turn's number in its episode, from 1.
-            state: The observation.
-            actions_left: Number of actions left in the episode; None omits it.
-            invalid: Whether the previous turn had no valid action.
-        """
-        words = self.template
-        parts = {
-            "turn": number,
-            "observation": state,
-            "invalid": words.invalid if invalid else "",
-            "actions_left": fill(words.actions_left, {"actions_left": actions_left}),
-            "format": self.reply_format,
-            "length": fill(words.length, {"max_tokens": self.max_tokens}),
-        }
-        return fill(words.turn, parts)
 
 
 def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, control: ControlTokens) -> TagPrompt:
@@ -91,32 +62,39 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
         control: Control tokens, which are broken up in the instruction.
 
     Raises:
-        ConfigError: ``env_type`` is missing, or ``env_config`` does not fit the environment's configuration.
+        ConfigError: ``env_config`` does not fit the environment's configuration.
         UnknownEnvError: There is no such environment type.
     """
-    words = settings.template
-    rules, game, limit = words.instruction, _env_config(tag, entry), entry.get("max_actions_per_traj")
-    paragraphs = [
-        str(entry.get("env_instruction") or ""),
-        _symbols(rules, game),
-        _actions(rules, game, settings.action_sep, limit),
-        _limits(rules, settings.max_actions_per_turn, limit),
-    ]
-    return TagPrompt(
-        instruction=control.defuse(_joined("\n", paragraphs)),
-        reply_format=words.reply_format.think if settings.enable_think else words.reply_format.answer,
-        max_tokens=entry.get("max_tokens") or settings.response_length,
-        template=words,
-    )
+    forms, limit = settings.template.reply_format, entry.get("max_actions_per_traj")
+    rules = instruction(entry.get("env_instruction") or "", _env_config(tag, entry), settings, limit)
+    form = forms.think if settings.enable_think else forms.answer
+    return TagPrompt(control.defuse(rules), form, entry.get("max_tokens") or settings.response_length)
+
+
+def instruction(text: str, game: Any, settings: ContextSettings, per_trajectory: int | None = None) -> str:
+    """The rules before the first state.
+
+    Args:
+        text: What the environment is about.
+        game: The environment's configuration, with the symbols of its states and the names of its actions, if any.
+        settings: The texts, and the limit of a turn.
+        per_trajectory: Maximum number of actions of an episode.
+    """
+    words, symbols, actions = settings.template.instruction, None, None
+    if (vocabulary := getattr(game, "grid_vocab", None)) and getattr(game, "observation_format", "grid") != "coord":
+        symbols = ", ".join(f"{symbol} is {meaning}" for symbol, meaning in vocabulary.items())
+    if lookup := getattr(game, "action_lookup", None):
+        actions = ", ".join(map(str, lookup.values()))
+    limits = {"in one turn": settings.max_actions_per_turn, "in the whole episode": per_trajectory}
+    given = ", ".join(f"{limit} {where}" for where, limit in limits.items() if limit is not None)
+    values = {"symbols": symbols, "actions": actions, "limits": given or None}
+    values |= {"action_sep": settings.action_sep, "max_actions": per_trajectory}
+    return _joined("\n", [text, *(fill(part, values) for part in (words.symbols, words.actions, words.limits))])
 
 
 def _env_config(tag: str, entry: Mapping[str, Any]) -> Any:
     """The environment's configuration object, or its fields if there is no class to create."""
-    env_type, given = entry.get("env_type"), entry.get("env_config") or {}
-    if not isinstance(env_type, str):
-        raise ConfigError(f"custom_envs.{tag}.env_type is {env_type!r}; expected the name of an environment type.")
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"custom_envs.{tag}.env_config is {given!r}; expected a mapping of fields, or null.")
+    env_type, given = entry["env_type"], entry.get("env_config") or {}
     known = env_type in REGISTERED_ENV_CONFIGS
     config_class = REGISTERED_ENV_CONFIGS[env_type] if known else resolve_env(env_type)[1]
     if config_class is None or not _describes(config_class):
@@ -137,29 +115,6 @@ def _describes(config_class: type) -> bool:
     if not is_dataclass(config_class):
         return True
     return any(field.name in ("grid_vocab", "action_lookup", "observation_format") for field in fields(config_class))
-
-
-def _symbols(rules: InstructionTemplate, game: Any) -> str:
-    """The meaning of each symbol of the grid, if states show one."""
-    vocabulary = getattr(game, "grid_vocab", None)
-    if not vocabulary or getattr(game, "observation_format", "grid") == "coord":
-        return ""
-    symbols = ", ".join(f"{symbol} is {meaning}" for symbol, meaning in vocabulary.items())
-    return fill(rules.symbols, {"symbols": symbols})
-
-
-def _actions(rules: InstructionTemplate, game: Any, separator: str, per_trajectory: int | None) -> str:
-    lookup = getattr(game, "action_lookup", None)
-    if not lookup:
-        return ""
-    names = ", ".join(map(str, lookup.values()))
-    return fill(rules.actions, {"actions": names, "action_sep": separator, "max_actions": per_trajectory})
-
-
-def _limits(rules: InstructionTemplate, per_turn: int | None, per_trajectory: int | None) -> str:
-    limits = {"in one turn": per_turn, "in the whole episode": per_trajectory}
-    given = ", ".join(f"{limit} {where}" for where, limit in limits.items() if limit is not None)
-    return fill(rules.limits, {"limits": given or None})
 
 
 def _joined(separator: str, paragraphs: Sequence[str]) -> str:
@@ -285,8 +240,10 @@ class ConversationBuilder:
 
     def messages(self, row: Row) -> list[Message]:
         """The chat of a row; it ends with a user message if the row is a prompt, otherwise with a reply."""
-        draft = self._opening(row)
-        (self._write_one_message if self.settings.window_mode == SINGLE else self._write_turns)(draft, row)
+        words, prompt = self.settings.template, self.prompts[self.tag_of(row.rollout)]
+        draft: Draft = [("system", [words.system]), ("user", [prompt.instruction])]
+        write = self._write_one_message if self.settings.window_mode == SINGLE else self._write_turns
+        write(draft, row, prompt)
         if not any(text.strip() for text in draft[0][1]):
             del draft[0]
         messages = [{"role": role, "content": _joined("\n\n", texts)} for role, texts in draft]
@@ -304,58 +261,56 @@ class ConversationBuilder:
             raise InputError(f"env_id={rollout.get('env_id')!r} has tag {tag!r}; this manager knows: {known}.")
         return tag
 
-    @property
-    def _words(self) -> PromptTemplate:
-        return self.settings.template
-
-    def _prompt(self, row: Row) -> TagPrompt:
-        return self.prompts[self.tag_of(row.rollout)]
-
-    def _opening(self, row: Row) -> Draft:
-        """The system message, and the beginning of the first user message."""
-        return [("system", [self._words.system]), ("user", [self._prompt(row).instruction])]
-
-    def _write_turns(self, draft: Draft, row: Row) -> None:
-        prompt, words = self._prompt(row), self._words
+    def _write_turns(self, draft: Draft, row: Row, prompt: TagPrompt) -> None:
         for number, turn in enumerate(row.turns, row.start + 1):
             if draft[-1][0] == "assistant":
                 draft.append(("user", []))
-            draft[-1][1].append(prompt.turn(number, *self._shown(turn), _is_warned(turn)))
+            draft[-1][1].append(self._asked(number, turn, prompt))
             if "llm_response" in turn:
                 draft.append(("assistant", [self._reply(turn)]))
             is_shown = number < row.stop or row.is_prompt
             if "reward" in turn and is_shown and "llm_response" in turn:
-                draft.append(("user", [fill(words.reward, {"reward": turn["reward"]})]))
+                draft.append(("user", [fill(self.settings.template.reward, {"reward": turn["reward"]})]))
         if row.is_prompt and draft[-1][0] == "assistant":
             draft.append(("user", []))
         if not row.is_prompt and row.turns and draft[-1][0] == "user":
             del draft[-1]
 
-    def _write_one_message(self, draft: Draft, row: Row) -> None:
+    def _write_one_message(self, draft: Draft, row: Row, prompt: TagPrompt) -> None:
         """Write the last turn, with the earlier turns in the same message."""
-        user, prompt = draft[-1][1], self._prompt(row)
-        window = self._words.window
+        user, window = draft[-1][1], self.settings.template.window
         *earlier, last = row.turns or [{}]
         if earlier:
             user.append(fill(window.before, {"completed": row.stop - 1, "shown": len(earlier)}))
             user += [self._earlier_turn(window, number, turn) for number, turn in enumerate(earlier, row.start + 1)]
             user.append(window.after)
         if last:
-            user.append(prompt.turn(row.stop, *self._shown(last), _is_warned(last)))
+            user.append(self._asked(row.stop, last, prompt))
         if "llm_response" in last:
             draft.append(("assistant", [self._reply(last)]))
+
+    def _asked(self, number: int, turn: dict[str, Any], prompt: TagPrompt) -> str:
+        """The text that asks for a turn."""
+        words = self.settings.template
+        parts = {
+            "turn": number,
+            "observation": self._state(turn),
+            "invalid": words.invalid if turn.get("manager_invalid_action") else "",
+            "actions_left": fill(words.actions_left, {"actions_left": turn.get("actions_left")}),
+            "format": prompt.reply_format,
+            "length": fill(words.length, {"max_tokens": prompt.max_tokens}),
+        }
+        return fill(words.turn, parts)
 
     def _earlier_turn(self, window: WindowTemplate, number: int, turn: dict[str, Any]) -> str:
         """A finished turn as one paragraph."""
         reward = fill(window.reward, {"reward": turn["reward"], "turn": number}) if "reward" in turn else ""
         reply = self._reply(turn).replace(IMAGE_MARK, "")
-        seen, _ = self._shown(turn)
-        return fill(window.turn, {"turn": number, "observation": seen, "reply": reply, "reward": reward})
+        return fill(window.turn, {"turn": number, "observation": self._state(turn), "reply": reply, "reward": reward})
 
-    def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
-        """A turn's observation, and the number of actions left."""
-        text, actions_left = str(turn.get("state", "")), turn.get("actions_left")
-        return self.control.defuse(text if text.isascii() else valid_text(text)), actions_left
+    def _state(self, turn: dict[str, Any]) -> str:
+        text = str(turn.get("state", ""))
+        return self.control.defuse(text if text.isascii() else valid_text(text))
 
     def _reply(self, turn: dict[str, Any]) -> str:
         reply = self.control.remove(str(turn.get("llm_response", "")))
@@ -369,16 +324,15 @@ class ConversationBuilder:
             raise InputError(f"{row.name} shows {marks} {IMAGE_MARK!r} marks for {len(images)} images.")
         source = iter(images)
         return [
-            {**message, "content": list(_items(message["content"], source if message["role"] == "user" else iter(())))}
+            {
+                **message,
+                "content": list(items_of(message["content"], source if message["role"] == "user" else iter(()))),
+            }
             for message in messages
         ]
 
 
-def _is_warned(turn: dict[str, Any]) -> bool:
-    return bool(turn.get("manager_invalid_action"))
-
-
-def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:
+def items_of(text: str, images: Iterator[Any]) -> Iterator[Message]:
     """The items of a message's content: texts, and images in place of the marks between them while they last."""
     pending = ""
     for index, stretch in enumerate(text.split(IMAGE_MARK)):

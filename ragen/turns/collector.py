@@ -22,6 +22,7 @@ import numpy as np
 
 from ragen.config.loading import as_config
 from ragen.errors import BackendError, CollectError, InputError
+from ragen.llm_agent.backends.base import Reply
 from ragen.llm_agent.backends.batch import exchange_of, replies_of
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.batches.builder import BatchBuilder
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
 
 MAX_PROMPT = "data.max_prompt_length"
 FILTER = "algorithm.filter_groups"
+_KINDS = ("mean", "min", "max")
 MAX_TRIES = 10  # verl-agent's default
-_OF_PROMPTS = ("anchor_obs", "index", "data_source", "env_ids", "multi_modal_inputs")
 Cache = dict[str, Any]
 """A rollout cache with the names ``uid`` and ``traj_uid``, and ``success`` by kind; ``error`` is the reason that it got
-no reply, or its environment's failure. Turns also have the encoded prompt, the exchange, and the columns of their rows."""
+no reply, or its environment's failure. Turns also have the encoded prompt, and the exchange."""
 
 
 def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
@@ -171,10 +172,7 @@ class TrajectoryCollector:
         images, anchors = ([None] * size if obs.get(name) is None else obs[name] for name in ("image", "anchor"))
         chats = [[self._message(obs["text"][row], images[row])] for row in rows]
         encoded = [self._fitted(*each) for each in zip(self._encoder.prompts(chats), rows, strict=True)]
-        columns: dict[str, Any] = {"index": range(size), "data_source": ["default"] * size}
-        given = {name: gen_batch.non_tensor_batch.get(name, ()) for name in columns}
-        columns |= {name: each for name, each in given.items() if len(each) == size}
-        columns |= {"anchor_obs": anchors, "env_ids": range(size)}
+        columns = {**_origins(gen_batch, size), "anchor_obs": anchors, "env_ids": range(size)}
         objects = {name: object_array(each[row] for row in rows) for name, each in columns.items()}
         objects |= {name: object_array(chats) for name in ("raw_prompt", "messages_list")}
         objects["raw_prompt_ids"] = object_array(list(chat.ids) for chat in encoded)
@@ -230,10 +228,8 @@ class TrajectoryCollector:
             scores of ``ContextManager.formulate_rollouts``, aligned with ``responses``. Objects: its columns, and
             ``uid`` (of the group), ``traj_uid``, ``anchor_obs``, ``index``, ``data_source``,
             ``is_action_valid``, ``rewards`` (of the turn), ``active_masks`` (all True), ``episode_rewards``,
-            ``episode_lengths``, ``tool_callings``, ``episode_success`` (of the row's own trajectory, NaN
-            without a reply); and on every row the mean of each kind of success, and mean, min and max of
-            ``episode_rewards`` and ``episode_lengths``, over the trajectories whose environment did not fail; these are
-            also in ``meta_info["metrics"]``.
+            ``episode_lengths``, ``tool_callings``; and on every row the mean of each kind of success, and mean, min and
+            max of ``episode_rewards`` and ``episode_lengths``, over the trajectories whose environment did not fail.
 
         Raises:
             InputError: The number of rows in ``gen_batch`` does not match the environments.
@@ -254,14 +250,12 @@ class TrajectoryCollector:
         if not rows:
             why = next(iter(self.failures.values()), "no environment was played")
             raise CollectError(f"there is no row to train on: {why}.")
-        lengths, ends = ([len(row.encoded.ids) for row in rows], [row.encoded.replies[0][0] for row in rows])
-        layout = Layout(lengths, ends, self._width)
+        encoded = [row.encoded for row in rows]
+        layout = Layout([len(chat.ids) for chat in encoded], [chat.replies[0][0] for chat in encoded], self._width)
         batch = self._batches.learning_batch(rows, found, layout)
         batch.batch["prompts"] = batch.batch["input_ids"][:, : layout.first]
-        columns, means = _columns(found, rows)
-        batch.non_tensor_batch.update(columns)
-        metrics = batch.meta_info["metrics"] | mean_metrics(self.played) | means
-        batch.meta_info = {**gen_batch.meta_info, "metrics": metrics}
+        batch.non_tensor_batch.update(_columns(found, rows))
+        batch.meta_info = {**gen_batch.meta_info, "metrics": batch.meta_info["metrics"] | mean_metrics(self.played)}
         return batch
 
     def vanilla_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Cache]:
@@ -269,82 +263,64 @@ class TrajectoryCollector:
         obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
         size, group_n = len(infos), self._group_n(envs)
         tags, uids = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
-        found: list[Cache] = [
-            {
-                "env_id": row,
-                "group_id": (len(self.played) + row) // group_n,
-                "tag": tags[row],
-                "uid": uids[row // group_n],
-                "traj_uid": str(uuid.uuid4()),
-                "history": [],
-                "penalty": 0.0,
-                "error": env_error(info),
-                "env_error": env_error(info),
-            }
-            for row, info in enumerate(infos)
-        ]
-        active = [each for each in found if each["error"] is None]
+        origins, found = _origins(gen_batch, size), list[Cache]()
+        for row, info in enumerate(infos):
+            group = {"group_id": (len(self.played) + row) // group_n, "uid": uids[row // group_n]}
+            names = {"env_id": row, "tag": tags[row], "traj_uid": str(uuid.uuid4()), "history": [], **group}
+            error = env_error(info)
+            state = {"error": error, "env_error": error, "over": error is not None}
+            found.append(names | state | {name: values[row] for name, values in origins.items()})
         for turn in range(self.config.env.max_steps or self.config.agent_proxy.max_turn):
+            active = [each for each in found if not each["over"]]
             if not active:
                 break
             prompts, encoded = self._prompts(gen_batch, obs, [each["env_id"] for each in active])
-            given = prompts.non_tensor_batch
-            given |= {"tags": object_array(each["tag"] for each in active), "turns": object_array([turn] * len(active))}
-            given["group_ids"] = object_array(each["env_id"] // group_n for each in active)
-            replies = self._replies(active, encoded, actor_rollout_wg.generate_sequences(prompts))
-            texts = {each["env_id"]: text for each, (text, _) in zip(active, replies, strict=True)}
+            facts = {"tags": [each["tag"] for each in active], "turns": [turn] * len(active)}
+            facts["group_ids"] = [each["env_id"] // group_n for each in active]
+            prompts.non_tensor_batch |= {name: object_array(values) for name, values in facts.items()}
+            replies = replies_of(actor_rollout_wg.generate_sequences(prompts), self.tokenizer)
+            if len(replies) != len(active):
+                raise BackendError(f"the actor answered {len(replies)} of {len(active)} prompts.")
+            known = zip(active, replies, strict=True)
+            texts = {each["env_id"]: reply.text for each, reply in known if reply.is_answer}
+            shown = obs["anchor"]
             obs, rewards, dones, infos = envs.step([texts.get(row) for row in range(size)])
-            for place, (each, (text, exchange)) in enumerate(zip(active, replies, strict=True)):
-                if text is not None:
-                    info, reward = infos[each["env_id"]], float(rewards[each["env_id"]])
-                    row = {name: given[name][place] if name in given else None for name in _OF_PROMPTS}
-                    row |= {"rewards": reward, "is_action_valid": bool(info.get("is_action_valid", True))}
-                    played = {"llm_response": text, "reward": reward, "info": info, "row": row | {"active_masks": True}}
-                    each["history"].append(played | {"chat": encoded[place], "exchange": exchange})
-                    each["error"] = each["env_error"] = env_error(info)
-                    each["penalty"] += 0.0 if row["is_action_valid"] else self.config.es_manager.format_penalty
-            active = [
-                each
-                for each in active
-                if texts[each["env_id"]] is not None and not dones[each["env_id"]] and each["error"] is None
-            ]
+            for each, chat, reply in zip(active, encoded, replies, strict=True):
+                row = each["env_id"]
+                if row in texts:
+                    played = {"state": shown[row], "reward": float(rewards[row]), "info": infos[row], "chat": chat}
+                    each["history"].append(
+                        {**played, "llm_response": reply.text, "exchange": self._exchange(chat, reply)}
+                    )
+                    each["error"] = each["env_error"] = env_error(infos[row])
+                    each["over"] = bool(dones[row])
+                else:
+                    each["over"], each["error"] = True, reply.error if reply.out_of_context is None else None
         self._judge(found, envs)
         return found
 
-    def _replies(
-        self, active: Sequence[Cache], encoded: Sequence[EncodedChat], output: DataProto
-    ) -> list[tuple[str | None, Exchange]]:
-        """Each reply and its tokens, those of its text if the actor knows none; None where there is no reply."""
-        replies = replies_of(output, self.tokenizer)
-        if len(replies) != len(active):
-            raise BackendError(f"the actor answered {len(replies)} of {len(active)} prompts.")
-        found: list[tuple[str | None, Exchange]] = []
-        for each, chat, reply in zip(active, encoded, replies, strict=True):
-            exchange = exchange_of((), chat.ids, reply)
-            if not exchange.has_tokens:
-                ids = self.tokenizer([reply.text], add_special_tokens=False)["input_ids"][0]
-                exchange = Exchange((), chat.ids, [*ids, self.tokenizer.eos_token_id])
-            found.append((reply.text if reply.is_answer else None, exchange))
-            if not reply.is_answer and reply.out_of_context is None:
-                each["error"] = reply.error
-        return found
+    def _exchange(self, chat: EncodedChat, reply: Reply) -> Exchange:
+        """The tokens of a turn, those of the reply's text if the actor knows none."""
+        exchange = exchange_of((), chat.ids, reply)
+        if exchange.has_tokens:
+            return exchange
+        ids = self.tokenizer([reply.text], add_special_tokens=False)["input_ids"][0]
+        return Exchange((), chat.ids, [*ids, self.tokenizer.eos_token_id])
 
     def _judge(self, found: Sequence[Cache], envs: Any) -> None:
-        """Set each trajectory's success and metrics."""
-        turns = [each["history"] for each in found]
+        """Set each trajectory's penalty, success and metrics."""
+        turns, sums = [each["history"] for each in found], list(map(total_reward, found))
         success = envs.success_evaluator(
             total_infos=[[turn["info"] for turn in each] for each in turns],
-            total_batch_list=[[turn["row"] for turn in each] for each in turns],
-            episode_rewards=np.array([total_reward(each) for each in found], np.float32),
-            episode_lengths=np.array([len(each) for each in turns], np.float32),
+            total_batch_list=[[{"active_masks": True}] * len(each) for each in turns],
+            episode_rewards=np.array(sums, np.float32),
+            episode_lengths=np.array(list(map(len, turns)), np.float32),
         )
         for place, each in enumerate(found):
-            known = {"num_actions": float(len(each["history"])), "reward": total_reward(each)}
-            each["success"] = {
-                name: float(values[place]) if each["error"] is None else np.nan for name, values in success.items()
-            }
-            if each["error"] is None and "success_rate" in success:
-                known["success"] = each["success"]["success_rate"]
+            each["penalty"] = self.config.es_manager.format_penalty * sum(not _is_valid(turn) for turn in turns[place])
+            each["success"] = {} if each["error"] else {name: float(values[place]) for name, values in success.items()}
+            known = {"num_actions": float(len(turns[place])), "reward": sums[place]}
+            known |= {name.removesuffix("_rate"): value for name, value in each["success"].items()}
             each["metrics"] = {f"{each['tag']}/{name}": value for name, value in known.items()}
         self.failures = {each["env_id"]: each["error"] for each in found if each["error"] is not None}
         self.played += found
@@ -362,9 +338,8 @@ class TrajectoryCollector:
             EnvsFailedError: A rollout gave no signal at all, and more than half of all trajectories had failed.
         """
         keys, size, found = self.config.algorithm.filter_groups, self._group_n(envs), list[Cache]()
-        train = self.config.es_manager.train
         most = MAX_TRIES if keys.max_num_gen_batches is None else keys.max_num_gen_batches
-        wanted = size * (self.config.data.train_batch_size or (train and train.env_groups) or len(envs) // size)
+        wanted = size * (self.config.data.train_batch_size or len(envs) // size)
         for number in range(1, most + 1) if most > 0 else count_from(1):
             played = self.vanilla_multi_turn_loop(gen_batch, actor_rollout_wg, envs)
             signal = self._signal(played)
@@ -409,29 +384,32 @@ def _row(row: Row) -> TrainingRow:
     return replace(built, encoded=replace(built.encoded, images=chat.images, image_inputs=chat.image_inputs))
 
 
-def _columns(found: Sequence[Cache], rows: Sequence[TrainingRow]) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """The columns of trajectories and turns, and the means that are metrics."""
-    sums = {
-        "episode_rewards": [total_reward(each) for each in found],
-        "episode_lengths": [len(each["history"]) for each in found],
-        "tool_callings": [
-            sum(float(turn["info"].get("tool_calling", 0)) for turn in each["history"]) for each in found
-        ],
-    }
-    own: dict[str, np.ndarray] = {name: np.array(values, np.float32) for name, values in sums.items()}
-    own |= {name: object_array(each[name] for each in found) for name in ("uid", "traj_uid")}
-    own["episode_success"] = np.array([each["success"].get("success_rate", np.nan) for each in found])
+def _is_valid(turn: Mapping[str, Any]) -> bool:
+    return bool(turn["info"].get("is_action_valid", True))
+
+
+def _origins(gen_batch: DataProto, size: int) -> dict[str, Sequence[Any]]:
+    """The columns ``index`` and ``data_source``; those of the batch if it has a row for each environment."""
+    origins: dict[str, Sequence[Any]] = {"index": range(size), "data_source": ["default"] * size}
+    given = {name: gen_batch.non_tensor_batch.get(name, ()) for name in origins}
+    return origins | {name: values for name, values in given.items() if len(values) == size}
+
+
+def _columns(found: Sequence[Cache], rows: Sequence[TrainingRow]) -> dict[str, np.ndarray]:
+    """The columns of trajectories and turns."""
+    calls = [sum(float(turn["info"].get("tool_calling", 0)) for turn in each["history"]) for each in found]
+    lengths = [len(each["history"]) for each in found]
+    sums = {"episode_rewards": list(map(total_reward, found)), "episode_lengths": lengths, "tool_callings": calls}
+    own = {name: np.array(values, np.float32) for name, values in sums.items()}
+    own |= {name: object_array(each[name] for each in found) for name in ("uid", "traj_uid", "index", "data_source")}
     columns = {name: values[[row.row.episode for row in rows]] for name, values in own.items()}
-    turns = [row.row.turns[0]["row"] for row in rows]
-    columns |= {name: object_array(turn[name] for turn in turns) for name in turns[0]}
-    metrics = {"episode/valid_action_ratio": float(np.mean([turn["is_action_valid"] for turn in turns]))}
-    for name in found[0]["success"]:
-        known = [each["success"][name] for each in found if each["error"] is None]
-        columns[name] = np.full(len(rows), np.mean(known) if known else 0.0)
-        metrics[f"episode/{name}"] = float(columns[name][0])
+    turns = [row.row.turns[0] for row in rows]
+    columns["anchor_obs"] = object_array(turn["state"] for turn in turns)
+    columns["rewards"] = object_array(turn["reward"] for turn in turns)
+    columns["is_action_valid"] = object_array(map(_is_valid, turns))
+    columns["active_masks"] = np.ones(len(rows), bool)
     valid = [place for place, each in enumerate(found) if each["history"] and env_error(each) is None]
-    for what, name in (("reward", "episode_rewards"), ("length", "episode_lengths")):
-        for kind in ("mean", "min", "max"):
-            value = getattr(own[name][valid], kind)()
-            columns[f"{name}_{kind}"], metrics[f"episode/{what}/{kind}"] = np.full(len(rows), value), float(value)
-    return columns, metrics
+    means = {f"{name}_{kind}": getattr(own[name][valid], kind)() for name in list(sums)[:2] for kind in _KINDS}
+    judged = [each["success"] for each in found if each["success"]]
+    means |= {name: np.mean([each[name] for each in judged]) for name in (judged or [{}])[0]}
+    return columns | {name: np.full(len(rows), value) for name, value in means.items()}

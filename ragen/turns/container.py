@@ -98,6 +98,7 @@ class EnvironmentContainer(EnvSet):
         self.group_n, self.env_num, self.num_processes = read.group_size, read.env_groups, len(read.entries)
         self.seed, self.is_train = checked_seed(seed), is_train
         self._specs = [replace(entry.spec, game=ACTIONS) for entry in read.entries]
+        self._numbers = [number for number in read.group_numbers for _ in range(read.group_size)]
         self._limits = [entry.max_actions_per_traj for entry in read.entries]
         self.env_types, self.tags = [spec.env_type for spec in self._specs], [spec.tag for spec in self._specs]
         self.configs = [spec.config for spec in self._specs]
@@ -111,7 +112,7 @@ class EnvironmentContainer(EnvSet):
     def reset(
         self,
         seeds: Sequence[int] | None = None,
-        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> tuple[list[Any], list[dict[str, Any]]]:
         """Begin a new episode in every environment.
 
@@ -119,8 +120,8 @@ class EnvironmentContainer(EnvSet):
             seeds: One for each environment. None uses ``seed + i // group_n`` at the first reset; at later ones
                 ``env_num`` more each time in training, and the same again otherwise. A reset with given seeds does not
                 advance the offset.
-            options: Further arguments of ``reset``, for all or for each environment, if it accepts them; ``seed`` in an
-                environment's options is its seed.
+            options: Further arguments of ``reset`` for each environment, if it accepts them; ``seed`` among them is its
+                seed.
 
         Returns:
             Observations and infos, one for each environment; the info is empty if the environment returns none.
@@ -130,9 +131,9 @@ class EnvironmentContainer(EnvSet):
             EnvError: An environment could not be built, or failed with ``on_env_failure="raise"``.
         """
         self._check_open()
-        given = self._one_each("options", [options] * len(self) if isinstance(options, Mapping | None) else options)
+        given = self._one_each("options", [None] * len(self) if options is None else options)
         if counts := seeds is None:
-            seeds = group_seeds(self.seed + self.seed_counter, [i // self.group_n for i in range(len(self))])
+            seeds = group_seeds(self.seed + self.seed_counter, self._numbers)
         chosen = dict(enumerate(self._one_each("seeds", seeds)))
         own = {i: {"mode": "train" if self.is_train else "val", **(each or {})} for i, each in enumerate(given)}
         chosen = {i: checked_seed(own[i].pop("seed", seed)) for i, seed in chosen.items()}

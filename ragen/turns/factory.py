@@ -9,22 +9,18 @@ The keys are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, read as by ``
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
 from ragen.config.loading import as_config
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
-from ragen.errors import ConfigError
-from ragen.llm_agent.environments import ManagerConfig, read_config
+from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.prompts.replies import create_projection_function, mixed_projection
 from ragen.turns.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.turns.managers import MANAGERS, EnvironmentManagerBase
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
-_PACKAGES = {"metamathqa": ("datasets",), "countdown": ("datasets",)}
-"""Optional packages of environment types; none is needed for the data included in this package."""
 
 
 def make_environments(config: Any) -> tuple[EnvironmentManagerBase, EnvironmentManagerBase]:
@@ -57,22 +53,14 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
     Raises:
         ConfigError: A key is missing or has an invalid value.
     """
-    read, style, history = _read(config, mode)
+    read, keys = read_config(config, mode), as_config(config).env
     seed = DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed
     envs = EnvironmentContainer(read, seed, is_train=mode == "train")
     single = envs.env_types[0] if len(set(envs.env_types)) == 1 else ""
-    project = create_projection_function(single, style) if single else mixed_projection(envs.env_types, style)
-    return MANAGERS.get(single, EnvironmentManagerBase)(envs, project, single or "mixed", history_length=history)
-
-
-def _read(config: Any, mode: str) -> tuple[ManagerConfig, Any, int]:
-    """The environments of a mode, the style of replies, and the length of histories."""
-    read = read_config(config, mode)
-    if read.group_numbers != tuple(range(read.env_groups)):
-        key = f"es_manager.{mode}.env_configs.first_groups"
-        raise ConfigError(f"{key} is set: expected null, since containers number their groups themselves.")
-    keys = as_config(config).env
-    return read, keys.style, keys.history_length
+    project = create_projection_function(single, keys.style) if single else mixed_projection(envs.env_types, keys.style)
+    return MANAGERS.get(single, EnvironmentManagerBase)(
+        envs, project, single or "mixed", history_length=keys.history_length
+    )
 
 
 def validate_environment_config(config: Any) -> bool:
@@ -86,7 +74,7 @@ def validate_environment_config(config: Any) -> bool:
         UnknownEnvError: An environment type is not known.
     """
     for mode in ("train", "val"):
-        _read(config, mode)
+        read_config(config, mode)
     return True
 
 
@@ -118,8 +106,7 @@ def get_environment_requirements(env_type: str) -> dict[str, Any]:
 
     Returns:
         ``env_type``; ``actions`` (``"text"`` or ``"discrete"``); ``action_lookup`` (names by key, if they do not depend
-        on the seed); ``env_kwargs`` (names and defaults of the configuration's fields); ``packages`` (optional ones
-        that it can use, and whether they are installed); ``has_manager``.
+        on the seed); ``env_kwargs`` (names and defaults of the configuration's fields); ``has_manager``.
 
     Raises:
         UnknownEnvError: There is no such type.
@@ -140,6 +127,5 @@ def get_environment_requirements(env_type: str) -> dict[str, Any]:
         "actions": "text" if issubclass(env_class, BaseLanguageBasedEnv) else "discrete",
         "action_lookup": defaults.get("action_lookup"),
         "env_kwargs": defaults,
-        "packages": {name: importlib.util.find_spec(name) is not None for name in _PACKAGES.get(env_type, ())},
         "has_manager": env_type in MANAGERS,
     }

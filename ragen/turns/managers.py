@@ -132,14 +132,12 @@ class EnvironmentManagerBase(Closing):
         return self._observations(shown), np.array(rewards, float), np.array(self._done, bool), detailed
 
     def _project(self, texts: Sequence[str | None]) -> tuple[list[Any], list[Any]]:
-        """Actions and validity of all rows; a foreign projection gets the texts of rows that have one."""
-        if self._is_ours:
-            pairs = zip(self._names, self.envs.get_available_actions(), strict=True)
-            return self.projection_f(list(texts), [dict(names) if names else actions for names, actions in pairs])
-        asked = [text for text in texts if text is not None]
-        found = zip(*(self.projection_f(asked) if asked else ([], [])), strict=True)
-        rows = [(None, True) if text is None else next(found) for text in texts]
-        return [action for action, _ in rows], [valid for _, valid in rows]
+        """Actions and their validity; a foreign projection gets the texts alone."""
+        offered = zip(self._names, self.envs.get_available_actions(), strict=True)
+        spaces = [dict(names) if names else actions for names, actions in offered]
+        said = ["" if text is None else text for text in texts]
+        found, valids = self.projection_f(said, spaces) if self._is_ours else self.projection_f(said)
+        return [None if text is None else action for text, action in zip(texts, found, strict=True)], valids
 
     def _observations(self, shown: Sequence[Any]) -> Observations:
         offered = zip(self._names, self.envs.get_available_actions(), strict=True)

@@ -1,4 +1,4 @@
-"""Proximal policy optimization (Schulman et al. 2017): advantages, losses, and one step of the optimizer.
+"""Proximal policy optimization (Schulman et al. 2017): updates of a model.
 
 All recipes of this package use these functions; they differ in the layout of batches, in normalization, and in the
 order of passes. Language models are an exception: their losses and advantages are verl's (per token, with its
@@ -7,8 +7,8 @@ aggregation modes), but their optimizer step is this one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,77 +19,60 @@ with needs("train", "PPO"):
     from torch import Tensor, nn
 
 
-class Losses(NamedTuple):
-    """The parts of PPO's loss for a batch; scalars.
+class Batch(NamedTuple):
+    """The data of a step of the optimizer; all tensors but ``inputs`` and ``actions`` have the same shape.
 
     Attributes:
-        policy: The negated clipped surrogate objective, equation 7 of the paper.
-        value: Mean squared error of the values.
-        entropy: Mean entropy of the policy.
-    """
-
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-
-    def total(self, value_coef: float, entropy_coef: float) -> Tensor:
-        """The total loss: policy loss plus weighted value loss minus weighted entropy."""
-        return self.policy + value_coef * self.value - entropy_coef * self.entropy
-
-
-def losses(
-    log_probs: Tensor,
-    old_log_probs: Tensor,
-    advantages: Tensor,
-    entropies: Tensor,
-    values: Tensor,
-    returns: Tensor,
-    clip: float,
-    mask: Tensor | None = None,
-) -> Losses:
-    """The parts of the loss. All tensors have the same shape.
-
-    Args:
-        log_probs: Log-probabilities of the actions under the current policy.
-        old_log_probs: Log-probabilities under the policy that chose them.
-        advantages: Advantages of the actions.
-        entropies: Entropies of the policy in the states.
-        values: The critic's values.
+        inputs, actions: The arguments of the model's ``evaluate``.
+        log_probs: Log-probabilities of the actions under the policy that chose them.
+        advantages: Advantages of the actions; None for the returns minus the critic's current values.
         returns: Targets of the values.
-        clip: Clip range of the probability ratio.
-        mask: 1 for entries that count, else 0; None if all count.
+        mask: Whether an entry counts.
     """
-    ratio = (log_probs - old_log_probs).exp()
-    gains = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-    return Losses(-_mean(gains, mask), _mean((values - returns).square(), mask), _mean(entropies, mask))
+
+    inputs: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    advantages: Tensor | None
+    returns: Tensor
+    mask: Tensor
 
 
-def means(parts: Sequence[Losses]) -> dict[str, float]:
-    """The means of some losses: ``policy_loss``, ``value_loss`` and ``entropy``."""
-    columns = zip(("policy_loss", "value_loss", "entropy"), zip(*parts, strict=True), strict=True)
-    return {name: float(np.mean([each.item() for each in column])) for name, column in columns}
-
-
-def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
-    """Generalised advantage estimates (Schulman et al. 2016) of rollouts that end where their mask does.
+def update(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[Batch],
+    clip: float,
+    value_coef: float,
+    entropy_coef: float,
+    grad_clip: float,
+) -> dict[str, float]:
+    """Take a step for each batch.
 
     Args:
-        rewards: ``(steps, rollouts)``.
-        values: Values of the states in which the actions were chosen, likewise.
-        mask: 1 for a step, 0 after the end of a rollout, likewise.
-        gamma: Discount of a step.
-        lam: The estimator's lambda.
+        model: Has ``evaluate``, which returns log-probabilities, entropies and values.
+        optimizer: Its optimizer.
+        batches: The batches.
+        clip: Clip range of the probability ratio.
+        value_coef: Weight of the values' loss.
+        entropy_coef: Weight of the entropy.
+        grad_clip: Maximum norm of the gradient.
 
     Returns:
-        Advantages ``(steps, rollouts)``; 0 after the end.
+        Means over the batches: ``policy_loss`` (the negated clipped surrogate objective, equation 7 of the paper),
+        ``value_loss`` (the mean squared error of the values) and ``entropy``.
     """
-    advantages = torch.zeros_like(rewards)
-    carried, after = torch.zeros_like(rewards[0]), torch.zeros_like(rewards[0])
-    for step in range(len(rewards) - 1, -1, -1):
-        carried = (rewards[step] + gamma * after - values[step] + gamma * lam * carried) * mask[step]
-        advantages[step] = carried
-        after = values[step]
-    return advantages
+    parts = []
+    for inputs, actions, log_probs, advantages, returns, mask in batches:
+        now, entropies, values = model.evaluate(inputs, actions)
+        gains = returns - values.detach() if advantages is None else advantages
+        ratio = (now - log_probs).exp()
+        surrogate = torch.minimum(ratio * gains, ratio.clamp(1 - clip, 1 + clip) * gains)
+        policy, value, entropy = (each[mask].mean() for each in (-surrogate, (values - returns).square(), entropies))
+        (policy + value_coef * value - entropy_coef * entropy).backward()
+        optimiser_step(optimizer, model, grad_clip)
+        parts.append([policy.item(), value.item(), entropy.item()])
+    return dict(zip(("policy_loss", "value_loss", "entropy"), np.mean(parts, 0).tolist(), strict=True))
 
 
 def optimiser_step(optimizer: torch.optim.Optimizer, model: nn.Module, grad_clip: float) -> float:
@@ -108,7 +91,3 @@ def optimiser_step(optimizer: torch.optim.Optimizer, model: nn.Module, grad_clip
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return float(norm)
-
-
-def _mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    return values.mean() if mask is None else (values * mask).sum() / mask.sum()

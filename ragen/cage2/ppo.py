@@ -212,20 +212,14 @@ class ParallelOrderConditionedPPO:
         if not valid.any():
             self.buffer.reset()
             return {}
-        returns = self.buffer.compute_returns(self.gamma, self.values_of(next_states))[valid]
-        self.return_mean, self.return_std = float(returns.mean()), float(returns.std()) + 1e-7
-        targets = torch.from_numpy(((returns - self.return_mean) / self.return_std).astype(np.float32))
-        inputs, actions = self._inputs(batch["states"][valid]), torch.from_numpy(batch["actions"][valid])
-        logs_before = torch.from_numpy(batch["log_probs"][valid])
-        parts = []
-        for _ in range(self._epochs):
-            logs, entropies, values = self.policy.evaluate(inputs, actions)
-            gains = targets - values.detach()
-            parts.append(ppo.losses(logs, logs_before, gains, entropies, values, targets, self._clip))
-            parts[-1].total(VALUE_COEF, ENTROPY_COEF).backward()  # type: ignore[no-untyped-call]
-            ppo.optimiser_step(self.optimizer, self.policy, GRAD_CLIP)
+        returns = self.buffer.compute_returns(self.gamma, self.values_of(next_states))
+        self.return_mean, self.return_std = float(returns[valid].mean()), float(returns[valid].std()) + 1e-7
+        targets = ((returns - self.return_mean) / self.return_std).astype(np.float32)
+        inputs, actions = self._inputs(batch["states"]), torch.from_numpy(batch["actions"])
+        before, goals, counted = map(torch.from_numpy, (batch["log_probs"], targets, valid))
+        passes = [ppo.Batch(inputs, actions, before, None, goals, counted)] * self._epochs
         self.buffer.reset()
-        return ppo.means(parts)
+        return ppo.update(self.policy, self.optimizer, passes, self._clip, VALUE_COEF, ENTROPY_COEF, GRAD_CLIP)
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizer and the critic's scale, to play or to continue training.

@@ -26,20 +26,15 @@ if TYPE_CHECKING:
     from ragen.meta.learner import Learner
     from ragen.meta.making import make_env, make_parallel_env
     from ragen.meta.manager import ParallelEnvManager
-    from ragen.meta.rollouts import EpisodeBuffer, StepBuffer
-    from ragen.meta.task_set import TaskSet
     from ragen.meta.varibad import VariBadWrapper
 
 __all__ = [
     "AGENT_ARCHS",
-    "EpisodeBuffer",
     "Learner",
     "MarkovAgent",
     "MemoryAgent",
     "MemoryMarkovAgent",
     "ParallelEnvManager",
-    "StepBuffer",
-    "TaskSet",
     "VariBadWrapper",
     "make_env",
     "make_parallel_env",
@@ -48,17 +43,10 @@ __all__ = [
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "AGENT_ARCHS": "agents",
-        "EpisodeBuffer": "rollouts",
+        **dict.fromkeys(("AGENT_ARCHS", "MarkovAgent", "MemoryAgent", "MemoryMarkovAgent"), "agents"),
+        **dict.fromkeys(("make_env", "make_parallel_env"), "making"),
         "Learner": "learner",
-        "MarkovAgent": "agents",
-        "MemoryAgent": "agents",
-        "MemoryMarkovAgent": "agents",
         "ParallelEnvManager": "manager",
-        "StepBuffer": "rollouts",
-        "TaskSet": "task_set",
         "VariBadWrapper": "varibad",
-        "make_env": "making",
-        "make_parallel_env": "making",
     },
 )

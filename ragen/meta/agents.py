@@ -7,10 +7,8 @@ in, so that an agent's actions are determined by the rollout.
 from __future__ import annotations
 
 import enum
-import math
 from typing import Any
 
-import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from ragen.errors import ConfigError
@@ -19,6 +17,7 @@ from ragen.extras import needs
 with needs("meta", "an agent of meta-RL"):
     import torch
     from torch import Tensor, nn
+    from torch.distributions import Distribution, Independent, Normal, OneHotCategorical
 
 
 State = Any  # a GRU's ``(1, batch, hidden)``, or an LSTM's pair of them
@@ -38,34 +37,28 @@ class Policy(nn.Module):
     def __init__(self, width: int, size: int, is_discrete: bool) -> None:
         """Build it, for ``width`` features and actions of ``size`` numbers."""
         super().__init__()
-        self.size = size
         self.mean = nn.Linear(width, size)
         nn.init.orthogonal_(self.mean.weight, 0.01)
         nn.init.zeros_(self.mean.bias)
         self.log_std = None if is_discrete else nn.Parameter(torch.zeros(size))
 
+    def forward(self, features: Tensor) -> Distribution:
+        """The distribution of actions ``(..., size)``."""
+        mean = self.mean(features)
+        if self.log_std is None:
+            return OneHotCategorical(logits=mean, validate_args=False)
+        return Independent(Normal(mean, self.log_std.exp(), validate_args=False), 1, validate_args=False)
+
     def act(self, features: Tensor, deterministic: bool, noise: Tensor | None) -> Tensor:
         """Actions ``(..., size)``; ``noise`` is uniform over (0, 1) for discrete ones, else standard normal."""
+        if deterministic or noise is None:
+            chances = self(features)
+            return chances.mode if deterministic else chances.sample()
         mean = self.mean(features)
-        if self.log_std is None:
-            if not deterministic:
-                uniform = torch.rand_like(mean) if noise is None else noise
-                mean = mean - torch.log(-torch.log(uniform.clamp(1e-9, 1 - 1e-7)))  # Gumbel's trick
-            return nn.functional.one_hot(mean.argmax(-1), self.size).to(mean.dtype)
-        if deterministic:
-            return mean
-        return mean + self.log_std.exp() * (torch.randn_like(mean) if noise is None else noise)
-
-    def log_prob(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of actions ``(..., size)``, and the distribution's entropy."""
-        mean = self.mean(features)
-        if self.log_std is None:
-            logs = mean.log_softmax(-1)
-            return (logs * actions).sum(-1), -(logs.exp() * logs).sum(-1)
-        scaled = (actions - mean) / self.log_std.exp()
-        constant = self.log_std.sum() + 0.5 * math.log(2 * math.pi) * self.size
-        entropy = constant + 0.5 * self.size
-        return -0.5 * scaled.square().sum(-1) - constant, entropy.expand(mean.shape[:-1])
+        if self.log_std is not None:
+            return mean + self.log_std.exp() * noise
+        best = (mean - torch.log(-torch.log(noise.clamp(1e-9, 1 - 1e-7)))).argmax(-1)  # Gumbel's trick
+        return nn.functional.one_hot(best, mean.shape[-1]).to(mean.dtype)
 
 
 class _Agent(nn.Module):
@@ -85,8 +78,7 @@ class _Agent(nn.Module):
             ConfigError: The action space is neither ``Discrete`` nor a ``Box`` of one axis.
         """
         super().__init__()
-        self.observation_dim = observation_dim
-        self.is_discrete = isinstance(action_space, Discrete)
+        self.observation_dim, self.is_discrete = observation_dim, isinstance(action_space, Discrete)
         if not self.is_discrete and not (isinstance(action_space, Box) and len(action_space.shape) == 1):
             raise ConfigError(f"actions of {action_space}: expected a Discrete space, or a Box of one axis.")
         self.action_dim = int(action_space.n) if self.is_discrete else action_space.shape[0]
@@ -94,7 +86,7 @@ class _Agent(nn.Module):
     @classmethod
     def of(cls, env: Any, **arguments: Any) -> Any:
         """An agent for an environment."""
-        return cls(int(np.prod(env.observation_space.shape)), env.action_space, **arguments)
+        return cls(env.observation_space.shape[0], env.action_space, **arguments)
 
 
 class MarkovAgent(_Agent):
@@ -141,17 +133,14 @@ class MemoryAgent(_Agent):
         """
         super().__init__(observation_dim, action_space)
         self._products, self._is_pair = products, rnn == "lstm"
-        self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[rnn](
-            self.action_dim * (1 + products) + 1 + observation_dim, hidden
-        )
+        inputs = self.action_dim * (1 + products) + 1 + observation_dim
+        self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[rnn](inputs, hidden)
         self.policy = Policy(hidden, self.action_dim, self.is_discrete)
-        self.value = nn.Linear(hidden, 1)
 
-    def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, State]:
-        """The initial previous action ``(batch, A)``, reward ``(batch, 1)`` and state: zeros."""
-        state = torch.zeros(1, batch, self.rnn.hidden_size)
-        pair = (state, state.clone())
-        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), pair if self._is_pair else state
+    def get_initial_info(self) -> tuple[Tensor, Tensor, State]:
+        """The initial previous action ``(1, A)``, reward ``(1, 1)`` and state: zeros."""
+        state = torch.zeros(1, 1, self.rnn.hidden_size)
+        return torch.zeros(1, self.action_dim), torch.zeros(1, 1), (state, state) if self._is_pair else state
 
     def act(
         self,
@@ -177,29 +166,21 @@ class MemoryAgent(_Agent):
         """
         state, is_list = prev_internal_state, isinstance(prev_internal_state, list)
         if is_list:
-            parts = [torch.cat(each, 1) for each in zip(*state, strict=True)] if self._is_pair else torch.cat(state, 1)
-            state = tuple(parts) if self._is_pair else parts
-        features, state = self.rnn(self._shown(torch.cat((prev_action, reward, obs), -1)).unsqueeze(0), state)
+            parts = zip(*state, strict=True) if self._is_pair else [state]
+            merged = tuple(torch.cat(part, 1) for part in parts)
+            state = merged if self._is_pair else merged[0]
+        features, state = self.features(torch.cat((prev_action, reward, obs), -1).unsqueeze(0), state)
         if is_list:
-            state = list(
-                zip(*(part.split(1, 1) for part in state), strict=True) if self._is_pair else state.split(1, 1)
-            )
+            rows = [part.split(1, 1) for part in (state if self._is_pair else (state,))]
+            state = list(zip(*rows, strict=True) if self._is_pair else rows[0])
         return (self.policy.act(features.squeeze(0), deterministic, noise),), state
 
-    def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities, entropies and values ``(steps, batch)`` of whole rollouts.
+    def features(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """The recurrent network's output and state after steps ``(steps, batch, A + 1 + d)``.
 
-        Args:
-            inputs: ``(steps, batch, A + 1 + d)``: previous action, previous reward, observation.
-            actions: ``(steps, batch, A)``.
+        A step is the previous action, the previous reward and the observation; then, if configured, their product.
         """
-        features, _ = self.rnn(self._shown(inputs))
-        logs, entropies = self.policy.log_prob(features, actions)
-        return logs, entropies, self.value(features).squeeze(-1)
-
-    def _shown(self, inputs: Tensor) -> Tensor:
-        """The network's input: previous action, previous reward, observation, and their product if configured."""
-        if not self._products:
-            return inputs
         size = self.action_dim
-        return torch.cat((inputs, inputs[..., :size] * inputs[..., size : size + 1]), -1)
+        products = inputs[..., :size] * inputs[..., size : size + 1]
+        found: tuple[Tensor, State] = self.rnn(torch.cat((inputs, products), -1) if self._products else inputs, state)
+        return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,17 +18,80 @@ import numpy as np
 from gymnasium import Wrapper
 from gymnasium.spaces import Discrete
 
-from envlanes.gym import GymResult
-from ragen.errors import ConfigError, InputError
+from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.meta.agents import AGENT_ARCHS
 from ragen.meta.manager import ParallelEnvManager
-from ragen.meta.rollouts import EpisodeBuffer, Rollout, StepBuffer, arrays_of
-from ragen.meta.task_set import TaskSet
+from ragen.meta.varibad import VariBadWrapper
 from ragen.validity import env_error
 
 with needs("meta", "an agent of meta-RL"):
     import torch
+
+FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations")
+Step = tuple[Any, ...]
+"""A step, in the order of :data:`FIELDS`."""
+
+
+def arrays_of(steps: Iterable[Step]) -> dict[str, np.ndarray]:
+    """Steps by field: ``(steps, width)``."""
+    columns = zip(*steps, strict=True)
+    return {name: np.array(column, np.float32) for name, column in zip(FIELDS, columns, strict=True)}
+
+
+class RolloutBuffer:
+    """What was collected, in order, until it is cleared.
+
+    Attributes:
+        steps: The steps of agents without memory.
+        episodes: The episodes of the others, each with arrays ``(steps, width)`` by field.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.clear()
+
+    def add_sample(self, observation: Any, action: Any, reward: Any, terminal: Any, next_observation: Any) -> None:
+        """Add a step."""
+        self.steps.append((observation, action, reward, terminal, next_observation))
+
+    def add_episode(self, **arrays: Any) -> None:
+        """Add an episode: by :data:`FIELDS`, ``(L, d)``, ``(L, a)``, ``(L, 1)``, ``(L, 1)``, ``(L, d)``."""
+        self.episodes.append(arrays)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.steps: list[Step] = []
+        self.episodes: list[dict[str, np.ndarray]] = []
+
+
+@dataclass
+class Rollout:
+    """One rollout: all its randomness is determined by the learner's seed and its index.
+
+    Attributes:
+        index: Its number among all rollouts of the learner.
+        task: The task's parameters.
+        env_seed: Seed of the environment's reset.
+        noise: ``(steps, action)`` noise for the agent's sampling, or the actions themselves if they are random.
+        memory: Previous action, previous reward, and the agent's state.
+        steps: Its steps. An action is stored as an index ``(1,)``, or as numbers; a reward and a terminal as ``(1,)``.
+        seen: The current observation, flat.
+        action: The current action, as it is stored.
+        successes: Number of steps in a goal state.
+        error: The environment's failure; None if it has none.
+    """
+
+    index: int
+    task: Any
+    env_seed: int
+    noise: np.ndarray
+    memory: list[Any]
+    steps: list[Step] = field(default_factory=list)
+    seen: Any = None
+    action: Any = None
+    successes: int = 0
+    error: str | None = None
 
 
 class Learner:
@@ -37,20 +101,18 @@ class Learner:
         agent: The agent.
         agent_arch: Its kind.
         train_env: The environment of rollouts that are collected one after the other.
-        train_tasks: Indices of the training tasks.
+        train_tasks: Indices of the training tasks; those of the environment at first.
         max_trajectory_len: Maximum number of steps of a rollout.
-        policy_storage: The buffer of rollouts.
+        policy_storage: The buffer of rollouts; any object with the methods of :class:`RolloutBuffer`.
         last_rollouts: The rollouts of the last collection, in order.
     """
 
     def __init__(
         self,
         agent: Any,
-        env: Any,
+        env: VariBadWrapper,
         *,
         seed: int = 0,
-        policy_storage: Any = None,
-        train_tasks: range | None = None,
         max_trajectory_len: int | None = None,
         forward_batch: int = 16,
         is_credit: bool = False,
@@ -59,11 +121,8 @@ class Learner:
 
         Args:
             agent: One of :mod:`ragen.meta.agents`.
-            env: The environment, as returned by :func:`~ragen.meta.making.make_env`.
+            env: The environment of rollouts that are collected one after the other.
             seed: Seed of the rollouts.
-            policy_storage: A :class:`StepBuffer` or :class:`EpisodeBuffer` (or an object with the same method); by
-                default, one for a million steps.
-            train_tasks: Indices of the training tasks; by default, the environment's.
             max_trajectory_len: Maximum number of steps of a rollout; by default those of the environment.
             forward_batch: Rollouts per forward pass of the agent. Rollouts are equal only for the same number.
             is_credit: Whether the last step is terminal, whatever ended the episode.
@@ -73,16 +132,22 @@ class Learner:
         """
         self.agent, self.train_env = agent, env
         self.agent_arch = AGENT_ARCHS(agent.arch)
-        self.max_trajectory_len = max_trajectory_len or getattr(env, "horizon_bamdp", None) or 0
+        self.max_trajectory_len = max_trajectory_len or env.horizon_bamdp or 0
         if min(forward_batch, self.max_trajectory_len) < 1:
             raise ConfigError(
                 f"forward_batch = {forward_batch}, max_trajectory_len = {self.max_trajectory_len}: expected at least 1."
             )
-        self._tasks = TaskSet.of_env(env)
-        self.train_tasks = self._tasks.train if train_tasks is None else train_tasks
-        self._is_markov = self.agent_arch == AGENT_ARCHS.Markov
-        self.policy_storage: Any = policy_storage or (StepBuffer if self._is_markov else EpisodeBuffer)(1_000_000)
+        self.train_tasks = env.train_tasks
+        self.policy_storage: Any = RolloutBuffer()
         self._seed, self._forward_batch, self._is_credit = seed, forward_batch, is_credit
+        self._is_discrete = isinstance(env.action_space, Discrete)
+        if self.agent_arch == AGENT_ARCHS.Memory:
+            self._choose, self._forgotten = agent.act, agent.get_initial_info()
+        else:
+            self._choose = partial(_without_memory, agent)
+            self._forgotten = torch.zeros(1, agent.action_dim), torch.zeros(1, 1), None
+        noise, seen = np.full((1, agent.action_dim), 0.5, np.float32), np.zeros(agent.observation_dim, np.float32)
+        self._idle = Rollout(-1, None, 0, noise, list(self._forgotten), seen=seen)  # a row that is not played
         self.last_rollouts: list[Rollout] = []
         self._n_env_steps_total = self._n_rollouts_total = self._successes_in_buffer = 0
 
@@ -104,15 +169,24 @@ class Learner:
             Their total number of steps. Those whose environment failed are in ``last_rollouts`` alone.
 
         Raises:
-            InputError: ``num_rollouts`` is invalid, or a rollout has a single step, which buffers of episodes refuse.
             EnvError: An environment could not be reset.
         """
-        if num_rollouts < 0:
-            raise InputError(f"num_rollouts = {num_rollouts}: expected a number of rollouts.")
         first = self._n_rollouts_total
         planned = [self._planned(self._seed, i, random_actions) for i in range(first, first + num_rollouts)]
         self._play(planned, parallel_env, random_actions)
-        return self._keep(planned)
+        stored = [rollout for rollout in planned if rollout.error is None]
+        for rollout in stored:
+            if self.agent_arch == AGENT_ARCHS.Markov:
+                for step in rollout.steps:
+                    self.policy_storage.add_sample(*step)
+            else:
+                self.policy_storage.add_episode(**arrays_of(rollout.steps))
+        steps = sum(len(rollout.steps) for rollout in planned)
+        self._n_env_steps_total += steps
+        self._n_rollouts_total += len(planned)
+        self._successes_in_buffer += sum(rollout.successes > 0 for rollout in stored)
+        self.last_rollouts = planned
+        return steps
 
     def evaluate(
         self, tasks: Sequence[Any], seed: int, parallel_env: ParallelEnvManager | None = None
@@ -125,90 +199,75 @@ class Learner:
     def _planned(self, seed: int, index: int, random_actions: bool = False, task: Any = None) -> Rollout:
         """A rollout with all its random draws, before it begins."""
         rng = np.random.default_rng((seed, index))
-        drawn = self._tasks.draw(rng, self.train_tasks) if task is None else self._tasks.parameters(task)
-        env_seed = int(rng.integers(2**31))
-        space, steps = self.train_env.action_space, self.max_trajectory_len
-        noise: np.ndarray
-        if isinstance(space, Discrete):
+        env: Any = self.train_env
+        noise: Any
+        steps = self.max_trajectory_len
+        drawn = env.draw(rng, self.train_tasks) if task is None else env.parameters(task)
+        env_seed, space = int(rng.integers(2**31)), env.action_space
+        if self._is_discrete:
             noise = rng.integers(space.n, size=(steps, 1)) if random_actions else rng.random((steps, space.n), "f4")
         else:
             shape = (steps, *space.shape)
             noise = rng.uniform(space.low, space.high, shape) if random_actions else rng.standard_normal(shape)
-        return Rollout(index, drawn, env_seed, noise.astype(np.float32))
+        return Rollout(index, drawn, env_seed, noise.astype(np.float32), list(self._forgotten))
 
     def _play(
         self, rollouts: Sequence[Rollout], parallel_env: ParallelEnvManager | None, random_actions: bool = False
     ) -> None:
-        with nullcontext(parallel_env) if parallel_env else self._own_manager() as manager:
-            coming, active, batches = iter(rollouts), dict[int, Rollout](), dict[int, _Batch]()
+        own: Any = partial(_Lent, self.train_env)
+        own.uses_global_rng = getattr(self.train_env.unwrapped, "uses_global_rng", True)
+        alone = {"use_lanes": False, "on_env_failure": "truncate"}
+        with nullcontext(parallel_env) if parallel_env else ParallelEnvManager([own], settings=alone) as manager:
+            coming, active = iter(rollouts), dict[int, Rollout]()
             free: Iterable[int] = range(manager.num_envs)
             while True:
                 if new := dict(zip(free, coming, strict=False)):
-                    seeds = {env: rollout.env_seed for env, rollout in new.items()}
-                    shown = manager.reset_some({env: {"task": rollout.task} for env, rollout in new.items()}, seeds)
-                    for env, rollout in new.items():
-                        rollout.see(shown[env])
+                    begun = manager.ask("reset", {i: {"task": r.task, "seed": r.env_seed} for i, r in new.items()})
+                    for i, rollout in new.items():
+                        rollout.seen = _flat(begun[i])
                     active |= new
                 if not active:
                     return
-                playing = list(active.values())
-                chosen = [each.noise[len(each)] for each in playing] if random_actions else self._act(playing, batches)
-                actions = dict(zip(active, chosen, strict=True))
-                steps = manager.step_some({env: self._for_env(action) for env, action in actions.items()})
-                free = [env for env, step in steps.items() if self._add(active[env], actions[env], step)]
-                for env in free:
-                    del active[env]
+                if random_actions:
+                    for rollout in active.values():
+                        rollout.action = rollout.noise[len(rollout.steps)]
+                else:
+                    self._act(active.values())
+                given = {i: int(r.action[0]) if self._is_discrete else r.action for i, r in active.items()}
+                steps = manager.ask("step", {i: {"action": action} for i, action in given.items()})
+                free = [i for i, step in steps.items() if self._add(active[i], *step)]
+                for i in free:
+                    del active[i]
 
-    def _own_manager(self) -> ParallelEnvManager:
-        """One that plays in ``train_env``."""
-        lent: Any = partial(_Lent, self.train_env)
-        lent.uses_global_rng = getattr(self.train_env.unwrapped, "uses_global_rng", True)
-        return ParallelEnvManager([lent], settings={"use_lanes": False, "on_env_failure": "truncate"})
+    @torch.no_grad()
+    def _act(self, rollouts: Iterable[Rollout]) -> None:
+        """Let the agent choose the next action of each rollout."""
+        batches: dict[int, list[Rollout]] = {}
+        for rollout in rollouts:
+            number, row = divmod(rollout.index, self._forward_batch)
+            batches.setdefault(number, [self._idle] * self._forward_batch)[row] = rollout
+        for rows in batches.values():
+            previous, rewards, states = map(list, zip(*(each.memory for each in rows), strict=True))
+            obs = torch.from_numpy(np.stack([each.seen for each in rows]))
+            noise = torch.from_numpy(np.stack([each.noise[len(each.steps)] for each in rows]))
+            (actions, *_), states = self._choose(states, torch.cat(previous), torch.cat(rewards), obs, False, noise)
+            taken = actions.argmax(-1, keepdim=True).float() if self._is_discrete else actions
+            for rollout, action, as_input, state in zip(rows, taken.numpy(), actions.split(1), states, strict=True):
+                rollout.action, rollout.memory = action, [as_input, rollout.memory[1], state]
 
-    def _act(self, rollouts: Sequence[Rollout], batches: dict[int, _Batch]) -> list[np.ndarray]:
-        """The agent's action in each rollout, in the form in which it is stored."""
-        places = [divmod(rollout.index, self._forward_batch) for rollout in rollouts]
-        for gone in batches.keys() - {number for number, _ in places}:
-            del batches[gone]
-        for rollout, (number, row) in zip(rollouts, places, strict=True):
-            if number not in batches:
-                batches[number] = _Batch(self.agent, self._forward_batch)
-            batches[number].see(row, rollout)
-        given = {number: batch.forward() for number, batch in batches.items()}
-        return [given[number][row] for number, row in places]
-
-    def _for_env(self, action: np.ndarray) -> Any:
-        return int(action[0]) if isinstance(self.train_env.action_space, Discrete) else action
-
-    def _add(self, rollout: Rollout, action: np.ndarray, step: GymResult) -> bool:
+    def _add(self, rollout: Rollout, observation: Any, reward: float, done: bool, info: dict[str, Any]) -> bool:
         """Add a step to its rollout; returns whether the rollout is over."""
-        done, is_last = step.terminated or step.truncated, len(rollout) + 1 >= self.max_trajectory_len
-        rollout.error = env_error(step.info)
-        if "is_goal_state" in step.info:
-            terminal = bool(step.info["is_goal_state"])
+        is_last = len(rollout.steps) + 1 >= self.max_trajectory_len
+        rollout.error = env_error(info)
+        if "is_goal_state" in info:
+            terminal = bool(info["is_goal_state"])
             rollout.successes += terminal
         else:
-            terminal = done if self._is_credit else step.terminated and not is_last
-        rollout.add(action, step, terminal)
+            terminal = done and (self._is_credit or not (is_last or info.get("TimeLimit.truncated")))
+        before, rollout.seen = rollout.seen, _flat(observation)
+        rollout.steps.append((before, rollout.action, (reward,), (terminal,), rollout.seen))
+        rollout.memory[1] = torch.full((1, 1), float(reward))
         return done or is_last
-
-    def _keep(self, rollouts: list[Rollout]) -> int:
-        """Store rollouts in order, except those whose environment failed; returns the number of steps."""
-        stored = [rollout for rollout in rollouts if rollout.error is None]
-        if not self._is_markov and any(len(rollout) < 2 for rollout in stored):
-            raise InputError("a rollout has a single step: an agent with a memory takes those of at least two.")
-        for rollout in stored:
-            if self._is_markov:
-                for step in rollout.steps:
-                    self.policy_storage.add_sample(*step)
-            else:
-                self.policy_storage.add_episode(**arrays_of(rollout.steps))
-        steps = sum(map(len, rollouts))
-        self._n_env_steps_total += steps
-        self._n_rollouts_total += len(rollouts)
-        self._successes_in_buffer += sum(rollout.successes > 0 for rollout in stored)
-        self.last_rollouts = rollouts
-        return steps
 
 
 class _Lent(Wrapper):  # type: ignore[type-arg]
@@ -218,33 +277,9 @@ class _Lent(Wrapper):  # type: ignore[type-arg]
         """Leave it open."""
 
 
-class _Batch:
-    """The rollouts of one forward pass: row ``index % size`` of batch ``index // size``."""
+def _without_memory(agent: Any, states: Any, previous: Any, rewards: Any, *others: Any) -> Any:
+    return agent.act(*others), states
 
-    def __init__(self, agent: Any, size: int) -> None:
-        self._agent = agent
-        self._obs, self._noise = torch.zeros(size, agent.observation_dim), torch.full((size, agent.action_dim), 0.5)
-        self._memory = agent.get_initial_info(size) if agent.arch == AGENT_ARCHS.Memory else None
 
-    def see(self, row: int, rollout: Rollout) -> None:
-        self._obs.numpy()[row] = rollout.seen  # far faster than torch's assignment
-        self._noise.numpy()[row] = rollout.noise[len(rollout)]
-        if self._memory is not None:
-            action, reward, state = self._memory
-            if rollout.steps:
-                reward[row] = rollout.steps[-1][2][0]
-            else:
-                action[row] = reward[row] = 0.0
-                for part in state if isinstance(state, tuple) else (state,):
-                    part[:, row] = 0.0
-
-    @torch.no_grad()
-    def forward(self) -> np.ndarray:
-        if self._memory is None:
-            (actions, *_) = self._agent.act(self._obs, False, self._noise)
-        else:
-            action, reward, state = self._memory
-            (actions, *_), state = self._agent.act(state, action, reward, self._obs, False, self._noise)
-            self._memory = actions, reward, state
-        taken: np.ndarray = actions.numpy().copy()
-        return taken.argmax(-1)[:, None].astype(np.float32) if self._agent.is_discrete else taken
+def _flat(observation: Any) -> np.ndarray:
+    return np.asarray(observation, np.float32).reshape(-1)

@@ -23,7 +23,18 @@ with needs("meta", "MuJoCo's half cheetah and ant"):
 mujoco.set_mju_user_warning(logging.getLogger(__name__).debug)  # else it writes them to a file in the current folder
 
 
-class HalfCheetahVel(TaskEnv, HalfCheetahEnv):
+class Locomotion(TaskEnv):
+    """Steps a model, whose reward is that of the task."""
+
+    _reward: Any
+
+    def step(self, action: Any) -> Any:
+        """Step, with the task's reward."""
+        shown, _, terminated, truncated, info = super().step(action)
+        return shown, float(self._reward(info)), terminated, truncated, info
+
+
+class HalfCheetahVel(Locomotion, HalfCheetahEnv):
     """Run at a target speed: a task is a velocity, uniform over [0, 3]."""
 
     task_space = Box(0.0, 3.0, (1,), np.float32)
@@ -37,13 +48,8 @@ class HalfCheetahVel(TaskEnv, HalfCheetahEnv):
         """A velocity."""
         return float(rng.uniform(0.0, 3.0))
 
-    def step(self, action: Any) -> Any:
-        """Step, with the task's reward."""
-        shown, _, terminated, truncated, info = super().step(action)
-        return shown, self._reward(info["x_velocity"]) + info["reward_ctrl"], terminated, truncated, info
-
-    def _reward(self, velocity: float) -> float:
-        return -abs(velocity - self.task)
+    def _reward(self, info: Any) -> float:
+        return -abs(info["x_velocity"] - self.task) + info["reward_ctrl"]
 
 
 class HalfCheetahDir(HalfCheetahVel):
@@ -56,11 +62,11 @@ class HalfCheetahDir(HalfCheetahVel):
         """A direction."""
         return float(rng.choice((-1.0, 1.0)))
 
-    def _reward(self, velocity: float) -> float:
-        return self.task * velocity
+    def _reward(self, info: Any) -> float:
+        return self.task * info["x_velocity"] + info["reward_ctrl"]
 
 
-class AntDir(TaskEnv, AntEnv):
+class AntDir(Locomotion, AntEnv):
     """Run in a direction: a task is a point on the unit circle; one of the x axis with ``forward_backward=True``."""
 
     task_space = Box(-1.0, 1.0, (2,), np.float32)
@@ -78,9 +84,6 @@ class AntDir(TaskEnv, AntEnv):
         angle = rng.uniform(-math.pi, math.pi)
         return math.cos(angle), math.sin(angle)
 
-    def step(self, action: Any) -> Any:
-        """Step, with the task's reward."""
-        shown, _, terminated, truncated, info = super().step(action)
+    def _reward(self, info: Any) -> float:
         along = info["x_velocity"] * self.task[0] + info["y_velocity"] * self.task[1]
-        reward = along + info["reward_ctrl"] + info["reward_contact"] + info["reward_survive"]
-        return shown, float(reward), terminated, truncated, info
+        return along + info["reward_ctrl"] + info["reward_contact"] + info["reward_survive"]

@@ -6,26 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
 import ragen.meta.tasks  # noqa: F401  (registers them)
 from envlanes import EnvRng, outer_state_kept
-from ragen.errors import UnknownEnvError
-from ragen.meta.task_set import TaskSet
+from ragen.errors import TaskError
 from ragen.meta.varibad import Start, VariBadWrapper
 
 if TYPE_CHECKING:
     from ragen.meta.manager import ParallelEnvManager
-
-_OF_THE_RUN = ("max_episode_steps", "render_mode")  # arguments of gym.make that do not concern tasks
-
-
-def _build(
-    env_id: str, episodes_per_task: int, oracle: bool, start: Start, tasks: TaskSet | None, arguments: dict[str, Any]
-) -> VariBadWrapper:
-    """Build one environment, in any process."""
-    env = gym.make(env_id, disable_env_checker=True, **arguments)
-    return VariBadWrapper(env, episodes_per_task, oracle, start, tasks)
 
 
 def make_env(
@@ -49,15 +39,12 @@ def make_env(
             environment's class samples tasks (``sample_task``), as all of ``ragen/...`` do.
 
     Raises:
-        UnknownEnvError: gymnasium has no such environment.
+        gymnasium.error.Error: gymnasium has no such environment.
         TaskError: The number of tasks is invalid.
     """
-    maker = _maker(env_id, episodes_per_task, seed, oracle, start, kwargs)
-    if maker.uses_global_rng:
-        with outer_state_kept(), EnvRng(0).in_place():  # as in a worker, so that it samples the same tasks
-            env = maker()
-    else:
-        env = maker()
+    maker = _maker(env_id, seed, kwargs, episodes_per_task, oracle, start)
+    with outer_state_kept(), EnvRng(0).in_place():  # as in a worker, so that one with global draws has the same tasks
+        env: VariBadWrapper = maker()
     env.first_seed = seed
     return env
 
@@ -91,32 +78,38 @@ def make_parallel_env(
     """
     from ragen.meta.manager import ParallelEnvManager
 
-    maker = _maker(env_id, episodes_per_task, seed, oracle, start, kwargs)
+    maker = _maker(env_id, seed, kwargs, episodes_per_task, oracle, start)
     manager = ParallelEnvManager([maker] * num_workers, settings=settings)
     if seed is not None:
-        manager.seed([seed + worker for worker in range(num_workers)])
+        manager.seed(range(seed, seed + num_workers))
     return manager
 
 
-def _maker(
-    env_id: str, episodes_per_task: int, seed: int | None, oracle: bool, start: Start, kwargs: dict[str, Any]
-) -> Any:
-    if env_id not in gym.registry and f"ragen/{env_id}" in gym.registry:
+def _build(env_id: str, arguments: dict[str, Any], *wrapping: Any) -> VariBadWrapper:
+    """Build one environment, in any process."""
+    return VariBadWrapper(gym.make(env_id, disable_env_checker=True, **arguments), *wrapping)
+
+
+def _maker(env_id: str, seed: int | None, kwargs: dict[str, Any], *wrapping: Any) -> Any:
+    if f"ragen/{env_id}" in gym.registry:
         env_id = f"ragen/{env_id}"
-    try:
-        entry = gym.spec(env_id).entry_point
-    except gym.error.Error as error:
-        raise UnknownEnvError(f"gymnasium knows no environment {env_id!r}: {error}") from error
+    entry: Any = gym.spec(env_id).entry_point
     env_class = load_env_creator(entry) if isinstance(entry, str) else entry
-    sample, tasks = getattr(env_class, "sample_task", None), None
-    if sample is not None:
-        n_tasks, n_train, n_evaluation = (
-            kwargs.pop(name, None) for name in ("n_tasks", "num_train_tasks", "num_eval_tasks")
-        )
-        if n_tasks is None and n_train is not None:
-            n_tasks = n_train + (n_evaluation or 0)
-        has_say = {name: value for name, value in kwargs.items() if name not in _OF_THE_RUN}
-        tasks = TaskSet.drawn(partial(sample, **has_say), seed, n_tasks, n_train)
-    maker: Any = partial(_build, env_id, episodes_per_task, oracle, start, tasks, kwargs)
+    tasks = _tasks(env_class.sample_task, seed, kwargs) if hasattr(env_class, "sample_task") else ()
+    maker: Any = partial(_build, env_id, kwargs, *wrapping, *tasks)
     maker.uses_global_rng = getattr(env_class, "uses_global_rng", True)  # the engine reads it
     return maker
+
+
+def _tasks(sample_task: Any, seed: int | None, kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Sample as many tasks as the arguments say, which are taken from them: tasks, training tasks, the sampler."""
+    count, n_train, n_evaluation = (kwargs.pop(name, None) for name in ("n_tasks", "num_train_tasks", "num_eval_tasks"))
+    sample = partial(sample_task, **kwargs)
+    if count is None and n_train is None:
+        return None, None, sample
+    count = n_train + (n_evaluation or 0) if count is None else count
+    n_train = count if n_train is None else n_train
+    if not 0 < n_train <= count:
+        raise TaskError(f"n_tasks = {count}, of which {n_train} to learn from: expected at least 1 of each.")
+    rng = np.random.default_rng(seed)
+    return [sample(rng) for _ in range(count)], range(n_train), sample

@@ -1,11 +1,11 @@
-"""Many copies of an environment with tasks, called one by one or all at once.
+"""Many copies of an environment with tasks, in the interface used before gymnasium.
 
-=========================== ====================================================================================
-``reset``, ``step``         old interface, for one copy or all: reset returns the observation, step four values
-``remotes[i]``              ``send((command, data))``, ``recv()``: commands are queued, and played in one exchange
-``reset_some, step_some``   the learner's interface: any copies at once, gymnasium's five values
-``SubEnvs``                 the layer below: episodes, processes, time-outs, failures
-=========================== ====================================================================================
+=================== ==========================================================================================
+``reset``, ``step`` one copy, or all: a reset returns the observation, a step four values
+``remotes[i]``      ``send((command, data))``, ``recv()``: commands are queued, and played in one exchange
+``ask``             any copies at once: all of the above are commands of it
+``SubEnvs``         the layer below: episodes, processes, time-outs, failures
+=================== ==========================================================================================
 """
 
 from __future__ import annotations
@@ -13,20 +13,27 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
 from envlanes import Change, EnvSpec, Options, Settings, holds_interrupts
-from envlanes.gym import READ, GymGame, GymOldGame, GymResult, IsMethod, SubEnvs
+from envlanes.gym import READ, GymGame, GymOldGame, IsMethod, SubEnvs
 from envlanes.returned import checked_reward
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import env_error
 
-_NEEDED = {"reset": None, "step": "action", "get_attr": "attr", "seed": "seed", "close": None}
-_ANSWERS = {"reset": "obs", "step": "transition", "get_attr": "attr", "seed": "done"}
+Data = Mapping[str, Any]
+
+COMMANDS = {
+    "reset": (None, "obs"),
+    "step": ("action", "transition"),
+    "get_attr": ("attr", "attr"),
+    "seed": ("seed", "done"),
+    "close": (None, ""),
+}
+"""The entry that each command needs, and the name of its answer."""
 
 
 class MetaGame(GymOldGame):
@@ -84,19 +91,18 @@ class ParallelEnvManager(SubEnvs):
         """
         if not env_fns:
             raise ConfigError("env_fns is empty: expected at least one function that builds an environment.")
-        given = {**(settings or {}), **({} if start_method is None else {"start_method": start_method})}
+        given = {**(settings or {}), **({"start_method": start_method} if start_method else {})}
         self.num_envs = len(env_fns)
         specs = [EnvSpec.of(each, env_id=i, game=META, tag="env") for i, each in enumerate(env_fns)]
         super().__init__(specs, Settings.of(**given), AutoresetMode.DISABLED)
         self.over.update(range(self.num_envs))  # until their first reset
-        self._first_seeds: dict[int, int | None] = {}
+        self._seeds_given: dict[int, int | None] = {}
         self.remotes = [Remote(self, index) for index in range(self.num_envs)]
         self.unwrapped = FirstEnv(self)
         try:
             self.observation_space, self.action_space = map(self.get_attr, ("observation_space", "action_space"))
-            self.n_tasks, self.horizon_bamdp = (
-                getattr(self.unwrapped, name, None) for name in ("n_tasks", "horizon_bamdp")
-            )
+            self.n_tasks = getattr(self.unwrapped, "n_tasks", None)
+            self.horizon_bamdp = getattr(self.unwrapped, "horizon_bamdp", None)
         except BaseException:
             self.close()
             raise
@@ -109,19 +115,23 @@ class ParallelEnvManager(SubEnvs):
         Args:
             env_idx: Index of the copy.
             options: Arguments of its ``reset``; of these, ``task`` is the task's index or parameters, and None samples
-                one, here or in the copy.
+                one, here or in the copy. ``seed`` is by default the one passed to :meth:`seed` since its last reset;
+                None continues with its own generator.
 
         Returns:
             The observation.
+
+        Raises:
+            EnvError: It could not be reset, as there is no such task for example.
         """
-        return self.reset_some({env_idx: options})[env_idx]
+        return self.ask("reset", {env_idx: options})[env_idx]
 
     def step(self, env_idx: int, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         """Step one copy: observation, reward, done, info."""
-        return _four(self.step_some({env_idx: action})[env_idx])
+        return self.ask("step", {env_idx: {"action": action}})[env_idx]
 
     def get_attr(self, name: str, env_idx: int = 0, subattrs: Sequence[str] | None = None) -> Any:
-        """An attribute of a copy or its wrapped environment.
+        """An attribute of a copy or its wrapped environment; a method is called in the copy's process.
 
         Args:
             name: Its name.
@@ -131,12 +141,10 @@ class ParallelEnvManager(SubEnvs):
         Raises:
             EnvError: There is none, or it cannot travel.
         """
-        (value,) = self._values_of(self.engine.read(self._known([env_idx]), READ, name, *(subattrs or ())))
-        return partial(self.call, name, env_idx=env_idx) if isinstance(value, IsMethod) and not subattrs else value
-
-    def call(self, name: str, *arguments: Any, env_idx: int = 0, **keywords: Any) -> Any:
-        """Call a method of a copy or its wrapped environment; returns its result."""
-        return self._values_of(self.engine.call(self._known([env_idx]), name, *arguments, **keywords))[0]
+        value = self.ask("get_attr", {env_idx: {"attr": name, "subattrs": subattrs}})[env_idx]
+        if isinstance(value, IsMethod):
+            return lambda *args, **kwargs: self._values_of(self.engine.call([env_idx], name, *args, **kwargs))[0]
+        return value
 
     # All copies
 
@@ -146,116 +154,85 @@ class ParallelEnvManager(SubEnvs):
         Args:
             tasks: A task for each; None for all by default.
         """
-        given = self._one_each(tasks or [None] * self.num_envs)
-        return list(self.reset_some({index: {"task": task} for index, task in given.items()}).values())
+        return self._ask_all("reset", "task", tasks or [None] * self.num_envs)
 
     def step_all(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
         """Step every copy; lists of observations, rewards, dones and infos."""
-        results: Any = zip(*map(_four, self.step_some(self._one_each(actions)).values()), strict=True)
-        observations, rewards, dones, infos = map(list, results)
+        observations, rewards, dones, infos = map(list, zip(*self._ask_all("step", "action", actions), strict=True))
         return observations, rewards, dones, infos
 
     def seed(self, seeds: Sequence[int | None]) -> list[None]:
         """Seed each copy and the sampling of its tasks; takes effect at its next reset."""
-        self._first_seeds |= self._one_each(seeds)
-        return [None] * self.num_envs
+        return self._ask_all("seed", "seed", seeds)
+
+    def _ask_all(self, command: str, entry: str, values: Sequence[Any]) -> list[Any]:
+        if len(values) != self.num_envs:
+            raise InputError(f"{len(values)} values for {self.num_envs} environments: expected one for each.")
+        return list(self.ask(command, {index: {entry: value} for index, value in enumerate(values)}).values())
+
+    workers = property(SubEnvs.stats)  # statistics of the main process, then of each worker
 
     # Any copies
 
     @holds_interrupts
-    def reset_some(
-        self, options: Mapping[int, Mapping[str, Any]], seeds: Mapping[int, int | None] | None = None
-    ) -> dict[int, Any]:
-        """Begin episodes of some copies.
+    def ask(self, command: str, asked: Mapping[int, Data]) -> dict[int, Any]:
+        """Play a command of some copies.
 
         Args:
-            options: Arguments of each ``reset``, including ``task``; see :meth:`reset`.
-            seeds: Seed of each; by default the one passed to :meth:`seed` since its last reset, or None to continue
-                with its own generator.
+            command: ``"reset"``, ``"step"``, ``"get_attr"`` or ``"seed"``.
+            asked: The data of each, as for :class:`Remote`.
 
         Returns:
-            Observations by copy.
+            The answers by copy. A copy that failed at a step, and failed again on a rebuilt environment, is truncated
+            with ``info["env_error"]``.
 
         Raises:
-            EnvError: A copy could not be reset, as there is no such task for example; the others were.
+            EnvError: A copy failed; the others answered.
+            StateError: The episode of a copy to be stepped is over, or has not begun; nothing was stepped.
         """
-        found = self._begin(options, seeds)
+        found = self._answers(command, asked)
         self._values_of(found)
         return found
 
     @holds_interrupts
-    def step_some(self, actions: Mapping[int, Any]) -> dict[int, GymResult]:
-        """Step some copies.
-
-        Returns:
-            Results by copy. One that failed, and failed again on a rebuilt environment, is truncated with
-            ``info["env_error"]``.
-
-        Raises:
-            StateError: The episode of a copy is over, or has not begun; nothing was stepped.
-        """
-        self._values_of(self._refused(actions))
-        return dict(zip(actions, self.step_envs(list(actions), list(actions.values())), strict=True))
-
-    @property
-    def workers(self) -> list[Any]:
-        """Statistics of the main process, then of each worker."""
-        return self.stats()
-
-    @holds_interrupts
     def exchange(self, command: str) -> None:
         """Play this command of each remote that has it queued first; if interrupted, it has answered nothing."""
-        queued = {index: remote.waiting[0] for index, remote in enumerate(self.remotes) if remote.waiting}
-        asked = {index: data for index, (first, data) in queued.items() if first == command}
-        found: dict[int, Any]
-        if command == "reset":
-            found = self._begin(asked)
-        elif command == "step":
-            found = dict(self._refused(asked))
-            ready = {index: data["action"] for index, data in asked.items() if index not in found}
-            found |= {index: _four(step) for index, step in self.step_some(ready).items()}
-        elif command == "seed":
-            self._first_seeds |= {index: data["seed"] for index, data in asked.items()}
-            found = dict.fromkeys(asked)
-        else:
-            paths = {i: (data["attr"], *(data.get("subattrs") or ())) for i, data in asked.items()}
-            found = self.engine.change({i: Change(READ, path) for i, path in paths.items()}, is_journalled=False)
-        for index, answer in found.items():
+        first = {index: remote.waiting[0] for index, remote in enumerate(self.remotes) if remote.waiting}
+        asked = {index: data for index, (queued, data) in first.items() if queued == command}
+        for index, answer in self._answers(command, asked).items():
             self.remotes[index].waiting.popleft()
-            self.remotes[index].answers.append(answer if isinstance(answer, Exception) else (_ANSWERS[command], answer))
+            self.remotes[index].answers.append(
+                answer if isinstance(answer, Exception) else (COMMANDS[command][1], answer)
+            )
 
-    def _begin(self, options: Mapping[int, Any], seeds: Mapping[int, int | None] | None = None) -> dict[int, Any]:
-        """Observations or errors of copies by index."""
-        ids = self._known(options)
-        own = [{name: value for name, value in each.items() if value is not None} for each in options.values()]
-        given = self._first_seeds if seeds is None else seeds
-        shown = self.reset_envs(ids, [given.get(index) for index in ids], own)
-        for index in ids:
-            self._first_seeds.pop(index, None)
-        text = "env {} could not be reset: {}"
-        return {
-            index: EnvError(text.format(index, error)) if (error := env_error(each.info)) else each.observation
-            for index, each in zip(ids, shown, strict=True)
-        }
-
-    def _refused(self, ids: Mapping[int, Any]) -> dict[int, StateError]:
-        """Errors of the copies that cannot be stepped."""
-        text = "env {} was stepped, and its episode is over or has not begun: reset it first."
-        return {index: StateError(text.format(index)) for index in self._known(ids) if index in self.over}
-
-    def _one_each(self, values: Sequence[Any]) -> dict[int, Any]:
-        if len(values) != self.num_envs:
-            raise InputError(f"{len(values)} values for {self.num_envs} environments: expected one for each.")
-        return dict(enumerate(values))
-
-    def _known(self, ids: Iterable[int]) -> list[int]:
-        """These copies, which exist, of a manager that is open."""
+    def _answers(self, command: str, asked: Mapping[int, Data]) -> dict[int, Any]:
+        """Answers or errors of copies by index; of those alone that cannot be stepped, if there are such."""
         self._check_open()
-        found = list(ids)
-        for index in found:
-            if index not in range(self.num_envs):
-                raise InputError(f"env_idx = {index!r}: expected 0 to {self.num_envs - 1}.")
-        return found
+        ids = list(asked)
+        if unknown := set(ids).difference(range(self.num_envs)):
+            raise InputError(f"env_idx = {unknown.pop()!r}: expected 0 to {self.num_envs - 1}.")
+        if command == "reset":
+            given = [{"seed": self._seeds_given.get(index), **asked[index]} for index in ids]
+            seeds = [each.pop("seed") for each in given]
+            options = [{name: value for name, value in each.items() if value is not None} for each in given]
+            shown = self.reset_envs(ids, seeds, options)
+            for index in ids:  # not before, since an interrupted call has not happened
+                self._seeds_given.pop(index, None)
+            text = "env {} could not be reset: {}"
+            return {
+                index: EnvError(text.format(index, error)) if (error := env_error(each.info)) else each.observation
+                for index, each in zip(ids, shown, strict=True)
+            }
+        if command == "step":
+            if over := self.over.intersection(ids):
+                return {i: StateError(f"env {i}'s episode is over or has not begun: reset it first.") for i in over}
+            results = self.step_envs(ids, [data["action"] for data in asked.values()])
+            return dict(zip(ids, map(_four, results), strict=True))
+        if command == "seed":
+            self._seeds_given |= {index: data["seed"] for index, data in asked.items()}
+            return dict.fromkeys(ids)
+        paths = {index: Change(READ, (data["attr"], *(data.get("subattrs") or ()))) for index, data in asked.items()}
+        return self.engine.change(paths, is_journalled=False)
 
 
 class FirstEnv:
@@ -271,9 +248,7 @@ class FirstEnv:
         try:
             return self._manager.get_attr(name)
         except EnvError as error:
-            if isinstance(error.__cause__, AttributeError):
-                raise AttributeError(f"the environment has no attribute {name!r}") from error
-            raise
+            raise AttributeError(f"the environment has no attribute {name!r}") from error
 
 
 class Remote:
@@ -293,11 +268,11 @@ class Remote:
     def __init__(self, manager: ParallelEnvManager, env_idx: int) -> None:
         """Connect to a copy."""
         self._manager, self._env_idx = weakref.proxy(manager), env_idx
-        self.waiting: deque[tuple[str, Any]] = deque()
+        self.waiting: deque[tuple[str, Data]] = deque()
         self.answers: deque[Any] = deque()
         self.closed = False
 
-    def send(self, message: tuple[str, Any]) -> None:
+    def send(self, message: tuple[str, Data | None]) -> None:
         """Queue a command.
 
         Raises:
@@ -306,11 +281,12 @@ class Remote:
         """
         if self.closed or self._manager.closed:
             raise StateError(f"remote {self._env_idx} is closed.")
-        if not isinstance(message, tuple) or len(message) != 2 or message[0] not in _NEEDED:
-            raise InputError(f"{message!r} was sent: expected (command, data), command one of {', '.join(_NEEDED)}.")
+        if not isinstance(message, tuple) or len(message) != 2 or message[0] not in COMMANDS:
+            raise InputError(f"{message!r} was sent: expected (command, data), command one of {', '.join(COMMANDS)}.")
         command, data = message[0], message[1] or {}
-        if _NEEDED[command] not in (None, *data):
-            raise InputError(f"{command!r} was sent with {data!r}: expected a dict with {_NEEDED[command]!r}.")
+        needed, _ = COMMANDS[command]
+        if needed not in (None, *data):
+            raise InputError(f"{command!r} was sent with {data!r}: expected a dict with {needed!r}.")
         if command == "close":
             self.close()
         else:
@@ -337,7 +313,7 @@ class Remote:
         self.waiting.clear()
 
 
-def _four(step: GymResult) -> tuple[Any, float, bool, dict[str, Any]]:
+def _four(step: Any) -> tuple[Any, float, bool, dict[str, Any]]:
     """A result in the old interface: observation, reward, done, info."""
     info = {**step.info, "TimeLimit.truncated": True} if step.truncated and not step.terminated else step.info
     return step.observation, step.reward, step.terminated or step.truncated, info

@@ -7,12 +7,12 @@ class defines how tasks are sampled (``sample_task``), so that the main process 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import register, registry
+from gymnasium.envs.registration import register
 from gymnasium.spaces import Box, Discrete
 
 Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
@@ -21,25 +21,20 @@ Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
 class TaskEnv(gym.Env[Any, Any]):
     """An environment whose rules depend on a task.
 
+    A class has ``sample_task(rng, **arguments)``, which gets all arguments of ``gym.make``, and ``_begin()``, which
+    begins an episode and returns the first observation.
+
     Attributes:
         task: The current task: a number, or a tuple of numbers.
-        task_space: The space of :meth:`task_vector`.
+        task_space: The space of tasks as arrays of numbers.
     """
 
     uses_global_rng = False
     task: Any = None
     task_space: Box
+    sample_task: Callable[..., Any]
+    _begin: Callable[[], Any]
     _arguments: Mapping[str, Any] = {}  # of sample_task
-
-    @classmethod
-    def sample_task(cls, rng: np.random.Generator, **arguments: Any) -> Any:
-        """Sample a task.
-
-        Args:
-            rng: The generator.
-            arguments: Arguments of the environment, some of which influence its tasks.
-        """
-        raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of ``options["task"]``; without it, of the previous task, or initially of a random one."""
@@ -52,14 +47,6 @@ class TaskEnv(gym.Env[Any, Any]):
     def reset_task(self, task: Any) -> None:
         """Use this task from the next reset on; None samples one."""
         self.task = self.sample_task(self.np_random, **self._arguments) if task is None else task
-
-    def task_vector(self) -> np.ndarray:
-        """The task as numbers, for an oracle's observation."""
-        return np.atleast_1d(np.asarray(self.task, np.float32))
-
-    def _begin(self) -> Any:
-        """Begin an episode; returns the first observation."""
-        raise NotImplementedError
 
 
 class Bandit(TaskEnv):
@@ -98,7 +85,7 @@ class PointRobot(TaskEnv):
     jitter = 0.05
     """Maximum distance of the start from the origin along each axis."""
     task_space = Box(-1.0, 1.0, (2,), np.float32)
-    _place: tuple[float, ...] = 0.0, 0.0
+    _place: list[float]
 
     def __init__(self) -> None:
         """Build it."""
@@ -106,35 +93,34 @@ class PointRobot(TaskEnv):
         self.action_space = Box(-self.stride, self.stride, (2,), np.float32)
 
     @classmethod
-    def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, float]:
+    def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, ...]:
         """A goal on the upper half circle."""
         angle = rng.uniform(0.0, math.pi)
         return math.cos(angle), math.sin(angle)
 
+    def reset_task(self, task: Any) -> None:
+        """Walk to this goal from the next reset on; None samples one."""
+        super().reset_task(task)
+        self.goal, self.wind = self.task, (0.0, 0.0)
+
     def step(self, action: Any) -> Stepped:
         """Walk at most ``stride`` along each axis; plain numbers are faster here than arrays."""
-        self._place = tuple(
+        self._place = [
             at + min(max(float(by), -self.stride), self.stride) + wind
-            for at, by, wind in zip(self._place, action, self._wind(), strict=True)
-        )
+            for at, by, wind in zip(self._place, action, self.wind, strict=True)
+        ]
         return np.array(self._place, np.float32), self._reward(), False, False, {}
 
     def is_goal_state(self) -> bool:
         """Whether the point is at the goal."""
-        return self._distance() <= self.radius
+        return math.dist(self._place, self.goal) <= self.radius
 
     def _begin(self) -> np.ndarray:
-        self._place = tuple(self.np_random.uniform(-self.jitter, self.jitter, 2).tolist())
+        self._place = self.np_random.uniform(-self.jitter, self.jitter, 2).tolist()
         return np.array(self._place, np.float32)
 
-    def _distance(self) -> float:
-        return math.dist(self._place, self.task)
-
-    def _wind(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
     def _reward(self) -> float:
-        return -self._distance()
+        return -math.dist(self._place, self.goal)
 
 
 class SparsePointRobot(PointRobot):
@@ -151,22 +137,19 @@ class Wind(SparsePointRobot):
     task_space = Box(-strongest, strongest, (2,), np.float32)
 
     @classmethod
-    def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, float]:
+    def sample_task(cls, rng: np.random.Generator, **_: Any) -> tuple[float, ...]:
         """A wind, uniform along each axis."""
-        along, across = rng.uniform(-cls.strongest, cls.strongest, 2).tolist()
-        return along, across
+        return tuple(rng.uniform(-cls.strongest, cls.strongest, 2).tolist())
 
-    def _distance(self) -> float:
-        return math.dist(self._place, (0.0, 1.0))
-
-    def _wind(self) -> tuple[float, float]:
-        return self.task
+    def reset_task(self, task: Any) -> None:
+        """Let this wind blow from the next reset on; None samples one."""
+        super().reset_task(task)
+        self.goal, self.wind = (0.0, 1.0), self.task
 
 
-_STEPS = {"Bandit": 100, "PointRobot": 60, "SparsePointRobot": 60, "Wind": 75}
-_STEPS |= dict.fromkeys(("HalfCheetahVel", "HalfCheetahDir", "AntDir"), 200)
+_HERE = {"Bandit": 100, "PointRobot": 60, "SparsePointRobot": 60, "Wind": 75}
+_OF_MUJOCO = dict.fromkeys(("HalfCheetahVel", "HalfCheetahDir", "AntDir"), 200)
 
-for _name, _steps in _STEPS.items():
-    if f"ragen/{_name}-v0" not in registry:
-        _module = __name__ if _name in globals() else "ragen.meta.locomotion"
-        register(f"ragen/{_name}-v0", entry_point=f"{_module}:{_name}", max_episode_steps=_steps)
+for _module, _steps in ((__name__, _HERE), ("ragen.meta.locomotion", _OF_MUJOCO)):
+    for _name in _steps:
+        register(f"ragen/{_name}-v0", entry_point=f"{_module}:{_name}", max_episode_steps=_steps[_name])

@@ -6,14 +6,14 @@ one of at most k * H, and only its end is terminal.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from ragen.errors import ConfigError
-from ragen.meta.task_set import TaskSet
+from ragen.errors import ConfigError, TaskError
 
 Start = Literal["info", "observe"]
 
@@ -28,7 +28,9 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         episodes_per_task: k.
         horizon_bamdp: Maximum number of steps in total, k * H; None if the environment has no limit H.
         n_tasks: Number of tasks; None if unlimited.
-        tasks: The tasks.
+        tasks: The parameters of each task; None if unlimited. An environment that samples its tasks itself knows them
+            by their indices, which are then their parameters.
+        train_tasks, eval_tasks: Indices of the training tasks, and of the others.
         first_seed: Seed of the next reset without a seed.
     """
 
@@ -38,7 +40,9 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         episodes_per_task: int,
         oracle: bool = False,
         start: Start = "info",
-        tasks: TaskSet | None = None,
+        tasks: Sequence[Any] | None = None,
+        train_tasks: range | None = None,
+        sample_task: Callable[[np.random.Generator], Any] | None = None,
     ) -> None:
         """Wrap an environment.
 
@@ -49,7 +53,9 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
             start: The observation between two inner episodes: ``"info"`` returns the last state, and the next one's
                 first state in ``info["start_state"]``; ``"observe"`` returns the first state, and the last one in
                 ``info["final_state"]``.
-            tasks: The tasks; by default, the environment's.
+            tasks: The parameters of its tasks; by default, indices below its ``n_tasks`` if it has that.
+            train_tasks: Indices of the training tasks; all by default.
+            sample_task: Samples a task if they are unlimited; None if the environment does.
 
         Raises:
             ConfigError: An argument is invalid.
@@ -59,17 +65,29 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
             raise ConfigError(
                 f"episodes_per_task = {episodes_per_task}, start = {start!r}: expected at least 1, and info or observe."
             )
+        if not isinstance(env.observation_space, Box):
+            raise ConfigError(
+                f"{env} has observations of {env.observation_space}: expected a Box, as of FlattenObservation."
+            )
         self.episodes_per_task, self.oracle, self.start = episodes_per_task, oracle, start
-        self.tasks = tasks or TaskSet.of_env(env.unwrapped)
-        self.n_tasks = self.tasks.count
-        has_limit = env.has_wrapper_attr("_max_episode_steps")
-        self.horizon_bamdp = episodes_per_task * env.get_wrapper_attr("_max_episode_steps") if has_limit else None
+        self.tasks = tasks or range(getattr(env.unwrapped, "n_tasks", None) or 0) or None
+        self.n_tasks = len(self.tasks) if self.tasks else None
+        self.train_tasks = train_tasks or range(self.n_tasks or 0)
+        self.eval_tasks = range(len(self.train_tasks), self.n_tasks or 0)
+        self._sample_task, self.horizon_bamdp = sample_task, None
+        if env.has_wrapper_attr("_max_episode_steps"):
+            self.horizon_bamdp = episodes_per_task * env.get_wrapper_attr("_max_episode_steps")
         if isinstance(env.action_space, Box):
             low, high = env.action_space.low, env.action_space.high
             self._middle, self._reach = (high + low) / 2, (high - low) / 2
             self.action_space = Box(-1.0, 1.0, low.shape, np.float32)
-        self.observation_space = self._space()
-        self._task = np.zeros(0, np.float32)
+        parts = [env.observation_space]
+        if oracle:
+            parts.append(env.unwrapped.task_space)  # type: ignore[attr-defined]
+        if episodes_per_task > 1:
+            parts.append(Box(0.0, 1.0, (1,)))
+        low, high = (np.concatenate([getattr(part, end).ravel() for part in parts]) for end in ("low", "high"))
+        self.observation_space = Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
         self.first_seed: int | None = None
 
     def reset(  # type: ignore[override]
@@ -87,20 +105,18 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
             TaskError: There is no such task.
         """
         seed, self.first_seed = self.first_seed if seed is None else seed, None
-        given = dict(options or {})
-        task = self.tasks.parameters(given.pop("task", None) if task is None else task)
+        given = {"task": task, **(options or {})}
+        task = self.parameters(given.pop("task"))
         if task is None:
-            task = self.tasks.draw(np.random.default_rng(seed) if seed is not None else self.unwrapped.np_random)
-        inner: Any = self.unwrapped
-        if task is not None and hasattr(inner, "reset_task"):
-            inner.reset_task(task)
-        elif task is not None:
-            given["task"] = task
+            task = self.draw(self.unwrapped.np_random if seed is None else np.random.default_rng(seed))
+        if task is not None:
+            if hasattr(self.unwrapped, "reset_task"):
+                self.unwrapped.reset_task(task)
+            else:
+                given["task"] = task
         self._ended = 0
         state, info = self.env.reset(seed=seed, options=given or None)
-        if self.oracle:
-            self._task = inner.task_vector()
-        return self._observed(state, 0.0), info
+        return self._observed(state, False), info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Step; the episode ends after k inner ones. ``info["done_mdp"]`` is true at the end of an inner episode."""
@@ -112,30 +128,39 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         info = {**info, "done_mdp": is_end}
         if hasattr(self.unwrapped, "is_goal_state"):
             info["is_goal_state"] = bool(self.unwrapped.is_goal_state())  # before another inner episode begins
-        if is_end:
-            self._ended += 1
-            if self._ended < self.episodes_per_task:
-                terminated = truncated = False
-                begun, _ = self.env.reset()
-                if self.start == "info":
-                    info["start_state"] = begun
-                else:
-                    info["final_state"], state = state, begun
-        return self._observed(state, float(is_end)), float(reward), terminated, truncated, info
+        self._ended += is_end
+        if is_end and self._ended < self.episodes_per_task:
+            terminated = truncated = False
+            begun, _ = self.env.reset()
+            if self.start == "info":
+                info["start_state"] = begun
+            else:
+                info["final_state"], state = state, begun
+        return self._observed(state, is_end), float(reward), terminated, truncated, info
 
-    def _observed(self, state: Any, ended: float) -> np.ndarray:
-        flag = [ended] if self.episodes_per_task > 1 else []
-        return np.concatenate([np.asarray(state, np.float32).reshape(-1), self._task, flag], dtype=np.float32)
+    def parameters(self, task: Any) -> Any:
+        """The parameters of a task.
 
-    def _space(self) -> Box:
-        state = self.env.observation_space
-        if not isinstance(state, Box):
-            raise ConfigError(f"{self.env} has observations of {state}: expected a Box, as of FlattenObservation.")
-        parts = [state]
-        if self.oracle:
-            space = getattr(self.unwrapped, "task_space", None)
-            parts.append(space or Box(0.0, 1.0, self.unwrapped.task_vector().shape))  # type: ignore[attr-defined]
-        if self.episodes_per_task > 1:
-            parts.append(Box(0.0, 1.0, (1,)))
-        low, high = (np.concatenate([getattr(part, end).reshape(-1) for part in parts]) for end in ("low", "high"))
-        return Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+        Args:
+            task: Its index, its parameters, or None.
+
+        Raises:
+            TaskError: There is no such task.
+        """
+        if not isinstance(task, int | np.integer):
+            return task
+        if self.tasks is None or task not in range(len(self.tasks)):
+            raise TaskError(f"task {task}: there are {self.n_tasks or 0} with a number; give its parameters, or None.")
+        return self.tasks[int(task)]
+
+    def draw(self, rng: np.random.Generator, among: range | None = None) -> Any:
+        """The parameters of a random task: one of these or the training tasks, or a new one if they are unlimited."""
+        if self.tasks is None:
+            return None if self._sample_task is None else self._sample_task(rng)
+        among = among or self.train_tasks
+        return self.tasks[among[int(rng.integers(len(among)))]]
+
+    def _observed(self, state: Any, is_end: bool) -> np.ndarray:
+        task = self.unwrapped.task if self.oracle else []  # type: ignore[attr-defined]
+        flag = [is_end] if self.episodes_per_task > 1 else []
+        return np.concatenate(list(map(np.ravel, (state, task, flag))), dtype=np.float32)

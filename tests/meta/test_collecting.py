@@ -2,8 +2,8 @@
 
 import pytest
 
-from ragen.errors import EnvError, InputError
-from ragen.meta import EpisodeBuffer, make_env, make_parallel_env
+from ragen.errors import EnvError
+from ragen.meta import make_env, make_parallel_env
 from support import meta_envs  # noqa: F401
 from support.later import meta, torch
 
@@ -20,7 +20,10 @@ def collect(agent_class, place, copies, settings=None, rollouts=7, *, random_act
     env_id, kwargs = place
     torch.manual_seed(0)
     env = make_env(env_id, 2, seed=1, **kwargs)
-    learner = meta.Learner(getattr(meta, agent_class).of(env, hidden=16, **agent), env, seed=5, forward_batch=4)
+    player = getattr(meta, agent_class).of(env, hidden=16, **agent)
+    drawn = torch.Generator().manual_seed(1)  # weights at which it heeds what it sees and remembers
+    torch.nn.init.normal_(player.policy.mean.weight, generator=drawn)
+    learner = meta.Learner(player, env, seed=5, forward_batch=4)
     if copies is None:
         learner.collect_rollouts_parallel(rollouts, random_actions)
         return learner
@@ -31,7 +34,7 @@ def collect(agent_class, place, copies, settings=None, rollouts=7, *, random_act
 
 def content(learner):
     storage = learner.policy_storage
-    whole = storage.episodes if isinstance(storage, EpisodeBuffer) else [storage.arrays()]
+    whole = storage.episodes or [meta.arrays_of(storage.steps)]
     return [{name: values.tobytes() for name, values in each.items()} for each in whole]
 
 
@@ -66,7 +69,7 @@ def test_two_collections_are_one():
 def test_what_the_buffer_holds_is_what_was_played():
     learner = collect("MemoryAgent", ROBOT, 3, {"use_lanes": False})
     assert len(learner.policy_storage.episodes) == 7
-    tasks = make_env(ROBOT[0], 2, seed=1, **ROBOT[1]).tasks.tasks
+    tasks = make_env(ROBOT[0], 2, seed=1, **ROBOT[1]).tasks
     for rollout, episode in zip(learner.last_rollouts, learner.policy_storage.episodes, strict=True):
         assert {name: values.shape[1] for name, values in episode.items()} == WIDTHS and len(episode["rewards"]) == 16
         assert rollout.task in tasks
@@ -87,7 +90,7 @@ def test_a_goal_state_is_terminal_and_the_episode_goes_on():
     env = make_env("ragen-tests/Goal-v0", 1, seed=1)
     learner = meta.Learner(meta.MarkovAgent.of(env), env, seed=0)
     learner.collect_rollouts(1)
-    assert learner.policy_storage.arrays()["terminals"].ravel().tolist() == [0, 1, 0, 1, 0, 1]
+    assert meta.arrays_of(learner.policy_storage.steps)["terminals"].ravel().tolist() == [0, 1, 0, 1, 0, 1]
     assert learner.last_rollouts[0].successes == 3
 
 
@@ -96,7 +99,7 @@ def test_the_last_step_of_credit_tasks_is_terminal():
         env = make_env("ragen/Bandit-v0", 1, seed=1, max_episode_steps=5)
         learner = meta.Learner(meta.MarkovAgent.of(env), env, is_credit=is_credit)
         learner.collect_rollouts(1)
-        assert learner.policy_storage.arrays()["terminals"].ravel().tolist() == [0, 0, 0, 0, expected]
+        assert meta.arrays_of(learner.policy_storage.steps)["terminals"].ravel().tolist() == [0, 0, 0, 0, expected]
 
 
 def test_a_failed_environment_cuts_its_rollout_and_no_other():
@@ -105,17 +108,9 @@ def test_a_failed_environment_cuts_its_rollout_and_no_other():
     honest = collect("MarkovAgent", CORRIDOR, 3, {"use_lanes": False}, random_actions=True)
     failed = [each.index for each in learner.last_rollouts if each.error]
     assert failed
-    assert learner.policy_storage.size == sum(len(each) for each in learner.last_rollouts if not each.error)
+    assert len(learner.policy_storage.steps) == sum(len(each.steps) for each in learner.last_rollouts if not each.error)
     for one, other in zip(learner.last_rollouts, honest.last_rollouts, strict=True):
-        assert one.error or one.rewards == other.rewards
-
-
-def test_a_rollout_of_one_step_is_nothing_to_remember():
-    env = make_env("ragen-tests/OneStep-v0", 1, seed=1)
-    with pytest.raises(InputError, match="single step"):
-        meta.Learner(meta.MemoryAgent.of(env), env).collect_rollouts(1)
-    learner = meta.Learner(meta.MarkovAgent.of(env), env)
-    assert learner.collect_rollouts(3) == 3
+        assert one.error or [step[2] for step in one.steps] == [step[2] for step in other.steps]
 
 
 def test_an_environment_that_cannot_be_reset_is_told_and_nothing_is_kept():
@@ -124,7 +119,7 @@ def test_an_environment_that_cannot_be_reset_is_told_and_nothing_is_kept():
     env.unwrapped._begin = lambda: 1 / 0
     with pytest.raises(EnvError, match="ZeroDivisionError"):
         learner.collect_rollouts(2)
-    assert (learner._n_rollouts_total, learner.policy_storage.size) == (0, 0)
+    assert (learner._n_rollouts_total, learner.policy_storage.episodes) == (0, [])
 
 
 def test_an_lstm_s_state_is_carried():
@@ -135,9 +130,9 @@ def test_an_lstm_s_state_is_carried():
 @pytest.mark.parametrize("rnn", ["gru", "lstm"])
 def test_a_batch_of_states_may_be_a_list(rnn):
     agent = meta.MemoryAgent.of(make_env("ragen/PointRobot-v0", 2), hidden=8, rnn=rnn)
-    action, reward, state = agent.get_initial_info(2)
-    states = [agent.get_initial_info()[2] for _ in range(2)]
-    obs = torch.randn(2, 3)
+    action, reward, state = agent.get_initial_info()
+    action, reward, obs, states = action.repeat(2, 1), reward.repeat(2, 1), torch.randn(2, 3), [state, state]
+    state = tuple(part.repeat(1, 2, 1) for part in state) if rnn == "lstm" else state.repeat(1, 2, 1)
     for _ in range(2):
         (one, *_), state = agent.act(state, action, reward, obs, deterministic=True)
         (other, *_), states = agent.act(states, action, reward, obs, deterministic=True)

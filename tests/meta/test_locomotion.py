@@ -58,7 +58,7 @@ def test_sizes_and_costs_are_those_of_the_literature():
     (_, _, _, _, info), *_ = play(make_env(IDS[0], 1), 1.0)
     assert info["reward_ctrl"] == pytest.approx(-0.05 * 6)
     env = make_env(IDS[2], 1, seed=0, n_tasks=20, forward_backward=True)
-    assert set(env.tasks.tasks) == {(1.0, 0.0), (-1.0, 0.0)}
+    assert set(env.tasks) == {(1.0, 0.0), (-1.0, 0.0)}
 
 
 @needs_mujoco

@@ -34,7 +34,7 @@ def test_it_says_what_its_copies_are_like(settings):
         manager.reset_all()
         assert manager.unwrapped.is_goal_state() is False
         assert not hasattr(manager.unwrapped, "nothing_of_the_kind")
-        assert manager.get_attr("tasks", 1, ["count"]) == 5
+        assert manager.get_attr("train_tasks", 1, ["stop"]) == 5
         assert not manager.closed
     assert manager.closed
     manager.close()
@@ -65,7 +65,7 @@ def test_learners_use_remotes_as_ends_of_pipes(settings):
         kind, (observation, reward, done, info) = ends[0].recv()
         assert kind == "transition" and observation.shape == (3,) and (reward, done) == (0.0, False)
         assert info["is_goal_state"] is False
-        for message in (("get_attr", {"attr": "tasks", "subattrs": ["count"]}), ("seed", {"seed": 5})):
+        for message in (("get_attr", {"attr": "train_tasks", "subattrs": ["stop"]}), ("seed", {"seed": 5})):
             ends[0].send(message)
         assert [ends[0].recv(), ends[0].recv(), ends[2].recv()[0]] == [("attr", 5), ("done", None), "transition"]
         ends[1].send(("close", None))

@@ -40,7 +40,7 @@ training: Any = Later(
     *("ragen.training.training_batch", "ragen.training.updates", "ragen.training.warm_up"),
     *("ragen.checkpoints", "ragen.training.trainer"),  # it imports names of the others, which tests replace there
 )
-meta: Any = Later("ragen.meta", "ragen.meta.rollouts", "ragen.meta.training")
+meta: Any = Later("ragen.meta", "ragen.meta.learner")
 
 
 @cache

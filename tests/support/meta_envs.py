@@ -54,14 +54,6 @@ class Corridor(TaskEnv):
         return np.array([self.place, self.np_random.random()], np.float32)
 
 
-class OneStep(Corridor):
-    """Over after a step."""
-
-    def step(self, action: Any) -> Any:
-        seen, reward, _, _, info = super().step(action)
-        return seen, reward, True, False, info
-
-
 class Goal(Corridor):
     """In its goal state in every other step; over after ``length``."""
 
@@ -127,6 +119,5 @@ class OldTasks:
 
 
 gym.register("ragen-tests/Corridor-v0", "support.meta_envs:Corridor", max_episode_steps=6)
-gym.register("ragen-tests/OneStep-v0", "support.meta_envs:OneStep", max_episode_steps=6)
 gym.register("ragen-tests/Goal-v0", "support.meta_envs:Goal", max_episode_steps=6)
 gym.register("ragen-tests/GlobalTasks-v0", "support.meta_envs:GlobalTasks", max_episode_steps=4)

@@ -31,7 +31,6 @@ from envlanes.errors import ConfigError, StorageError, in_short, shown_path, ste
 VERSION = 1
 SYNC_S = 1.0  # a sync takes a disk some milliseconds: once a second, that is less than a hundredth of a run
 _PRIVATE, _PRIVATE_FOLDER = 0o600, 0o700  # turns and replies may hold anything
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 Event = dict[str, Any]
 
@@ -60,7 +59,8 @@ class JournalFile(Closing):
             StorageError: It cannot be written to.
         """
         self.path = Path(path)
-        self._header = {"journal": VERSION, "about": json.loads(json.dumps(dict(about or {}), default=steady_repr))}
+        about = json.loads(json.dumps(dict(about or {}), default=steady_repr))
+        self._header = _line({"journal": VERSION, "about": about})
         self._lock = threading.Lock()
         self._synced = monotonic()
         try:
@@ -73,101 +73,68 @@ class JournalFile(Closing):
         except OSError as error:
             raise ConfigError(f"the journal {shown_path(self.path)} cannot be opened: {error.strerror}.") from error
         try:
-            self.events = self._read(self._file)
+            raw = self.path.read_bytes()
+            events, end = _events(raw)
+            if not events and raw.strip(b"\0\n") and (b"\n" in raw or not raw.startswith(b'{"journal"')):
+                raise ConfigError(f"{shown_path(path)} is not a journal; name another file.")  # nor a torn first line
+            before = _about(events[0], path) if events else about
+            for key in sorted({*before, *about}):
+                if before.get(key) != about.get(key):
+                    was, now = in_short(before.get(key)), in_short(about.get(key))
+                    raise ConfigError(
+                        f"the journal {shown_path(path)} is of another configuration: {key} was {was} and is {now} "
+                        "now; name another file, or remove it."
+                    )
+            # A process that was killed as it wrote has left half a line, which the next event would be appended to.
+            os.ftruncate(self._file, end)
+            self.write(())
+            self.events = events[1:]
         except BaseException:
             self.close()
             raise
 
-    def _read(self, file: int) -> list[Event]:
-        """The events in the file, which then ends with the last whole one."""
-        with open(file, "rb", closefd=False) as opened:
-            raw = opened.read()
-        events, end = _events(raw)
-        if events:
-            self._check(events[0])
-        elif raw.strip(b"\0\n") and (b"\n" in raw or not raw.startswith(b'{"journal"')):  # and not a torn first line
-            raise ConfigError(f"{shown_path(self.path)} is not a journal; name another file.")
-        # A process that was killed as it wrote has left half a line, which the next event would be appended to.
-        os.ftruncate(file, end)
-        if not events:
-            self._append(_line(self._header))
-        return events[1:]
-
-    def _check(self, header: Event) -> None:
-        before, now = _about(header, self.path), self._header["about"]
-        for key in sorted({*before, *now}):
-            if before.get(key) != now.get(key):
-                raise ConfigError(
-                    f"the journal {shown_path(self.path)} is of another configuration: {key} was "
-                    f"{in_short(before.get(key))} and is {in_short(now.get(key))} now; name another file, or remove it."
-                )
-
-    def write(self, events: Iterable[Event], durable: bool = False) -> None:
+    def write(self, events: Iterable[Event], durable: bool = False, *, anew: bool = False) -> None:
         """Append events, all or none of them.
 
         Args:
             events: Their values are plain, or were :func:`packed`.
             durable: Whether to wait until they are on the disk.
+            anew: Whether all earlier events are dropped first.
 
         Raises:
-            StorageError: They cannot be written; the file is unchanged.
+            StorageError: They cannot be written; what was not dropped is kept.
         """
         data = b"".join(map(_line, events))
         with self._lock:
-            self._append(data)
-            if durable or monotonic() - self._synced > SYNC_S:
-                self._sync()
-
-    def _append(self, data: bytes) -> None:
-        if self._file is None:
-            raise StorageError(f"the journal {shown_path(self.path)} is closed.")
-        left, size = memoryview(data), os.fstat(self._file).st_size
-        try:
-            while left:
-                left = left[os.write(self._file, left) :]
-        except OSError as error:
-            os.ftruncate(self._file, size)  # half a line would end the file for its readers
-            raise self._unwritable(error) from error
-
-    def _sync(self) -> None:
-        assert self._file is not None
-        try:
-            os.fdatasync(self._file)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        self._synced = monotonic()
+            if (file := self._file) is None:
+                raise StorageError(f"the journal {shown_path(self.path)} is closed.")
+            try:
+                if anew:
+                    os.ftruncate(file, 0)
+                size = os.fstat(file).st_size
+                left = memoryview(data if size else self._header + data)
+                try:
+                    while left:
+                        left = left[os.write(file, left) :]
+                except OSError:
+                    os.ftruncate(file, size)  # half a line would end the file for its readers
+                    raise
+                if durable or monotonic() - self._synced > SYNC_S:
+                    os.fdatasync(file)
+                    self._synced = monotonic()
+            except OSError as error:
+                raise StorageError(
+                    f"the journal {shown_path(self.path)} cannot be written: {error.strerror}. What it has is kept; "
+                    "make room, and run the same command again."
+                ) from error
 
     def replace(self, events: Iterable[Event]) -> None:
-        """Replace all events, at one moment: a process that is killed leaves the old ones or the new ones.
+        """Replace all events: a process that is killed leaves the old ones, none, or the new ones.
 
         Raises:
-            StorageError: The new ones cannot be written; the old ones are still there.
+            StorageError: The new ones cannot be written.
         """
-        part = self.path.with_name(f".{self.path.name}.part")
-        with self._lock:
-            try:
-                file = os.open(part, _FLAGS | os.O_TRUNC, _PRIVATE)
-                old, self._file = self._file, file
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before others can see it under its name
-                    self._append(_line(self._header) + b"".join(map(_line, events)))
-                    self._sync()
-                    os.replace(part, self.path)
-                except BaseException:
-                    self._file = old
-                    os.close(file)
-                    raise
-                if old is not None:
-                    os.close(old)
-                _sync_folder(self.path.parent)  # or a machine that stops may find the old file under the name
-            except OSError as error:
-                raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> StorageError:
-        return StorageError(
-            f"the journal {shown_path(self.path)} cannot be written: {error.strerror}. What it has is kept; make "
-            "room, and run the same command again."
-        )
+        self.write(events, anew=True)
 
     def close(self) -> None:
         """Sync and unlock the file."""
@@ -181,10 +148,8 @@ class JournalFile(Closing):
 
     def remove(self) -> None:
         """Delete the file, before another process can lock it, and close it."""
-        with self._lock:
-            if self._file is not None:
-                # Before the lock is given up: a process that waits for it must not find the file that is about to go.
-                self.path.unlink(missing_ok=True)
+        if self._file is not None:
+            self.path.unlink(missing_ok=True)
         self.close()
 
     def __del__(self) -> None:
@@ -235,23 +200,15 @@ def _locked(path: Path) -> int:
         BlockingIOError: Another process, or another part of this one, holds it.
     """
     while True:
-        file = os.open(path, _FLAGS, _PRIVATE)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _PRIVATE)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and os.path.samestat(os.stat(path), os.fstat(file)):
-                return file
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # its holder has replaced or removed it in between
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        if os.fstat(file).st_nlink:
+            return file
+        os.close(file)  # its holder has removed it in between
 
 
 def _line(event: Event) -> bytes:

@@ -20,10 +20,10 @@ from typing import Any
 from envlanes import bare
 from envlanes.episode.turn import TEXT
 from envlanes.errors import ConfigError, did_you_mean, in_short
-from envlanes.own_process import why_own_process
 from envlanes.ragen.games import GAME_2025
 from envlanes.ragen.manager import RolloutManager
 from envlanes.ragen.metrics import Rules
+from envlanes.ragen.own_process import why_own_process
 from envlanes.ragen.settings import ManagerSettings, engine_settings, read_settings
 from envlanes.settings import Settings
 from envlanes.workers.server import _worker_init, _worker_step_single_env

@@ -24,9 +24,9 @@ from envlanes.environments import EnvFailed
 from envlanes.episode import program
 from envlanes.episode.spec import EnvSpec
 from envlanes.errors import EnvLanesError
-from envlanes.own_process import why_own_process
 from envlanes.ragen.games import STEPS
 from envlanes.ragen.handle import EnvHandle
+from envlanes.ragen.own_process import why_own_process
 from envlanes.settings import Settings
 
 

@@ -8,73 +8,24 @@ until the new one has returned a result.
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from math import inf
-from time import perf_counter
-from weakref import WeakSet
 
 from envlanes.auto import Auto, Limits, spread
 from envlanes.environments import NOT_LOADED, Environments, EnvRecord
-from envlanes.episode.host import EnvHost
-from envlanes.episode.in_main import Deadline, EnvironmentCode, end_processes
-from envlanes.episode.outcome import Batch
+from envlanes.episode.in_main import MainHome
 from envlanes.episode.spec import EnvSpec
 from envlanes.kinds import open_pool
 from envlanes.settings import Mode
 from envlanes.stats import QUARANTINE, Costs
 from envlanes.this_process import usable_cpus
 from envlanes.workers.exchange import ask
-from envlanes.workers.orders import Order, Unload
+from envlanes.workers.orders import Unload
 from envlanes.workers.pool import WorkerPool
 from envlanes.workers.worker import Request, Worker
 
-_one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
-_LEAST = 0.001  # seconds that each may take to close, since a timer of 0 never rings
-_NO_DEADLINE: AbstractContextManager[bool | None] = nullcontext()
 Home = Worker | None
 """A worker, or None for the main process."""
-
-
-class MainHome:
-    """The environments of one engine that live in the main process.
-
-    Attributes:
-        has_deadlines: Whether an environment that takes too long is interrupted; see
-            :mod:`envlanes.episode.in_main`.
-    """
-
-    def __init__(self) -> None:
-        self.has_deadlines = True
-        self._host = EnvHost()
-        _main_homes.add(self)
-
-    def run(self, order: Order, timeout: float, until: float = inf, counts_children: bool = False) -> Batch:
-        """Carry out an order here; each item may take ``timeout`` seconds; see :class:`.EnvHost` for the others."""
-        deadline = Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE
-        with _one_at_a_time, EnvironmentCode(), deadline:
-            self._host.until, self._host.counts_children = until, counts_children
-            return order.carry_out(self._host)
-
-    def close(self, timeout: float) -> None:
-        """Close all of them, in ``timeout`` seconds together: each has an equal part of what the others have left."""
-        until, env_ids = perf_counter() + timeout, self._host.env_ids
-        with _one_at_a_time:
-            with EnvironmentCode():
-                for waiting, env_id in zip(range(len(env_ids), 0, -1), env_ids, strict=True):
-                    part = max(_LEAST, round((until - perf_counter()) / waiting, 3))
-                    with Deadline(self._host, part):
-                        self._host.unload([env_id])
-                self._host.close()
-            # Environments share the processes that one of them has started: they end with the last. The list is a copy,
-            # since other threads may make more homes meanwhile.
-            if not any(home._host.env_ids for home in list(_main_homes)):
-                end_processes()
-
-
-_main_homes: WeakSet[MainHome] = WeakSet()
 
 
 class Placement:
@@ -258,7 +209,7 @@ class Placement:
         requests: dict[Worker, Request] = {}
         for worker, items in leaving.items():
             if worker is None:
-                self.main.run(Unload(items), timeout)
+                self.main.run(Unload(items).carry_out, timeout)
             else:
                 requests[worker] = Request(self.number, Unload(items), timeout, startup, worker.current)
         ask(requests)

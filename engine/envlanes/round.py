@@ -240,7 +240,7 @@ class Round:
         self._begin(records)
         may_move = self.may_move and order.counts and not self._sent
         until, counts_children = (perf_counter() + LOOK_S, self._parts > 0) if may_move else (inf, False)
-        done = self._placement.main.run(order, self._requested.timeout_of(order), until, counts_children)
+        done = self._placement.main.run(order.carry_out, self._requested.timeout_of(order), until, counts_children)
         if order.counts and len(done.outcomes) < len(records):
             played = {outcome.env_id for outcome in done.outcomes}
             for record in in_sync:

@@ -1,4 +1,4 @@
-"""Processes, threads and exit functions of environments in the main process end with the engine or the program."""
+"""Processes of environments in the main process end with the engine or the program."""
 
 from __future__ import annotations
 
@@ -32,11 +32,6 @@ def fork(then):
             os._exit(0)
     return pid
 
-def from_a_thread_that_lives():
-    done = threading.Event()
-    threading.Thread(target=lambda: (say(subprocess.Popen(WAITS).pid), done.set(), time.sleep(600))).start()
-    done.wait()
-
 def grandchild():
     read, write = os.pipe()
     fork(lambda: (fork(stubborn), os.write(write, b"."), time.sleep(600)))
@@ -45,7 +40,6 @@ def grandchild():
 starts = {
     "a fork": lambda: fork(stubborn),
     "a program": lambda: say(subprocess.Popen(WAITS).pid),
-    "from a thread that lives": from_a_thread_that_lives,
     "a grandchild": grandchild,
     "multiprocessing": lambda: multiprocessing.get_context("fork").Process(target=stubborn).start(),
 }[sys.argv[1]]
@@ -79,7 +73,6 @@ ENDINGS = {
 CASES = [
     *[("a fork", ending) for ending in ENDINGS],
     *[(start, "close") for start in ("a program", "a grandchild")],
-    ("from a thread that lives", "close"),
     ("multiprocessing", "end"),
 ]
 
@@ -97,36 +90,6 @@ def test_a_process_of_an_environment_ends_with_the_engine_and_the_program_s_own_
     _, errors = program.communicate("", timeout=60)
     assert program.returncode == (ending == "exception"), errors
     assert not psutil.wait_procs(left, timeout=30)[1]
-
-
-AT_EXIT = """
-import atexit
-class Env(BaseEnv):
-    uses_global_rng = False
-    def __init__(self, config=None):
-        atexit.register(print, "theirs")
-        atexit.register(time.sleep, 10**6)
-        def flush():
-            time.sleep(0.01)
-            print("flushed")
-        self.thread = threading.Thread(target=lambda: (time.sleep(10**6), print("never")))
-        self.thread.start()
-        atexit.register(flush)
-    def reset(self, seed=None, mode=None): return "start"
-    def step(self, action): return "next", 0.0, False, {}
-    def render(self, mode=None): return "next"
-
-register_env("Env", Env)
-atexit.register(print, "before")
-manager = EnvStateManager(config({"Env": {"env_type": "Env"}}, [("Env", 1)], use_multiprocessing=False))
-play(manager, 1)
-atexit.register(print, "after")
-"""
-
-
-def test_an_exit_function_of_an_environment_that_hangs_is_interrupted_and_the_others_run(tmp_path):
-    printed = scripts.run(scripts.write(tmp_path, AT_EXIT)).split()
-    assert printed == ["after", "flushed", "theirs", "before"], "a thread of an environment is cut off at the end"
 
 
 KEPT = """

@@ -17,7 +17,7 @@ IN_RAGEN = "which RAGEN's own trainer does, and verl's does not"
 ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
 
 SWITCHES = (
-    *(f"{_TRAINER}{name}" for name in ("gradient_analysis_mode", "gradient_analysis_only", "early_stop")),
+    *(f"{_TRAINER}{name}" for name in ("gradient_analysis_mode", "gradient_analysis_only")),
     *(f"algorithm.{name}" for name in ("bi_level_gae", "soft_advantage_reweight", "zero_task_advantage")),
     *(f"{_TRAINER}exit_after_gradient_analysis", f"{_ACTOR}grpo_advantage_length_weight"),
     *(f"{_ACTOR}filter_loss_scaling", "grpo_advantage_length_weight"),

@@ -201,7 +201,7 @@ class Filters(Open):
     rollout_filter_selection_eps: Annotated[float, Field(ge=0.01, le=0.01)] | None = None
     """RAGEN's tolerance of top_p's share; always 0.01 here."""
     rollout_filter_empty_stop_steps: Natural | None = None
-    """Consecutive steps without a group after which trainer.early_stop ends the training (10)."""
+    """RAGEN's; no training stops early here."""
 
 
 class RewardNormalization(Section):
@@ -453,7 +453,7 @@ class Policy(Open):
     kl_loss_type: str = "low_var_kl"
     """Its estimator: kl, abs, mse or low_var_kl."""
     grpo_advantage_length_weight: bool = False
-    """true: advantages are divided by a row's length relative to the mean."""
+    """RAGEN's; not supported here."""
     filter_loss_scaling: str = "none"
     """RAGEN's; only none is supported."""
 
@@ -515,9 +515,9 @@ class Algorithm(Open):
     lam: Share = 1.0
     """GAE's lambda."""
     soft_advantage_reweight: bool = False
-    """true: weights a group's advantages by the standard deviation of its rewards."""
+    """RAGEN's; not supported here."""
     zero_task_advantage: bool = False
-    """true: advantages are 0; only the entropy and divergence terms are trained."""
+    """RAGEN's; not supported here."""
     filter_groups: FilterGroups = FilterGroups()
     bi_level_gae: bool = False
     """RAGEN's; not supported here."""
@@ -563,8 +563,6 @@ class Trainer(Open):
     """tiny: threads of torch; more are slower for a model of this size."""
     reward_sign: Literal[1, -1] = 1
     """tiny: -1 negates rewards, but not the penalties for malformed replies."""
-    early_stop: bool = False
-    """tiny: true stops when rewards no longer differ or success stays below 1 %."""
     generations_to_log_to_wandb: Logged = Logged()
 
 

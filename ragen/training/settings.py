@@ -6,13 +6,13 @@ They concern the run (``trainer``), the model (``tiny_model``), its warm-up (``w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.config import as_config, decisive_settings, one_of, refused
 from ragen.llm_agent import CollapseSettings
-from ragen.llm_agent.filtering import AdvantageWeights, GroupFilter
+from ragen.llm_agent.filtering import GroupFilter
 
 if TYPE_CHECKING:
     from ragen.config import Config, TinyModel, WarmUp
@@ -50,7 +50,6 @@ class UpdateSettings:
         kl_loss_type: Its estimator.
         cliprange_value: Clip range of the critic's values.
         temperature: The sampling temperature.
-        weights: Weights of advantages; see :class:`ragen.llm_agent.filtering.AdvantageWeights`.
     """
 
     estimator: str
@@ -72,7 +71,6 @@ class UpdateSettings:
     kl_loss_type: str
     cliprange_value: float
     temperature: float = 1.0
-    weights: AdvantageWeights = field(default_factory=AdvantageWeights)
 
     @classmethod
     def read(cls, config: Any) -> UpdateSettings:
@@ -109,12 +107,15 @@ class UpdateSettings:
             kl_loss_type=one_of(f"{_ACTOR}.kl_loss_type", keys.kl_loss_type, ("kl", "abs", "mse", "low_var_kl")),
             cliprange_value=critic.cliprange_value,
             temperature=_temperature(whole),
-            weights=AdvantageWeights.read(whole),
         )
 
 
 _NOT_DONE = (
     "algorithm.bi_level_gae",
+    "algorithm.soft_advantage_reweight",
+    "algorithm.zero_task_advantage",
+    "actor_rollout_ref.actor.grpo_advantage_length_weight",
+    "grpo_advantage_length_weight",
     "algorithm.use_kl_in_reward",
     "reward_model.enable",
     "trainer.critic_warmup",
@@ -146,7 +147,6 @@ AUTO, DISABLE = "auto", "disable"
 DECISIVE = (
     "trainer.seed",
     "trainer.reward_sign",
-    "grpo_advantage_length_weight",
     "tiny_model",
     "warm_up",
     "algorithm",

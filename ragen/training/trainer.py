@@ -24,9 +24,7 @@ from ragen.errors import CheckpointError, ConfigError, one_line, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
 from ragen.llm_agent.backends import ReplyJournal, create_tokenizer
-from ragen.llm_agent.filtering import EarlyStop
 from ragen.results import REPLIES
-from ragen.statistics import mean, sample_std
 from ragen.torch_threads import torch_threads
 from ragen.training.collapse import CollapseDetector
 from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve
@@ -53,16 +51,14 @@ class Outcome:
     """The outcome of a run.
 
     Attributes:
-        finished: Whether all steps are done, or the run stopped early; False if it was interrupted.
+        finished: Whether all steps are done; False if it was interrupted.
         folder: The output folder.
         validations: Validation metrics of this process, by training step.
-        early_stop: The reason for ending before its last step, see :attr:`EarlyStop.kind`; None if it did not.
     """
 
     finished: bool
     folder: Path
     validations: dict[int, dict[str, float]]
-    early_stop: str | None = None
 
 
 def train(config: Any, quiet: bool = False) -> Outcome:
@@ -118,7 +114,6 @@ class TinyTrainer(Closing):
         self._tags = list(dict.fromkeys(config.es_manager.train.env_configs.tags))
         self._val_tags = list(dict.fromkeys(config.es_manager.val.env_configs.tags))
         self._validations: dict[int, dict[str, float]] = {}
-        self._early = EarlyStop.read(config)
         self._collapse = CollapseDetector(settings.collapse, settings.seed)
         self._metrics: MetricsFile | None = None
         self._journal: ReplyJournal | None = None
@@ -167,7 +162,7 @@ class TinyTrainer(Closing):
             self._say(f"{count} of {len(self._errors)} episodes were left out, as their environments failed: {failed}")
         if self.player.proxy.parallel is None:  # joblib's workers measure nothing
             self._say(self.player.work().describe())
-        return Outcome(finished, settings.folder, self._validations, self._early.kind)
+        return Outcome(finished, settings.folder, self._validations)
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -218,22 +213,18 @@ class TinyTrainer(Closing):
             self.player.seed_counter = state["seed_counter"]
             self.player.backend.position = state["batches"]
             self._collapse.averages.update(state["collapse"])
-            self._early.load_state_dict(state["early_stop"])
         else:
             self._record(TRAIN, 0, self._validate(0))
-        while self.step < settings.steps and not self._stop.wanted and self._early.kind is None:
+        while self.step < settings.steps and not self._stop.wanted:
             metrics = self._train_step(learner)
             if self.step == settings.steps or _is_due(self.step, settings.test_freq):
                 metrics |= self._validate(self.step)
-            metrics |= self._early.metrics
             self._record(TRAIN, self.step, metrics)
             check_share(self._errors)
-            if self._early.kind is not None:
-                check_share(self._in_vain)
             if self._saves(self.step, settings.steps):
                 self._save(TRAIN, self.step, learner)
         self._export()
-        return self.step >= settings.steps or self._early.kind is not None
+        return self.step >= settings.steps
 
     def _train_step(self, learner: Learner) -> dict[str, float]:
         start, settings = time.perf_counter(), self._settings
@@ -256,11 +247,7 @@ class TinyTrainer(Closing):
         if any(member.rows for member in all_members(groups)):
             metrics |= learner.update(training_batch(groups, self._tokenizer.pad_token_id), self.step)
         self.step += 1
-        played = [group for each in batches for group in each.groups if group.learned]
-        self._early.after_step(mean([sample_std(group.scores) for group in played]), len(groups))
-        errors = [env_error(each) for played in batches for each in played.errors]
-        self._errors += errors
-        self._in_vain = [] if groups else self._in_vain + errors
+        self._errors += [env_error(each) for played in batches for each in played.errors]
         return metrics | {"time/update": time.perf_counter() - start}
 
     def _chosen(self, learner: Learner, groups: Sequence[Group]) -> tuple[list[Group], dict[str, float]]:
@@ -290,8 +277,6 @@ class TinyTrainer(Closing):
             rates = {tag: metrics[f"val/{tag}/success"] for tag in self._val_tags if f"val/{tag}/success" in metrics}
             details = ", ".join(f"{tag} {rate:.3f}" for tag, rate in rates.items())
             judged = f"success {metrics['val/success']:.3f} ({details}), reward {metrics['val/reward']:+z.3f}"
-            if step:
-                self._early.after_validation(rates)
         failed = failures_in_words(errors)
         self._say(f"step {step:4d}: {judged}{f'; environments failed: {failed}' if failed else ''}")
         return metrics
@@ -306,7 +291,7 @@ class TinyTrainer(Closing):
             draw_curve(folder / METRICS_FILE, folder / CURVE_FILE, ", ".join(self._tags))
 
     def _saves(self, step: int, last: int) -> bool:
-        is_last = self._stop.wanted or self._early.kind is not None or step == last
+        is_last = self._stop.wanted or step == last
         return is_last or _is_due(step, self._settings.save_freq)
 
     def _save(self, phase: str, step: int, part: WarmUp | Learner) -> None:
@@ -316,7 +301,6 @@ class TinyTrainer(Closing):
             "seed_counter": self.player.seed_counter,
             "batches": self.player.backend.position,
             "collapse": self._collapse.averages,
-            "early_stop": self._early.state_dict(),
         }
         self._checkpoints.save(phase, step, state)
         if self._journal is not None:
@@ -349,8 +333,6 @@ class TinyTrainer(Closing):
             return "stopped before there was anything to save"
         if not finished:
             return f"stopped and saved; to resume: the same command with output_dir={folder}"
-        if self._early.kind is not None:
-            self._say(f"stopped early after step {self.step}: {self._early.reason}")
         return f"finished; in {folder}: {METRICS_FILE}, {CURVE_FILE}, checkpoints and the model"
 
 

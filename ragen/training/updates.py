@@ -106,7 +106,7 @@ class Learner:
         Returns:
             Metrics with verl's names.
         """
-        batch, logged = self.prepared(batch)
+        batch = self.prepared(batch)
         found = [
             self._step(batch, rows)
             for epoch in range(self.settings.epochs)
@@ -116,12 +116,10 @@ class Learner:
         rollouts = len(batch.first_rows())
         sums = {"rollout/entropy_sum": sum(metrics[_ENTROPY] for metrics in found) / self.settings.epochs / rollouts}
         sums["rollout/n_generated_tokens"] = float(batch.response_mask.sum()) / rollouts
-        return (
-            {name: value for name, value in means.items() if name != _ENTROPY} | sums | logged | _batch_metrics(batch)
-        )
+        return {name: value for name, value in means.items() if name != _ENTROPY} | sums | _batch_metrics(batch)
 
-    def prepared(self, batch: TrainingBatch) -> tuple[TrainingBatch, dict[str, float]]:
-        """The batch with all columns that a step needs, computed before the weights change, and metrics of weights."""
+    def prepared(self, batch: TrainingBatch) -> TrainingBatch:
+        """The batch with all columns that a step needs, computed before the weights change."""
         columns, settings = dict[str, Tensor](), self.settings
         if settings.epochs > 1 or len(batch) > settings.mini_batch_size:  # else the step's own are the old ones
             columns["old_log_probs"] = self.log_probs(batch)
@@ -130,13 +128,8 @@ class Learner:
         if (critic := self.critic) is not None:
             columns["values"] = without_gradient(lambda part: values(critic, part), batch, settings.max_tokens)
         batch = batch.with_columns(**columns)
-        (advantages, returns), logged = advantages_and_returns(batch, settings), dict[str, float]()
-        if settings.weights:
-            lengths = batch.response_mask.sum(-1).tolist()
-            given = lengths, batch.episodes, batch.uids.tolist(), batch.scores.tolist()
-            factors, logged = settings.weights.of_rows(*given)
-            advantages = settings.weights.multiplied(advantages, factors)
-        return batch.with_columns(advantages=advantages, returns=returns), logged
+        advantages, returns = advantages_and_returns(batch, settings)
+        return batch.with_columns(advantages=advantages, returns=returns)
 
     def entropies(self, batch: TrainingBatch) -> list[list[float]]:
         """The entropy of the distribution of each sampled token, in nats, row by row."""

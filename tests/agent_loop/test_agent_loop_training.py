@@ -155,7 +155,6 @@ def test_a_heading_with_nothing_below_says_nothing(tmp_path):
         ("trainer.n_gpu=8", "trainer.n_gpu"),
         ("actor_rollout_ref.rollout.rollout_filter_ratio=0.25", "rollout_filter"),
         ("collapse_detection.first_turn_enabled=true", "collapse_detection"),
-        ("trainer.early_stop=true", "trainer.early_stop"),
         ("actor_rollout_ref.actor.filter_loss_scaling=sqrt", "filter_loss_scaling"),
         ("trainer.use_v1=false", "trainer.use_v1"),
         ("use_parallel_envs=true", "use_parallel_envs"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 import sys
 import tarfile
 import types
@@ -20,11 +19,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 import ragen.utils
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.results import collapse_metrics
@@ -307,33 +304,3 @@ def test_groups_are_chosen_as_it_chooses_them_on_random_batches(upstream: Any, m
         assert len(named.keys() & logged.keys()) >= 3
         for name in named.keys() & logged.keys():
             assert named[name] == pytest.approx(float(logged[name]), abs=1e-5), name
-
-
-def test_advantages_are_weighed_as_it_weighs_them_on_random_batches(upstream: Any) -> None:
-    folder, agent_trainer = upstream
-    config = command.composed("base", [*SMALL, *OF_OLDER_VERL], str(folder / "config"))
-    trainer = agent_trainer.RayAgentTrainer(config, load_tokenizer(), {}, None)
-    trainer.use_critic = trainer.use_reference_policy = config.trainer.balance_batch = False
-    trainer.init_workers()
-    draws = np.random.default_rng(13)
-    for soft, by_length, zero in itertools.product(*[(False, True)] * 3):
-        keys = {
-            "algorithm.adv_estimator": "grpo",
-            "algorithm.soft_advantage_reweight": soft,
-            "algorithm.zero_task_advantage": zero,
-            "grpo_advantage_length_weight": by_length,
-        }
-        for key, value in keys.items():
-            OmegaConf.update(config, key, value, force_add=True)
-        scores, entropies, lengths = random_step(draws, 3)
-        batch = as_batch(scores, entropies, lengths)
-        batch.batch["rm_scores"], batch.meta_info = batch.batch["original_rm_scores"], {"filter_kept_ratio": 1.0}
-        batch.batch["responses"] = batch.batch["input_ids"]
-        expected = trainer._prepare_gradient_analysis_batch(batch, 3).batch["advantages"]
-        asked, uids = AdvantageWeights.read(config), np.arange(3).repeat(ROWS).tolist()
-        weights, _ = asked.of_rows(lengths.ravel().tolist(), list(range(3 * ROWS)), uids, scores.ravel().tolist())
-        spreads = scores.std(1, ddof=1, keepdims=True)
-        advantages = torch.tensor(((scores - scores.mean(1, keepdims=True)) / (spreads + 1e-6)).reshape(-1, 1))
-        found = asked.multiplied(advantages * batch.batch["loss_mask"], weights)
-        assert bool(expected.any()) != zero
-        assert torch.allclose(found.double(), expected.double(), atol=1e-4), keys

@@ -44,20 +44,17 @@ def test_workers_that_hang_and_die_leave_no_token_to_learn_from(bench):
     assert figures.judged < figures.episodes == 12
 
 
-@pytest.mark.parametrize("early_stop", [True, False])
-def test_a_training_whose_service_is_gone_ends_with_an_error(tmp_path, bench, monkeypatch, early_stop):
+def test_a_training_whose_service_is_gone_ends_with_an_error(tmp_path, bench, monkeypatch):
     monkeypatch.setattr(sys.modules["frail"].Frail, "gone_every", 1)
     tags = [
         f"es_manager.{mode}.env_configs.{key}" for mode in ("train", "val") for key in ("tags=[Frail]", "n_groups=[2]")
     ]
-    config = small_config(
-        tmp_path, *tags, f"+custom_envs.Frail={FRAIL}", f"trainer.early_stop={early_stop}", "warm_up.steps=0", steps=20
-    )
+    config = small_config(tmp_path, *tags, f"+custom_envs.Frail={FRAIL}", "warm_up.steps=0", steps=20)
     with pytest.raises(EnvsFailedError):
         training.train(config, quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert lines[-1]["step"] == 1 and lines[-1]["train/Frail/env_error/ConnectionError"] == 4
-    assert "train/success" not in lines[-1] and not any(name.startswith("early_stopped") for name in lines[-1])
+    assert "train/success" not in lines[-1]
 
 
 def batch_of(failed, size, groups, *overrides, rollouts=1):

@@ -48,7 +48,6 @@ NAMES = (
     "value",
 )
 """RAGEN's keys without the prefix."""
-EMPTY_STOP = 10  # consecutive steps without a group
 ZERO = 1e-10  # measures up to this count as 0
 EPSILON = 1e-6  # of a group: tolerance for fractions that floats cannot represent
 SELECTION_EPS = 0.01  # tolerance of top_p's share, RAGEN's default
@@ -177,13 +176,3 @@ class GroupFilter:
             for name, values in (("in", each), ("chosen_in", [each[place] for place in chosen])):
                 found[f"rollout/{name}_group_reward_{what}"] = fmean(values) if values else 0.0
         return found
-
-
-def read_empty_stop(config: Any) -> int:
-    """After how many consecutive steps without a group training stops (RAGEN-2); 0 for never.
-
-    Raises:
-        ConfigError: It is not a whole number of at least 0.
-    """
-    steps = filter_keys(config)[1]["empty_stop_steps"]
-    return EMPTY_STOP if steps is None else steps

@@ -120,7 +120,7 @@ def _step(player: Player, learners: list[Learner], pad_id: int, step: int, polic
     figures.wrong_rates += abs(rollout_metrics([played], ["Frail"])["success"] - sum(wins) / len(wins)) > 1e-9
 
     batches = [training_batch(played.groups, pad_id), training_batch(player._groups(rest), pad_id)]
-    one, other = (learner.prepared(batch)[0] for learner, batch in zip(learners, batches, strict=True))
+    one, other = (learner.prepared(batch) for learner, batch in zip(learners, batches, strict=True))
     columns = [each.columns["advantages"] for each in (one, other)]
     figures.unequal_advantages += not torch.equal(*columns)
     for learner, batch in zip(learners, batches, strict=True):

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ragen.env.game_2048.board import LEFT
 from ragen.env.game_2048.config import Game2048EnvConfig
-from ragen.env.game_2048.env import Game2048Env
+from ragen.env.game_2048.env import LEFT, Game2048Env
 
 
 def stuck_env(largest: int) -> Game2048Env:

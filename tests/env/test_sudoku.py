@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ragen.env.sudoku.config import SudokuEnvConfig
-from ragen.env.sudoku.env import SudokuEnv
-from ragen.env.sudoku.reply import READ_LIMIT, Placement, read_placement
+from ragen.env.sudoku.env import READ_LIMIT, Placement, SudokuEnv, read_placement
 
 
 def make(size: int = 4, **config: object) -> SudokuEnv:

@@ -8,18 +8,23 @@ returns the observation.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
 from ragen.env.checks import check_action, check_was_reset, checked_seed
-from ragen.env.game_2048.board import Board, move, open_moves
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.text import TextObservation
 
 GOAL = 2048
 _STUCK_PENALTY = -0.1
+Line = tuple[int, ...]
+Board = tuple[Line, ...]
+"""Rows of tile values, 0 where empty."""
+
+UP, RIGHT, DOWN, LEFT = range(4)
 _LABELS = ("0(Up)", "1(Right)", "2(Down)", "3(Left)")
 
 
@@ -113,3 +118,46 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         return self.observation
 
     save, load = snapshots("_rng", "score", "_board", "_open", "observation")
+
+
+@lru_cache(maxsize=65536)
+def slide(line: Line) -> tuple[Line, int]:
+    """Slide a line towards its start; equal neighbors merge, each tile once. Cached, since lines repeat often.
+
+    Returns:
+        The new line, and the sum of the merged tiles.
+    """
+    merged: list[int] = []
+    gained = waiting = 0
+    for tile in filter(None, line):
+        if tile == waiting:
+            merged[-1] = 2 * tile
+            gained += 2 * tile
+            waiting = 0
+        else:
+            merged.append(tile)
+            waiting = tile
+    return tuple(merged) + (0,) * (len(line) - len(merged)), gained
+
+
+def move(board: Board, direction: int) -> tuple[Board, int]:
+    """The result of a move, before a new tile appears.
+
+    Args:
+        board: Square.
+        direction: ``UP``, ``RIGHT``, ``DOWN`` or ``LEFT``.
+
+    Returns:
+        The new board, equal to the old one if nothing can move this way, and the sum of the merged tiles.
+    """
+    lines = board if direction in (RIGHT, LEFT) else tuple(zip(*board, strict=True))
+    turn = 1 if direction in (UP, LEFT) else -1
+    slid = [slide(line[::turn]) for line in lines]
+    moved = tuple(line[::turn] for line, _ in slid)
+    gained = sum(points for _, points in slid)
+    return (moved if direction in (RIGHT, LEFT) else tuple(zip(*moved, strict=True))), gained
+
+
+def open_moves(board: Board) -> list[bool]:
+    """Whether each of ``UP``, ``RIGHT``, ``DOWN`` and ``LEFT`` changes anything."""
+    return [move(board, direction)[0] != board for direction in (UP, RIGHT, DOWN, LEFT)]

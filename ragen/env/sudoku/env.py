@@ -7,20 +7,44 @@ in RAGEN 2026, only an accepted placement ends the episode, even after ``max_ste
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import re
+from typing import Any, NamedTuple
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.sudoku.config import BLANK_SHARE, SudokuEnvConfig
 from ragen.env.sudoku.grid import Grid, make_puzzle
-from ragen.env.sudoku.reply import Placement, read_placement
-from ragen.env.sudoku.view import HINT_LIMIT, board, hints, progress, titled
 from ragen.env.text import TextObservation
 
 _ECHO_LIMIT = 1000  # characters of an unreadable reply that the observation repeats
 _FORMAT_HELP = "Expected format: 'place 5 at row 2 col 3' or '2,3,5'"
 _REFUSED_REWARD = -0.1
 _SOLVED_REWARD = 10.0
+_TITLE = f"{'=' * 50}\nSUDOKU PUZZLE\n{'=' * 50}\n"
+_LEGEND = "Legend: [N]=initial cell, N=user-placed, *N*=conflict, .=empty"
+_HINTS = "💡 VALID NUMBERS FOR EMPTY CELLS:"
+
+READ_LIMIT = 10_000
+"""Number of characters of a reply that are parsed, in time that is linear: see the patterns' possessive ``++``."""
+
+HINT_LIMIT = 10
+"""Hints are shown if at most this many cells are blank."""
+
+_V, _R, _C = (rf"(?P<{name}>\d++)" for name in ("value", "row", "column"))
+_COMMA = r"\s*+,\s*+"
+
+_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"place\s++{_V}\s++at\s++row\s++{_R}\s++col\s++{_C}",
+        rf"place\s++{_V}\s++at\s*+\(\s*+{_R}{_COMMA}{_C}\s*+\)",
+        rf"place\s++{_V}\s++at\s++{_R}{_COMMA}{_C}",
+        rf"(?<!\d){_V}\s++at\s++{_R}{_COMMA}{_C}",
+        rf"\(\s*+{_R}{_COMMA}{_C}{_COMMA}{_V}\s*+\)",
+        rf"(?<!\d){_R}{_COMMA}{_C}{_COMMA}{_V}",
+    )
+)
 
 
 class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
@@ -54,7 +78,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         """Place the number that a text names, if the rules allow it.
 
         Args:
-            action: Any text; :mod:`ragen.env.sudoku.reply` lists the forms that are parsed.
+            action: Any text; see :func:`read_placement`.
 
         Returns:
             The puzzle as text, the reward, whether the episode is over, and info; its ``error`` is the reason why a
@@ -125,7 +149,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         if config.render_format == "simple":
             self.observation = shown
             return shown
-        sections = [titled(shown)]
+        sections = [f"{_TITLE}{shown}\n\n{_LEGEND}"]
         if self._feedback:
             sections.append(self._feedback)
         if config.render_format == "with_feedback":
@@ -136,3 +160,70 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         return self.observation
 
     save, load = snapshots("given", "solution", "steps", "observation", "_grid", "_feedback")
+
+
+class Placement(NamedTuple):
+    """A number and its cell, counted from 1; ranges are not checked."""
+
+    value: int
+    row: int
+    column: int
+
+
+def read_placement(text: str) -> Placement | None:
+    """The placement in a text.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The first match of the first pattern that matches; None if none does.
+    """
+    text = text[:READ_LIMIT].lower()
+    match = next(filter(None, (pattern.search(text) for pattern in _PATTERNS)), None)
+    if match is None:
+        return None
+    try:
+        return Placement(*(int(match[name]) for name in Placement._fields))
+    except ValueError:  # more digits than Python converts
+        return None
+
+
+def board(cells: list[int], given: list[int], framed: bool) -> str:
+    """The board: lines of cells, with rules between boxes.
+
+    Args:
+        cells: The numbers, row by row, 0 for blank cells.
+        given: Those of the puzzle.
+        framed: Whether given numbers are in brackets; if not, all numbers look alike.
+    """
+    size = math.isqrt(len(cells))
+    box = math.isqrt(size)
+    shown = [str(number or ".") for number in cells]
+    if framed:
+        shown = [f"[{text}]" if start else f" {text} " for text, start in zip(shown, given, strict=True)]
+    inner, outer = ("", "| ") if framed else (" ", " | ")
+    parts = [inner.join(shown[at : at + box]) for at in range(0, len(shown), box)]
+    lines = [outer.join(parts[at : at + box]).rstrip() for at in range(0, len(parts), box)]
+    rule = f"\n{'-' * (size * (3 if framed else 2) + box - 1)}\n"
+    return rule.join("\n".join(lines[at : at + box]) for at in range(0, size, box))
+
+
+def hints(grid: Grid) -> str:
+    """The valid numbers of each blank cell that has any, one line per cell."""
+    lines = [_HINTS]
+    for index in range(len(grid.cells)):
+        fitting = grid.valid_numbers(index)
+        if fitting:
+            row, column = divmod(index, grid.size)
+            lines.append(f"  - ({row + 1},{column + 1}): {list(fitting)}")
+    return "\n".join(lines)
+
+
+def progress(grid: Grid, given: int, steps: int, max_steps: int) -> str:
+    """The number of filled cells and of steps."""
+    total = len(grid.cells)
+    filled = total - grid.blanks
+    placed = filled - given
+    counts = f"{filled}/{total} cells filled ({given} initial, {placed} placed)"
+    return f"Progress: {counts}\nSteps: {steps}/{max_steps}"

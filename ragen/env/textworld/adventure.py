@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.text import PickledByConfig, TextObservation
-from ragen.env.textworld.text import with_admissible
 
 
 class Adventure(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
@@ -28,10 +27,11 @@ class Adventure(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
     _story: Any  # the engine with its loaded game, or None
 
     def _write(self, text: str, is_over: bool) -> str:
-        """Set the observation, with the admissible commands if they are to be shown."""
-        listed = self.config.show_admissible and not is_over
-        self.observation = with_admissible(text, self.admissible) if listed else text
-        return self.observation
+        """Set the observation, with the admissible commands, as in RAGEN 2026, if they are to be shown."""
+        if self.config.show_admissible and not is_over:
+            text += f"\n\nAdmissible actions: [{', '.join(self.admissible)}]"
+        self.observation = text
+        return text
 
     def close(self) -> None:
         """Close the engine."""

@@ -14,7 +14,6 @@ from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.textworld.adventure import Adventure
 from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.games import FAMILIES, Chosen, choose, story
-from ragen.env.textworld.text import without_trimmings
 from ragen.extras import needs
 
 LONGEST = 150
@@ -24,6 +23,8 @@ _PLAIN = re.compile(r"[a-z0-9' -]+")
 _SHORT = {"n", "s", "e", "w", "north", "south", "east", "west", "i", "l", "x"}
 _NEVER = {"then", "again", "g", "undo", "oops"}  # they start another command, or repeat or undo one
 _REFUSAL = "This is not a command of the game."
+_PROMPT = re.compile(r"\n>[^\n]*\Z")
+_QUESTION = re.compile(r"\n+Would you like to RESTART.*", re.S)
 
 
 class TextWorldEnv(Adventure):
@@ -67,7 +68,7 @@ class TextWorldEnv(Adventure):
     def _show(self, state: Any) -> str:
         self._score = state["score"] or 0
         self.admissible = [] if self._done else list(state["admissible_commands"])
-        return self._write(without_trimmings(state["feedback"]), self._done)
+        return self._write(_without_trimmings(state["feedback"]), self._done)
 
     def step(self, action: str) -> StepResult:
         """Carry out a command.
@@ -123,3 +124,12 @@ class TextWorldEnv(Adventure):
         """Mostly an admissible command; otherwise one that fails or is rejected."""
         others = ["take all", "go up", "examine the ceiling", "save", "look then look", "eat me"]
         return rng.choice([*self.admissible, *self.admissible, *others])
+
+
+def _without_trimmings(feedback: str) -> str:
+    """A game's text without the banner, the prompt, the status line and the closing question."""
+    text = _QUESTION.sub("", _PROMPT.sub("", feedback.rstrip()))
+    lines = [line.rstrip() for line in text.splitlines()]
+    banner = max((number for number, line in enumerate(lines) if "$$" in line), default=-1)
+    text = "\n".join(lines[banner + 1 :]).strip()
+    return re.sub(r"\n{3,}", "\n\n", text)

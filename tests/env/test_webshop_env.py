@@ -71,5 +71,6 @@ def test_the_type_is_judged_by_search_categories_and_title(
     query: str, category: str, words: tuple[str, ...], kind: float
 ) -> None:
     product: Any = SimpleNamespace(query="lamps", product_category="Home › Light › Lamps", title="Brass desk lamp")
-    goal: Any = SimpleNamespace(query=query, product_category=category, words=words)
+    wanted = SimpleNamespace(query=query, product_category=category, title=" ".join(words))
+    goal: Any = SimpleNamespace(product=wanted)
     assert type_parts(product, goal)["r_type"] == kind

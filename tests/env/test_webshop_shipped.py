@@ -18,9 +18,11 @@ def test_a_goal_is_perfectly_met_by_its_own_product(env: WebShopEnv) -> None:
         env.reset(seed, "val")
         goal = env.goal
         assert goal is not None
-        number = next(n for n in range(env.catalogue.product_count) if env.catalogue.product(n).asin == goal.asin)
+        number = next(
+            n for n in range(env.catalogue.product_count) if env.catalogue.product(n).asin == goal.product.asin
+        )
         env.step(f"search[{env.catalogue.product(number).title}]")
-        env.step(f"click[{goal.asin}]")
+        env.step(f"click[{goal.product.asin}]")
         for _, value in goal.options:
             env.step(f"click[{value}]")
         assert env.step("click[buy now]")[1] == 1.0

@@ -113,7 +113,7 @@ def test_countdown_keeps_the_rows_that_the_reference_keeps(data: dict[str, str])
 
 @pytest.mark.parametrize("shop", SHOPS, ids=lambda shop: f"{shop['version']}-{shop['name']}")
 def test_prices_goals_and_splits_are_drawn_as_in_the_reference(shop: Record) -> None:
-    table, prices_of = GoalTable(shop["price_seed"], human=False), []
+    table, prices_of = GoalTable(shop["price_seed"]), []
     for prices, counts, is_wished in shop["products"]:
         options = {str(number): range(count) for number, count in enumerate(counts)}
         record = SimpleNamespace(prices=prices, options=options, instruction="" if is_wished else None)

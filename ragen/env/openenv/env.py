@@ -14,7 +14,7 @@ from typing import Any
 from ragen.env.base import BaseLanguageBasedEnv, StepResult
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.openenv.config import OpenEnvEnvConfig
-from ragen.env.openenv.wire import REFUSED, Actions, Facts, Session, auth_headers, kept_session
+from ragen.env.openenv.wire import REFUSED, Actions, Facts, Session, auth_headers
 from ragen.errors import ConfigError, InputError, OpenEnvError
 
 REFUSAL = "That is no action."
@@ -72,8 +72,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
         facts = _facts(config.url, tuple(headers.items()), config.timeout)
         if self._session is None:
             self._actions = Actions(facts.action)
-            path = kept_session(facts, uuid.uuid4().hex)
-            self._session = Session(config.url, headers, config.timeout, path)
+            self._session = Session(config.url, headers, config.timeout, facts.session(uuid.uuid4().hex))
         return self._session, facts.sessions
 
     def step(self, action: str) -> StepResult:

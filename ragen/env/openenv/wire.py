@@ -13,12 +13,11 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -58,13 +57,12 @@ def auth_headers(token_file: str | None) -> dict[str, str]:
         raise ConfigError(f"openenv: auth_token_file {token_file} cannot be read: {error}.") from error
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """A server's description of itself.
 
     Attributes:
         action: The JSON schema of its actions.
-        sessions: Path of a session by its token, such as ``/s/{token}``; empty if it has none.
+        sessions: Path of a session by its token, such as ``/s/{token}``; empty if it keeps none.
     """
 
     action: Mapping[str, Any]
@@ -77,17 +75,20 @@ class Facts:
         Raises:
             OpenEnvError: It does not answer, or has no schema of actions.
         """
-        schema = _fetched(f"{base_url(url)}/schema", headers, timeout)
-        action = schema.get("action") if isinstance(schema, dict) else None
-        if not isinstance(action, dict):
-            raise OpenEnvError(f"{base_url(url)}/schema has no schema of actions; is this an OpenEnv server?")
         try:
-            metadata = _fetched(f"{base_url(url)}/metadata", headers, timeout)
-        except OpenEnvError:
-            metadata = {}
-        extensions = metadata.get("extensions") if isinstance(metadata, dict) else None
-        sessions = extensions.get(SESSIONS) if isinstance(extensions, dict) else None
-        return cls(action, sessions if isinstance(sessions, str) and TOKEN in sessions else "")
+            action = dict(_fetched(f"{base_url(url)}/schema", headers, timeout)["action"])
+        except (LookupError, TypeError, ValueError) as error:
+            text = f"{base_url(url)}/schema has no schema of actions; is this an OpenEnv server?"
+            raise OpenEnvError(text) from error
+        try:
+            sessions = str(_fetched(f"{base_url(url)}/metadata", headers, timeout)["extensions"][SESSIONS])
+        except (OpenEnvError, LookupError, TypeError):
+            sessions = ""
+        return cls(action, sessions if TOKEN in sessions else "")
+
+    def session(self, token: str) -> str:
+        """The path of a session of this token, where the server keeps sessions; else empty."""
+        return self.sessions.replace(TOKEN, quote(token, safe=""))
 
 
 def _fetched(url: str, headers: Mapping[str, str], timeout: float) -> Any:
@@ -254,23 +255,18 @@ class Actions:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         """Take the schema of actions, as ``/schema`` has it."""
         self._schema = schema
-        fields = schema.get("properties")
-        self._fields: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
-        required = schema.get("required")
-        self._required = [name for name in required if name in self._fields] if isinstance(required, list) else []
-
-    @property
-    def only(self) -> str:
-        """The one field that an action must have; empty where there are several or none."""
-        return self._required[0] if len(self._required) == 1 else ""
+        self._fields: Mapping[str, Any] = schema.get("properties") or {}
+        self._required = [name for name in schema.get("required") or () if name in self._fields]
+        # The one field that an action must have; empty where there are several or none.
+        self._only = self._required[0] if len(self._required) == 1 else ""
 
     @property
     def hint(self) -> str:
         """The accepted forms, for people."""
-        if not self.only:
+        if not self._only:
             return f"a JSON object with {', '.join(self._required) or 'any fields'}"
-        kinds = "/".join(sorted(self._kinds(self.only))) or "any value"
-        return f"{self.only} ({kinds})"
+        kinds = "/".join(sorted(self._kinds(self._only))) or "any value"
+        return f"{self._only} ({kinds})"
 
     def of_text(self, text: str) -> dict[str, Any] | None:
         """The action that a text stands for.
@@ -288,19 +284,19 @@ class Actions:
             value = text
         if isinstance(value, dict) and set(self._required) <= set(value):
             return value
-        if not self.only:
+        if not self._only:
             return None
-        kinds = self._kinds(self.only)
+        kinds = self._kinds(self._only)
         if not kinds or "string" in kinds:
-            return {self.only: text}
-        return {self.only: value} if _kind_of(value) & kinds else None
+            return {self._only: text}
+        return {self._only: value} if _kind_of(value) & kinds else None
 
     def example(self, rng: Random) -> str:
         """The text of an action, of the schema's examples where it names some."""
         names = self._required or [name for name in self._fields if name != "metadata"]
         action = {name: self._example(self._fields[name], rng) for name in names}
-        value = action.get(self.only)
-        return value if isinstance(value, str) else json.dumps(value if self.only else action)
+        value = action.get(self._only)
+        return value if isinstance(value, str) else json.dumps(value if self._only else action)
 
     def _kinds(self, name: str) -> set[str]:
         """The JSON types that a field may have; none if its schema does not say."""
@@ -324,39 +320,27 @@ class Actions:
                 return schema
         return {}
 
-    def _example(self, schema: Any, rng: Random, depth: int = 0) -> Any:
-        named = schema.get("examples") if isinstance(schema, Mapping) else None
-        schema = self._resolved(schema)
-        for choices in (named, schema.get("examples"), schema.get("enum")):
-            if isinstance(choices, list) and choices:
-                return rng.choice(choices)
+    def _example(self, schema: Mapping[str, Any], rng: Random, depth: int = 0) -> Any:
+        named, schema = schema.get("examples"), self._resolved(schema)
+        if choices := named or schema.get("examples") or schema.get("enum"):
+            return rng.choice(choices)
         if "const" in schema:
             return schema["const"]
-        kind = schema.get("type", "string")
-        kind = kind[0] if isinstance(kind, list) and kind else kind
+        kind, low = schema.get("type"), int(schema.get("minimum", 0))
         if kind == "boolean":
             return rng.random() < 0.5
         if kind in ("integer", "number"):
-            low = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
-            high = schema.get("maximum", schema.get("exclusiveMaximum", low + 4) - 1)
-            value = rng.randint(int(low), max(int(low), int(high)))
+            value = rng.randint(low, max(low, int(schema.get("maximum", low + 4))))
             return value if kind == "integer" else float(value)
         if kind == "array" and depth < 4:
-            count = max(1, int(schema.get("minItems", 1)))
-            return [self._example(schema.get("items", {}), rng, depth + 1) for _ in range(count)]
+            return [self._example(schema.get("items", {}), rng, depth + 1)]
         if kind == "object" and depth < 4:
             fields = schema.get("properties") or {}
-            return {
-                name: self._example(fields.get(name, {}), rng, depth + 1) for name in schema.get("required") or fields
-            }
+            names = schema.get("required", fields)
+            return {name: self._example(fields.get(name, {}), rng, depth + 1) for name in names}
         return rng.choice(GENERIC_TEXTS)
 
 
 def _kind_of(value: Any) -> set[str]:
     kinds = {bool: {"boolean"}, int: {"integer", "number"}, float: {"number"}, list: {"array"}, dict: {"object"}}
     return kinds.get(type(value), set())
-
-
-def kept_session(facts: Facts, token: str) -> str:
-    """The path of a session of this token, where the server keeps sessions; else empty."""
-    return facts.sessions.replace(TOKEN, quote(token, safe="")) if facts.sessions else ""

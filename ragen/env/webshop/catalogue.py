@@ -10,16 +10,16 @@ import json
 import threading
 from collections.abc import Hashable
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 from ragen.cache import machine_cache
-from ragen.env.database import Database
-from ragen.env.webshop.build import build_database
-from ragen.env.webshop.goals import Goal, human_goal, made_up_goal, split_order, split_place
-from ragen.env.webshop.records import Record
-from ragen.env.webshop.search import Index
-from ragen.env.webshop.source import Source
+from ragen.env.database import Database, new_database
+from ragen.env.webshop.config import Source
+from ragen.env.webshop.goals import Goal, GoalTable, goal_of, split_order, split_place
+from ragen.env.webshop.records import Record, index_text, read_records
+from ragen.env.webshop.search import Index, IndexBuilder
 from ragen.errors import ConfigError
 
 _DECODED = 128  # products kept decoded
@@ -34,16 +34,14 @@ class Catalogue:
         product: A function that returns the product with a number, which must not be changed.
     """
 
-    def __init__(self, database: Database, is_human: bool, limit_goals: int = -1) -> None:
+    def __init__(self, database: Database, limit_goals: int = -1) -> None:
         """Read what was built.
 
         Args:
             database: The built database.
-            is_human: Whether people wrote the goals.
             limit_goals: Maximum number of goals; -1 for all.
         """
         self._database, self._index = database, Index(database)
-        self._make_goal = human_goal if is_human else made_up_goal
         ((self.product_count, every),) = database.rows(
             "select (select max(rowid) from products), (select max(rowid) from goals)"
         )
@@ -63,7 +61,7 @@ class Catalogue:
     def goal(self, index: int) -> Goal:
         """The goal with this number, from 0 in the shop's order."""
         product, wish, limit = self._goal("product, wish, price_limit", index)
-        return self._make_goal(self.product(product), wish, limit)
+        return goal_of(self.product(product), wish, limit)
 
     def _goal(self, columns: str, index: int) -> Any:
         return self._database.rows(f"select {columns} from goals where rowid = ?", index + 1)[0]
@@ -90,7 +88,7 @@ def open_catalogue(source: Source, limit_goals: int = -1) -> Catalogue:
         if catalogue is None:
             try:
                 folder = machine_cache("webshop", source.key(), partial(build_database, source))
-                catalogue = Catalogue(Database(folder), source.instructions is not None, limit_goals)
+                catalogue = Catalogue(Database(folder), limit_goals)
             except FileNotFoundError as error:
                 raise ConfigError(f"webshop: a data file is missing: {error}.") from error
             _open[identity] = catalogue
@@ -100,3 +98,30 @@ def open_catalogue(source: Source, limit_goals: int = -1) -> Catalogue:
 def _product(database: Database, number: int) -> Record:
     ((record,),) = database.rows("select record from products where rowid = ?", number + 1)
     return Record(**json.loads(record))
+
+
+def build_database(source: Source, folder: Path) -> None:
+    """Read the data files, and write products, index and goals.
+
+    Args:
+        source: The data files and options.
+        folder: The empty folder to write to.
+
+    Raises:
+        ConfigError: A data file has an invalid format.
+    """
+    index, goals = IndexBuilder(), GoalTable(source.price_seed)
+    with new_database(folder) as database:
+        database.execute("create table products(record)")
+        database.execute("create table goals(product, wish, price_limit, split)")
+        for record in read_records(source):
+            index.add(record.asin, index_text(record))
+            record.price = goals.add(record)
+            database.execute("insert into products values(?)", [json.dumps(vars(record))])
+        index.write(database)
+        rows = goals.rows()
+        if not rows:
+            where = f"{source.attributes} (attr_path)"
+            raise ConfigError(f"webshop: no product of {source.products} has an instruction in {where}.")
+        drawn = zip(rows, split_order(len(rows)), strict=True)
+        database.executemany("insert into goals values(?, ?, ?, ?)", ((*row, split) for row, split in drawn))

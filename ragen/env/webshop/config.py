@@ -1,14 +1,42 @@
-"""Configuration of WebShop: its catalogue, its goals, and the version of RAGEN to follow."""
+"""Configuration of WebShop: the files of its catalogue, its goals, and the version of RAGEN to follow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from ragen.env.checks import Rule, check, integer
-from ragen.env.webshop.source import Source, find_source
+from ragen.env.checks import Rule, check, integer, one_of, require
 
 _TYPE = "webshop"
+
+DATA_VARIABLE = "RAGEN_WEBSHOP_DATA"
+BUILTIN_DIR = Path(__file__).parent / "data"
+DATASETS = {"small": "items_shuffle_1000.json", "full": "items_shuffle.json"}
+FORMAT = 4  # of the built files; increase it so that older ones are not used
+
+
+@dataclass(frozen=True)
+class Source:
+    """Everything that determines a catalogue.
+
+    Attributes:
+        products: The catalogue file.
+        attributes: The file with attributes and instructions.
+        num_products: Maximum number of records to read; None for all.
+        price_seed: Seed of the prices and price limits.
+    """
+
+    products: Path
+    attributes: Path
+    num_products: int | None = None
+    price_seed: int = 12345
+
+    def key(self) -> list[Any]:
+        """Everything that determines what would be built now, with the files' paths, sizes and times."""
+        stats = [[stat.st_size, stat.st_mtime_ns] for stat in map(os.stat, (self.products, self.attributes))]
+        return [FORMAT, *map(str, astuple(self)), stats]
 
 
 @dataclass
@@ -28,14 +56,12 @@ class WebShopEnvConfig:
         filter_goals: Must be None: select goals by seed and mode instead.
         limit_goals: Maximum number of goals, the first in the shop's order; -1 for all.
         num_products: Maximum number of records read from the catalogue; None for all.
-        human_goals: Whether to use the instructions that people wrote, instead of those made from the products.
+        human_goals: Must be False: instructions are made from the products.
         show_attrs: Whether item pages have an "Attributes" button.
         data_dir: The folder of the data files; None for the environment variable ``RAGEN_WEBSHOP_DATA``, if ``dataset``
             is ``"small"`` or ``"full"``.
         attr_path: Attributes and instructions in the format of ``items_ins_v2*.json``; None for the file of that name
             beside the catalogue.
-        human_attr_path: Instructions in the format of ``items_human_ins.json``; None for the file of that name beside
-            the catalogue or in its parent folder.
         price_seed: Seed of the prices of products with a price range, and of the price limits of goals. RAGEN draws
             both from Python's unseeded global generator.
         compat: ``"up25"`` follows RAGEN of 2025: the reward is the graded score. ``"up26"`` follows RAGEN of 2026: the
@@ -56,7 +82,6 @@ class WebShopEnvConfig:
     show_attrs: bool = False
     data_dir: str | None = None
     attr_path: str | None = None
-    human_attr_path: str | None = None
     price_seed: int = 12345
     compat: Literal["up25", "up26"] = "up25"
     render_mode: str = "text"
@@ -75,12 +100,46 @@ class WebShopEnvConfig:
             self,
             server=inside,
             filter_goals=goals,
+            human_goals=one_of(False),
             limit_goals=limit,
             price_seed=integer(),
         )
-        self._source = find_source(self)
+        self._source = _find_source(self)
 
     @property
     def source(self) -> Source:
         """The data files and options that determine the catalogue."""
         return self._source
+
+
+def _find_source(config: WebShopEnvConfig) -> Source:
+    products = _products_file(config)
+    beside = products.with_name(products.name.removesuffix(".gz").replace("items_shuffle", "items_ins_v2"))
+    if config.attr_path is not None:
+        beside = _existing("attr_path", config.attr_path)
+    found = [path for path in (beside, beside.with_name(f"{beside.name}.gz")) if path.is_file() and path != products]
+    expected = f"the path of a file, as there is no {beside.name} (plain or .gz) beside {products}"
+    require(bool(found), _TYPE, "attr_path", None, expected)
+    return Source(products, found[0], config.num_products, config.price_seed)
+
+
+def _products_file(config: WebShopEnvConfig) -> Path:
+    if config.file_path is not None:
+        return _existing("file_path", config.file_path)
+    given, dataset = config.data_dir, config.dataset
+    if dataset == "builtin" or (dataset is None and given is None):
+        return next(BUILTIN_DIR.glob("items_shuffle*"))
+    given = given or os.environ.get(DATA_VARIABLE) or ""
+    name, folder = DATASETS.get(dataset or "", "items_shuffle*.json"), Path(given).expanduser().absolute()
+    folders = [folder] if dataset is None else [folder, folder / dataset]
+    found = [path for each in folders for end in ("", ".gz") for path in each.glob(name + end)] if given else []
+    expected = f"a folder with one {name} (plain or .gz), by this key or the variable {DATA_VARIABLE}"
+    unique = len(found) == 1 or (bool(found) and dataset is not None)
+    require(unique, _TYPE, "data_dir", given, f"{expected}; dataset='builtin' needs none, and file_path names any file")
+    return found[0]
+
+
+def _existing(key: str, given: str) -> Path:
+    path = Path(given).expanduser().absolute()
+    require(path.is_file(), _TYPE, key, given, "an existing file")
+    return path

@@ -77,13 +77,13 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
             mode: ``"train"``, ``"val"`` or ``"test"``.
         """
         self.goal_index = self.catalogue.goal_index(checked_seed(_TYPE, seed, limit=None), mode)
-        self.goal = self.catalogue.goal(self.goal_index)
+        self._find_goal()
         self._results: tuple[int, ...] = ()
         self._page_number = 1
         self._product = -1
         self._options: dict[str, str] = {}
-        self._page = pages.search_page(self.goal.instruction)
-        self.observation = f"Instruction: {self.goal.instruction.strip()}"
+        self._page = pages.search_page(self._goal().instruction)
+        self.observation = f"Instruction: {self._goal().instruction.strip()}"
         return self.render()
 
     def step(self, action: str) -> StepResult:
@@ -151,8 +151,11 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         check_was_reset(_TYPE, self.goal is not None)
         return self._page.available()
 
+    def _find_goal(self) -> None:
+        self.goal = None if self.goal_index < 0 else self.catalogue.goal(self.goal_index)
+
     save, load = snapshots(
-        "goal", "goal_index", "observation", "_results", "_page_number", "_product", "_options", "_page"
+        *("goal_index", "observation", "_results", "_page_number", "_product", "_options", "_page"), after=_find_goal
     )
 
     def _is_valid(self, action: str, verb: str, argument: str) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 
-from ragen.env.webshop.records import Record, title_words
+from ragen.env.webshop.records import Record
 
 NO_LIMIT = 1_000_000.0  # dollars; means that a goal has no price limit
 
@@ -26,61 +26,45 @@ class Goal:
     """A product to buy.
 
     Attributes:
-        asin: The product from which the goal was made.
+        product: The product from which the goal was made.
         instruction: The text on the pages.
         attributes: The required attributes.
-        options: The required options: pairs of name and value, or only values if a person wrote the instruction.
+        options: The required options: pairs of name and value.
         price_upper: The maximum price in dollars.
-        query: The product's search query, for the reward.
-        product_category: The product's path of categories, for the reward.
-        words: The words of its title, in order, for the reward.
     """
 
-    asin: str
+    product: Record
     instruction: str
     attributes: tuple[str, ...]
-    options: tuple[tuple[str, str] | str, ...]
+    options: tuple[tuple[str, str], ...]
     price_upper: float
-    query: str
-    product_category: str
-    words: tuple[str, ...]
 
 
 class GoalTable:
     """Draws prices and limits, and lists all goals as a product's number and the number of its wish."""
 
-    def __init__(self, price_seed: int, human: bool) -> None:
-        """Seed the generator.
-
-        Args:
-            price_seed: The seed.
-            human: Whether goals are the instructions that people wrote.
-        """
+    def __init__(self, price_seed: int) -> None:
+        """Seed the generator."""
         self._random = random.Random(price_seed)
         self._random.getrandbits(32)  # the reference draws one number before the first price, as its goldens show
-        self._human = human
-        self._prices: list[float] = []
-        self._wishes: list[tuple[int, Sequence[int]]] = []  # products with theirs
+        self._products = 0
+        self._wished: list[tuple[int, float, int]] = []  # products with an instruction, their prices and wishes
 
     def add(self, record: Record) -> float:
         """Add the next product of the catalogue; returns its price."""
-        prices = record.prices
+        prices, options = record.prices, record.options.values()
         price = prices[0] if len(prices) == 1 else self._random.uniform(*prices)
-        product = len(self._prices)
-        self._prices.append(price)
-        if self._human:
-            self._wishes.append((product, [i for i, goal in enumerate(record.human) if goal["attributes"]]))
-        elif record.instruction is not None:
-            self._wishes.append((product, range(math.prod(map(len, record.options.values())))))
+        if record.instruction is not None:
+            self._wished.append((self._products, price, math.prod(map(len, options))))
+        self._products += 1
         return price
 
     def rows(self) -> list[tuple[int, int, float]]:
         """Draw the limits; returns the product, the wish and the limit of each goal, in the shop's order."""
         rows: list[tuple[int, int, float]] = []
-        for product, wishes in self._wishes:
-            limit = 0.0 if self._human else self._draw_limit(self._prices[product])
-            for wish in wishes:
-                rows.append((product, wish, self._draw_limit(self._prices[product]) if self._human else limit))
+        for number, price, wishes in self._wished:
+            limit = self._draw_limit(price)
+            rows += [(number, wish, limit) for wish in range(wishes)]
         return [rows[number] for number in shuffled(len(rows), _SHUFFLE_SEED)]
 
     def _draw_limit(self, price: float) -> float:
@@ -122,7 +106,7 @@ def split_place(count: int, seed: int, mode: str | None) -> int:
     return seed % (count - test - val) + test + val
 
 
-def made_up_goal(record: Record, wish: int, limit: float) -> Goal:
+def goal_of(record: Record, wish: int, limit: float) -> Goal:
     """The goal for a product with one combination of its options.
 
     Args:
@@ -131,28 +115,11 @@ def made_up_goal(record: Record, wish: int, limit: float) -> Goal:
         limit: The price limit in dollars.
     """
     names = sorted(record.options)
-    options = tuple(zip(names, _combination([record.options[name] for name in names], wish), strict=True))
-    chosen = ", and ".join(f"{name}: {value}" for name, value in options)
-    text = f"{record.instruction} with {chosen}" if options else str(record.instruction)
-    return _goal(record, text, record.instruction_attributes, options, limit)
-
-
-def human_goal(record: Record, wish: int, limit: float) -> Goal:
-    """The goal for a product that a person wrote."""
-    written = record.human[wish]
-    return _goal(record, written["instruction"].strip("."), written["attributes"], tuple(written["options"]), limit)
-
-
-def _goal(record: Record, text: str, attributes: list[str], options: tuple, limit: float) -> Goal:
-    price = f", and price lower than {limit:.2f} dollars" if limit != NO_LIMIT else ""
-    words = tuple(title_words(record))
-    wanted = tuple(attributes)
-    return Goal(record.asin, text + price, wanted, options, limit, record.query, record.product_category, words)
-
-
-def _combination(choices: list[list[str]], number: int) -> tuple[str, ...]:
-    picked = []
-    for values in reversed(choices):
-        number, index = divmod(number, len(values))
-        picked.append(values[index])
-    return tuple(reversed(picked))
+    chosen = next(islice(product(*(record.options[name] for name in names)), wish, None))
+    options = tuple(zip(names, chosen, strict=True))
+    text = str(record.instruction)
+    if options:
+        text += f" with {', and '.join(f'{name}: {value}' for name, value in options)}"
+    if limit != NO_LIMIT:
+        text += f", and price lower than {limit:.2f} dollars"
+    return Goal(record, text, tuple(record.instruction_attributes), options, limit)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ragen.env.webshop.source import Source, read_data
+from ragen.env.checks import require
+from ragen.env.webshop.config import Source
 from ragen.errors import ConfigError
 
 DEFAULT_PRICE = 100.0  # dollars; of a product without a price
@@ -34,7 +38,6 @@ class Record:
         product_category: The path of categories, separated by ``›``.
         instruction: The text of its goal; None for a product without one.
         instruction_attributes: The attributes in the instruction.
-        human: The instructions that people wrote: ``instruction``, ``attributes`` and ``options`` of each.
         reviews: ``title``, ``score`` and ``body`` of each; the original files have none.
         price: In dollars, drawn between the lowest and the highest.
     """
@@ -52,7 +55,6 @@ class Record:
     product_category: str
     instruction: str | None = None
     instruction_attributes: list[str] = field(default_factory=list)
-    human: list[dict[str, Any]] = field(default_factory=list)
     reviews: list[dict[str, Any]] = field(default_factory=list)
     price: float = DEFAULT_PRICE
 
@@ -66,9 +68,8 @@ def read_records(source: Source) -> Iterator[Record]:
     Raises:
         ConfigError: A file has an invalid format.
     """
-    attributes = read_data("attr_path", source.attributes, dict)
-    human = read_data("human_attr_path", source.instructions, dict) if source.instructions else {}
-    products = read_data("file_path", source.products, list)
+    attributes = _read_data("attr_path", source.attributes, dict)
+    products = _read_data("file_path", source.products, list)
     seen: set[str] = set()
     try:
         for raw in products[: source.num_products]:
@@ -76,7 +77,7 @@ def read_records(source: Source) -> Iterator[Record]:
             if asin == "nan" or len(asin) > 10 or asin in seen:
                 continue
             seen.add(asin)
-            yield tidy(raw, attributes.get(asin) or {}, human.get(asin) or [])
+            yield tidy(raw, attributes.get(asin) or {})
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(
@@ -86,13 +87,27 @@ def read_records(source: Source) -> Iterator[Record]:
         ) from error
 
 
-def tidy(raw: dict[str, Any], attributes: dict[str, Any], human: list[dict[str, Any]]) -> Record:
+def _read_data(key: str, path: Path, kind: type) -> Any:
+    """The list or dict in a JSON file; gzip is detected by content, not by name.
+
+    Raises:
+        ConfigError: It has something else.
+    """
+    try:
+        data = path.read_bytes()
+        found = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    except (OSError, EOFError, ValueError) as error:
+        raise ConfigError(f"webshop: env_config key {key}={str(path)!r} cannot be read as JSON: {error}.") from error
+    require(isinstance(found, kind), "webshop", key, str(path), f"a file with a JSON {kind.__name__}")
+    return found
+
+
+def tidy(raw: dict[str, Any], attributes: dict[str, Any]) -> Record:
     """Convert a product of the data files to a record.
 
     Args:
         raw: An element of ``items_shuffle*.json``.
         attributes: Its entry in ``items_ins_v2*.json``; may be empty.
-        human: Its entry in ``items_human_ins.json``; may be empty.
     """
     prices = parse_prices(raw.get("pricing"))
     bullets = raw.get("small_description") or []
@@ -110,7 +125,6 @@ def tidy(raw: dict[str, Any], attributes: dict[str, Any], human: list[dict[str, 
         product_category=raw.get("product_category") or "",
         instruction=attributes.get("instruction"),
         instruction_attributes=attributes.get("instruction_attributes") or [],
-        human=[_human_goal(goal) for goal in human],
         reviews=raw.get("customer_reviews") or [],
     )
 
@@ -141,12 +155,4 @@ def _options(customization: dict[str, list[dict[str, Any]] | None]) -> dict[str,
         name.lower(): [choice["value"].strip().replace("/", " | ").lower() for choice in choices]
         for name, choices in customization.items()
         if choices is not None
-    }
-
-
-def _human_goal(goal: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "instruction": goal["instruction"],
-        "attributes": goal.get("instruction_attributes") or [],
-        "options": goal.get("instruction_options") or [],
     }

@@ -8,7 +8,7 @@ therefore never reduced to one of the colours below, while chosen values are if 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rapidfuzz.fuzz import token_set_ratio
@@ -63,12 +63,12 @@ def score_purchase(product: Record, options: dict[str, str], goal: Goal) -> tupl
 
 def type_parts(product: Record, goal: Goal) -> dict[str, Any]:
     """The match of a product's type with the goal, by query, categories, and words of the title."""
-    query_match = product.query == goal.query
-    shared = _categories(product.product_category) & _categories(goal.product_category)
+    query_match = product.query == goal.product.query
+    shared = _categories(product.product_category) & _categories(goal.product.product_category)
     category_match = len(shared) >= 2
     title_score = 0.2
-    if goal.words:
-        title_score = len(set(title_words(product)) & set(goal.words)) / len(goal.words)
+    if words := title_words(goal.product):
+        title_score = len({*title_words(product)} & {*words}) / len(words)
     kind = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
     if title_score < 0.1:
         kind = 0.1 if title_score else 0.0
@@ -80,11 +80,10 @@ def type_parts(product: Record, goal: Goal) -> dict[str, Any]:
     }
 
 
-def count_options(chosen: Iterable[str], wanted: Sequence[tuple[str, str] | str]) -> int:
+def count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]]) -> int:
     """Number of required options that resemble one of the chosen values."""
     values = [_colour_in(value) for value in chosen]
-    goals = [_colour_in(option) if isinstance(option, str) else str(option) for option in wanted]
-    return sum(any(alike(value, goal) for value in values) for goal in goals)
+    return sum(any(alike(value, str(option)) for value in values) for option in wanted)
 
 
 def alike(one: str, other: str) -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 from ragen.errors import ConfigError
 from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import (
-    Exchange,
     Layout,
     data_proto,
     image_objects,
@@ -33,7 +32,6 @@ from ragen.llm_agent.batches.training_rows import (
     sampled_rows,
     scores_of,
     signal_of,
-    written_row,
 )
 from ragen.llm_agent.prompts.chat_template import Message
 from ragen.llm_agent.prompts.conversation import (
@@ -116,16 +114,20 @@ class BatchBuilder:
             with_histories: Whether to add the columns ``history`` and ``metrics``, those of the row's trajectory.
         """
         whole = self.settings.window_mode == FULL
-        learnt: list[TrainingRow] = []
+        rows: list[TrainingRow] = []
         unknown: list[Row] = []
         for row in (trajectory_rows if whole else turn_rows)(rollouts, self.settings.window):
-            sampled = (
-                sampled_rows(row, 0 if whole else row.stop - 1) if self.settings.training_tokens == SAMPLED else None
-            )
-            learnt += [self._exchanged_row(*each) for each in sampled or ()]
+            reads = self.settings.training_tokens == SAMPLED
+            sampled = sampled_rows(row, 0 if whole else row.stop - 1) if reads else None
+            for part, exchanges in sampled or ():
+                reply = self.conversations.messages(replace(part, start=part.stop - 1))[-1]
+                rows.append(exchanged_row(part, exchanges, reply))
             unknown += [row] if sampled is None else []
-        learnt += self._written_rows(unknown) if unknown else []
-        rows = sorted(learnt, key=lambda each: (each.row.episode, each.row.stop))
+        shown = self._encode(unknown, self.encoder.rollouts, self.settings.max_model_len) if unknown else ()
+        for row, chat, encoded in zip(*shown, strict=True):
+            replies = encoded.replies if whole else encoded.replies[-1:]
+            rows.append(TrainingRow(row, chat, replace(encoded, replies=replies)))
+        rows.sort(key=lambda each: (each.row.episode, each.row.stop))
         batch = self.learning_batch(rows, rollouts)
         episodes = [row.row.episode for row in rows]
         columns = {} if collapse is None else collapse.of(rollouts)
@@ -135,22 +137,6 @@ class BatchBuilder:
             columns["uid"] = object_array(each.get("uid", each["env_id"]) for each in rollouts)
         batch.non_tensor_batch.update({name: values[episodes] for name, values in columns.items()})
         return batch
-
-    def _exchanged_row(self, row: Row, exchanges: Sequence[Exchange]) -> TrainingRow:
-        reply = self.conversations.messages(replace(row, start=row.stop - 1))[-1]
-        built = exchanged_row(row, exchanges, reply)
-        if self.settings.enable_response_mask:
-            return built
-        body = self.encoder.rollouts([built.chat])[0].body
-        return replace(built, encoded=replace(built.encoded, body=body))
-
-    def _written_rows(self, rows: list[Row]) -> list[TrainingRow]:
-        whole, as_shown = self.settings.window_mode == FULL, self.settings.training_tokens != SAMPLED
-        shown = zip(*self._encode(rows, self.encoder.rollouts, self.settings.max_model_len), strict=True)
-        return [
-            written_row(row, chat, encoded, len(encoded.replies) if whole else 1, as_shown)
-            for row, chat, encoded in shown
-        ]
 
     def asked_chat(self, rollout: dict[str, Any], place: int) -> list[Message]:
         """The complete chat that asked for a turn, without cuts by a window or a length limit.

@@ -30,13 +30,11 @@ class MarkedText:
     Attributes:
         text: The chat up to the end of its last reply; the whole chat if it has none.
         replies: ``[start, end)`` in characters of every reply including its end-of-turn token, in order.
-        inner: The same without the opening tag and the end-of-turn token.
         body: The index of the first character of the first user message's content.
     """
 
     text: str
     replies: list[Span]
-    inner: list[Span]
     body: int
 
 
@@ -61,21 +59,17 @@ class ReplyMarker:
         self._openers = self._opening_tokens([asked], outline) - {eos_token}
         self._plain_end = self._ending_text(gap=outline.literals[2], tail=outline.literals[4])
 
-    def mark(self, chats: Sequence[Sequence[Message]], opening_tag: str = "") -> list[MarkedText]:
+    def mark(self, chats: Sequence[Sequence[Message]]) -> list[MarkedText]:
         """Render chats and locate their replies.
 
         Args:
             chats: Lists of messages.
-            opening_tag: The tag at the end of prompts, with which replies therefore begin.
 
         Raises:
             TemplateError: The template omits a reply.
         """
         texts = self._template.render(chats)
-        marked = [
-            self._mark(text, outline, opening_tag)
-            for text, outline in zip(texts, outlines(self._template, chats), strict=True)
-        ]
+        marked = [self._mark(*each) for each in zip(texts, outlines(self._template, chats), strict=True)]
         for chat, found in zip(chats, marked, strict=True):
             expected = sum(message["role"] == "assistant" for message in chat)
             if len(found.replies) != expected:
@@ -91,24 +85,22 @@ class ReplyMarker:
         asked, answered = say("user", "ask"), say("assistant", "<think>zzq</think><answer>tell</answer>")
         return self._template.render([[asked, answered, asked, answered]])[0].count("zzq") == 2
 
-    def _mark(self, text: str, outline: Outline, opening_tag: str) -> MarkedText:
+    def _mark(self, text: str, outline: Outline) -> MarkedText:
         places = outline.locate(text)
         if places is None:  # the template changed a content; with contents unchanged, text and mask agree
             text, places = outline.fill()
-        said = list(self._said(text, places))
-        replies = [(start, end + size) for start, end, size in said]
-        inner = [(start + len(opening_tag) * text.startswith(opening_tag, start), end) for start, end, _ in said]
+        replies = list(self._replies(text, places))
         body = next((place.start for place in places if place.part.role == "user"), 0)
-        return MarkedText(text[: replies[-1][1]] if replies else text, replies, inner, body)
+        return MarkedText(text[: replies[-1][1]] if replies else text, replies, body)
 
-    def _said(self, text: str, places: Sequence[Place]) -> Iterator[tuple[int, int, int]]:
-        """The start and end of each reply, and the length of the text after it that ends its turn."""
+    def _replies(self, text: str, places: Sequence[Place]) -> Iterator[Span]:
+        """The start of each reply, and the end of its turn."""
         messages = [list(group) for _, group in groupby(places, key=lambda place: place.part.message)]
         limits = [*(message[0].start for message in messages[1:]), len(text)]
         for message, limit in zip(messages, limits, strict=True):
             if message[0].part.role == "assistant":
                 start, end = _before_tag(text, message[0]), _after_tag(text, message[-1])
-                yield start, end, self._end_of_turn(text[end:limit])
+                yield start, end + self._end_of_turn(text[end:limit])
 
     def _end_of_turn(self, rest: str) -> int:
         """Number of characters of the template's text after a reply that end its turn."""
@@ -209,7 +201,6 @@ class EncodedChat:
         ids: The tokens.
         replies: ``[start, end)`` in tokens of every reply including its end-of-turn token, in order; empty for a
             prompt.
-        inner: The same without the opening tag and the end-of-turn token.
         body: The index of the first token of the first user message's content.
         images: The chat's images, in order.
         image_inputs: The processor's tensors of them for the model (``pixel_values``, ...).
@@ -217,7 +208,6 @@ class EncodedChat:
 
     ids: list[int]
     replies: list[Span] = field(default_factory=list)
-    inner: list[Span] = field(default_factory=list)
     body: int = 0
     images: list[Any] = field(default_factory=list)
     image_inputs: dict[str, Any] = field(default_factory=dict)
@@ -267,11 +257,11 @@ class ChatEncoder:
         """Tokenize prompts, which end with the opening tag; the last message of each is the user's."""
         texts = self.template.render(chats, add_generation_prompt=True)
         texts = [text if text.rstrip().endswith(self._tag) else text + self._tag for text in texts]
-        return self._encode([MarkedText(text, [], [], 0) for text in texts], chats, with_offsets=False)
+        return self._encode([MarkedText(text, [], 0) for text in texts], chats, with_offsets=False)
 
     def rollouts(self, chats: Sequence[Sequence[Message]]) -> list[EncodedChat]:
         """Tokenize chats that end with a reply, and locate their replies."""
-        return self._encode(self.marker.mark(chats, self._tag), chats, with_offsets=True)
+        return self._encode(self.marker.mark(chats), chats, with_offsets=True)
 
     def _encode(
         self, texts: Sequence[MarkedText], chats: Sequence[Sequence[Message]], with_offsets: bool
@@ -286,9 +276,9 @@ class ChatEncoder:
         return [self._chat(*row) for row in zip(texts, chats, batch["input_ids"], offsets, strict=True)]
 
     def _chat(self, marked: MarkedText, chat: Sequence[Message], ids: list[int], offsets: list[Span]) -> EncodedChat:
-        replies, inner = ([token_span(span, offsets) for span in spans] for spans in (marked.replies, marked.inner))
+        replies = [token_span(span, offsets) for span in marked.replies]
         body = token_span((marked.body, marked.body), offsets)[0]
-        plain, images = EncodedChat(ids, replies, inner, body), images_of(chat)
+        plain, images = EncodedChat(ids, replies, body), images_of(chat)
         return self._with_images(plain, marked.text, images) if images else plain
 
     def _with_images(self, plain: EncodedChat, text: str, images: list[Any]) -> EncodedChat:
@@ -302,10 +292,4 @@ class ChatEncoder:
                 f"{type(self._processor).__name__} gives other tokens for a chat's replies when the chat has images, "
                 "so no loss mask can be made for it."
             )
-        return EncodedChat(ids, replies, _followed(plain, replies), plain.body, images, inputs)
-
-
-def _followed(plain: EncodedChat, replies: Sequence[Span]) -> list[Span]:
-    """The inner spans of a chat whose replies have moved."""
-    pairs = zip(plain.inner, plain.replies, replies, strict=True)
-    return [(start + new[0] - old[0], end + new[0] - old[0]) for (start, end), old, new in pairs]
+        return EncodedChat(ids, replies, plain.body, images, inputs)

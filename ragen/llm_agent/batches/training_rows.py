@@ -14,7 +14,7 @@ If all exchanges of a trajectory are known, its rows are therefore built from th
                                                      . . . x x     . . . . . . . x x
 
 The loss includes every reply once, after exactly the prompt that it answered. If tokens are unknown, the chat's text is
-tokenized; the loss then excludes an opening tag from the prompt, and the end of a turn that the model did not write.
+tokenized, as in RAGEN.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ragen.llm_agent.batches.dataproto import Exchange, Layout, RawReply, TokenScore, raw_reply
+from ragen.llm_agent.batches.dataproto import Exchange, Layout, TokenScore, raw_reply
 from ragen.llm_agent.batches.encoding import EncodedChat, Span
 from ragen.llm_agent.batches.normalization import group_of, normalize
 from ragen.llm_agent.prompts.chat_template import Message
@@ -122,30 +122,6 @@ def _log_probs(exchanges: Sequence[Exchange], spans: Sequence[Span]) -> list[Tok
 
 def _tokens(exchange: Exchange) -> tuple[list[int], list[int]]:
     return list(exchange.prompt_ids or ()), list(exchange.reply_ids or ())
-
-
-def written_row(row: Row, chat: list[Message], encoded: EncodedChat, count: int, as_shown: bool = False) -> TrainingRow:
-    """The row of a chat that was tokenized as text.
-
-    Args:
-        row: The turns that the chat shows.
-        chat: The messages.
-        encoded: Their tokens, with the spans of all replies.
-        count: Number of replies with loss, from the end.
-        as_shown: Whether the loss includes a reply's opening tag and end of turn even if the model did not write them.
-    """
-    replies, inner = encoded.replies[-count:], encoded.inner[-count:]
-    if not as_shown:
-        turns = row.turns[len(row.turns) - len(replies) :]
-        replies = [_written(raw_reply(turn), *spans) for turn, *spans in zip(turns, replies, inner, strict=True)]
-    return TrainingRow(row, chat, replace(encoded, replies=replies))
-
-
-def _written(raw: RawReply, whole: Span, inner: Span) -> Span:
-    """The span of a reply that the model itself wrote, as far as known."""
-    cut_off = raw.exchange is not None and raw.exchange.cut_off
-    start, end = inner[0] if raw.tag_added else whole[0], inner[1] if cut_off else whole[1]
-    return start, max(start, end)
 
 
 # Masks and scores

@@ -24,22 +24,34 @@ replies are parsed in :mod:`~ragen.llm_agent.prompts.replies`, and batches are b
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.config.loading import as_config
-from ragen.errors import InputError
+from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import CollapseColumns
-from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, object_array
-from ragen.llm_agent.batches.encoding import ChatEncoder, ReplyMarker
+from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, data_proto, object_array
+from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
+from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, sampled_rows
 from ragen.llm_agent.environments import custom_env, environment_tags
 from ragen.llm_agent.prompts.chat_template import Message
-from ragen.llm_agent.prompts.conversation import ConversationBuilder, tag_prompt, trajectory_rows
+from ragen.llm_agent.prompts.conversation import (
+    ConversationBuilder,
+    Row,
+    asked,
+    prompt_rows,
+    shortened,
+    tag_prompt,
+    trajectory_rows,
+    turn_rows,
+)
 from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
-from ragen.llm_agent.prompts.settings import FULL, CollapseSettings, ContextSettings
+from ragen.llm_agent.prompts.settings import FULL, MAX_MODEL_LEN, SAMPLED, CollapseSettings, ContextSettings
 
+Encode = Callable[[list[list[Message]]], list[EncodedChat]]
+Encoded = tuple[list[Row], list[list[Message]], list[EncodedChat]]
 if TYPE_CHECKING:
     import numpy as np
     from verl import DataProto
@@ -94,12 +106,11 @@ class ContextManager:
             for env_id, tag in self._tags.items()
         }
         opening_tag, with_images = self._parser.opening_tag, processor is not None
-        talks = ConversationBuilder(self.settings, prompts, self._tags, control, opening_tag, with_images)
-        self._conversations = talks
-        encoder = ChatEncoder(tokenizer, control, opening_tag, processor, self.settings.template_kwargs)
-        self._batches = BatchBuilder(self.settings, talks, encoder, tokenizer, processor)
-        self._batches.check_lengths(prompts)
-        _warn_about_thoughts(self.settings, encoder.marker)
+        self._conversations = ConversationBuilder(self.settings, prompts, self._tags, control, opening_tag, with_images)
+        self._encoder = ChatEncoder(tokenizer, control, opening_tag, processor, self.settings.template_kwargs)
+        self._batches = BatchBuilder(self.settings, tokenizer, processor)
+        self._check_lengths(prompts)
+        _warn_about_thoughts(self.settings, self._encoder.marker)
 
     def reset_memory_managers(self) -> None:
         """Begin a rollout: RAGEN of 2026 calls this after a reset. This class keeps no memory, so it does nothing."""
@@ -137,27 +148,80 @@ class ContextManager:
         if not len(env_outputs):
             raise InputError("get_lm_inputs was called without environments; end the turn loop when none is active.")
         rollouts = self._tagged(env_outputs)
-        if not prepare_for_update:
-            return self._batches.prompts(rollouts)
-        collapse = self._collapse_columns() if include_collapse_data else None
-        return self._batches.training(rollouts, collapse, with_histories=self.mode == "val")
+        if prepare_for_update:
+            return self._training(rollouts, include_collapse_data)
+        rows, chats, encoded = self._encoded_prompts(rollouts)
+        return data_proto(self._batches.tensors(encoded), self._batches.columns(rows, chats, encoded), {})
 
-    def get_prompts(self, env_outputs: Sequence[dict[str, Any]], with_tokens: bool = True) -> PromptBatch:
+    def get_prompts(self, env_outputs: Sequence[dict[str, Any]]) -> PromptBatch:
         """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.
 
         Args:
             env_outputs: See :meth:`get_lm_inputs`.
-            with_tokens: Whether the actor needs tokens. If not, only prompts that might be too long are tokenized,
-                which saves most of the work.
 
         Returns:
-            The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``; None where not needed.
+            The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``.
 
         Raises:
             InputError: A tag is unknown, or a single turn is too long for the model.
         """
-        columns, ids = self._batches.prompt_columns(self._tagged(env_outputs), with_tokens)
-        return PromptBatch(columns | {"prompt_ids": object_array(ids)})
+        rows, chats, encoded = self._encoded_prompts(self._tagged(env_outputs))
+        ids = {"prompt_ids": object_array(chat.ids for chat in encoded)}
+        return PromptBatch(self._batches.columns(rows, chats, encoded) | ids)
+
+    def _encoded_prompts(self, rollouts: Sequence[dict[str, Any]]) -> Encoded:
+        return self._encode(
+            prompt_rows(rollouts, self.settings.window), self._encoder.prompts, self.settings.prompt_limit
+        )
+
+    def _training(self, rollouts: Sequence[dict[str, Any]], include_collapse_data: bool) -> DataProto:
+        whole = self.settings.window_mode == FULL
+        rows: list[TrainingRow] = []
+        unknown: list[Row] = []
+        for row in (trajectory_rows if whole else turn_rows)(rollouts, self.settings.window):
+            reads = self.settings.training_tokens == SAMPLED
+            sampled = sampled_rows(row, 0 if whole else row.stop - 1) if reads else None
+            for part, exchanges in sampled or ():
+                reply = self._conversations.messages(replace(part, start=part.stop - 1))[-1]
+                rows.append(exchanged_row(part, exchanges, reply))
+            unknown += [row] if sampled is None else []
+        shown = self._encode(unknown, self._encoder.rollouts, self.settings.max_model_len) if unknown else ()
+        for row, chat, encoded in zip(*shown, strict=True):
+            replies = encoded.replies if whole else encoded.replies[-1:]
+            rows.append(TrainingRow(row, chat, replace(encoded, replies=replies)))
+        rows.sort(key=lambda each: (each.row.episode, each.row.stop))
+        columns = self.collapse_columns(rollouts) if include_collapse_data else {}
+        if self.mode == "val":
+            columns |= {name: object_array(each.get(name, []) for each in rollouts) for name in ("history", "metrics")}
+        if not whole:
+            columns["uid"] = object_array(each.get("uid", each["env_id"]) for each in rollouts)
+        episodes, batch = [row.row.episode for row in rows], self._batches.training(rows, rollouts)
+        batch.non_tensor_batch.update({name: values[episodes] for name, values in columns.items()})
+        return batch
+
+    def _encode(self, rows: list[Row], encode: Encode, limit: int | None) -> Encoded:
+        """The rows, chats and tokens of a batch; rows over the limit lose their oldest turns."""
+        write = self._conversations.messages
+        chats = [write(row) for row in rows]
+        encoded = encode(chats)
+        for place, chat in enumerate(encoded):
+            if limit is not None and len(chat.ids) > limit:
+                row = shortened(rows[place], limit, self.settings, lambda row: len(encode([write(row)])[0].ids))
+                rows[place], chats[place] = row, write(row)
+                encoded[place] = encode([chats[place]])[0]
+        return rows, chats, encoded
+
+    def _check_lengths(self, tags: Iterable[str]) -> None:
+        """Check that every tag's first prompt leaves room for a state."""
+        limit = self.settings.prompt_limit
+        for tag in tags:
+            row = prompt_rows([{"tag": tag, "history": [{"state": "", "actions_left": 1}]}], None)[0]
+            length = len(self._encoder.prompts([self._conversations.messages(row)])[0].ids)
+            if limit is not None and length > limit:
+                raise ConfigError(
+                    f"{MAX_MODEL_LEN} is {self.settings.max_model_len}, which leaves {limit} tokens for a prompt, and "
+                    f"the instruction of custom_envs.{tag} alone takes {length}; raise the limit, or shorten it."
+                )
 
     def _tagged(self, env_outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return [rollout | {"tag": self._conversations.tag_of(rollout)} for rollout in env_outputs]
@@ -172,19 +236,15 @@ class ContextManager:
             The columns that ``collapse_detection`` enables; none if it enables none, or if prompts show less than the
             whole history.
         """
-        columns = self._collapse_columns()
-        return {} if columns is None else columns.of(self._tagged(env_outputs))
-
-    def _collapse_columns(self) -> CollapseColumns | None:
         if not self._collapse_settings or self.settings.window_mode != FULL:
-            return None
+            return {}
         return CollapseColumns(
             self._collapse_settings,
-            self._batches.asked_chat,
-            lambda chat: self._batches.encoder.template.render([chat], add_generation_prompt=True)[0],
+            lambda rollout, place: self._conversations.messages(asked(rollout, place)),
+            lambda chat: self._encoder.template.render([chat], add_generation_prompt=True)[0],
             self.tokenizer,
             self.settings.enable_think,
-        )
+        ).of(self._tagged(env_outputs))
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
         """Parse the model's replies.

@@ -94,7 +94,7 @@ def filter_group_data(
     """
     signal = [bool(rows) and all(row.get("has_signal", True) for row in rows) for rows in batch_list]
     size = group_n or _group_size(config or {})
-    kept = list(range(len(batch_list))) if last_try else _differing(episode_rewards, signal, size)
+    kept = list(range(len(batch_list))) if last_try else _differing(episode_rewards.tolist(), signal, size)
     known = {name: values[kept] for name, values in success.items()}
     sums = episode_rewards[kept], episode_lengths[kept]
     return [batch_list[place] for place in kept], *sums, known, traj_uid[kept], tool_callings[kept]
@@ -103,7 +103,7 @@ def filter_group_data(
 def _group_size(config: Any) -> int | None:
     whole = as_config(config)
     train = whole.es_manager.train
-    return whole.select("env.rollout.n") or (train and train.group_size)
+    return whole.select("env.rollout.n") or (None if train is None else train.group_size)
 
 
 def _differing(rewards: Sequence[float], signal: Sequence[bool], size: int | None) -> list[int]:
@@ -147,7 +147,7 @@ class TrajectoryCollector:
         self._width = self.config.data.max_prompt_length or 0
         self._control = ControlTokens.of(tokenizer)
         self._encoder = ChatEncoder(tokenizer, self._control, "", processor, self._settings.template_kwargs)
-        self._batches = BatchBuilder(self._settings, None, self._encoder, tokenizer, processor)
+        self._batches = BatchBuilder(self._settings, tokenizer, processor)
 
     # Prompts
 
@@ -252,7 +252,7 @@ class TrajectoryCollector:
             raise CollectError(f"there is no row to train on: {why}.")
         encoded = [row.encoded for row in rows]
         layout = Layout([len(chat.ids) for chat in encoded], [chat.replies[0][0] for chat in encoded], self._width)
-        batch = self._batches.learning_batch(rows, found, layout)
+        batch = self._batches.training(rows, found, layout)
         batch.batch["prompts"] = batch.batch["input_ids"][:, : layout.first]
         batch.non_tensor_batch.update(_columns(found, rows))
         batch.meta_info = {**gen_batch.meta_info, "metrics": batch.meta_info["metrics"] | mean_metrics(self.played)}

@@ -87,7 +87,7 @@ def instruction(text: str, game: Any, settings: ContextSettings, per_trajectory:
         actions = ", ".join(map(str, lookup.values()))
     limits = {"in one turn": settings.max_actions_per_turn, "in the whole episode": per_trajectory}
     given = ", ".join(f"{limit} {where}" for where, limit in limits.items() if limit is not None)
-    values = {"symbols": symbols, "actions": actions, "limits": given or None}
+    values: dict[str, Any] = {"symbols": symbols, "actions": actions, "limits": given or None}
     values |= {"action_sep": settings.action_sep, "max_actions": per_trajectory}
     return _joined("\n", [text, *(fill(part, values) for part in (words.symbols, words.actions, words.limits))])
 
@@ -194,6 +194,16 @@ def played_turns(rollout: dict[str, Any]) -> list[dict[str, Any]]:
 def prompt_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:
     """One row per trajectory, up to and including its open turn."""
     return [row_of(episode, rollout, len(rollout["history"]), window, True) for episode, rollout in enumerate(rollouts)]
+
+
+def asked(rollout: dict[str, Any], place: int) -> Row:
+    """The whole prompt for a turn, counted from 0: the earlier turns, and the turn's state."""
+    history = rollout["history"]
+    open_turn = [{key: value for key, value in turn.items() if key in _OPEN} for turn in history[place : place + 1]]
+    return Row(0, rollout | {"history": [*history[:place], *open_turn]}, 0, place + 1, True)
+
+
+_OPEN = ("state", "images", "actions_left", "manager_invalid_action")
 
 
 def trajectory_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:

@@ -144,7 +144,6 @@ class BackendActor(Actor):
             ConfigError: A key of the section has an invalid value.
         """
         super().__init__(backend)
-        self.needs_tokens = backend.takes_tokens
         self._usage: Counter[str] = Counter()
         self._streaming = backend if isinstance(backend, StreamingBackend) else None
         if self._streaming is not None:

@@ -130,8 +130,7 @@ class Rollout:
 
     def requests(self, asking: Sequence[Cache]) -> tuple[list[Request], dict[int, str]]:
         """The prompts that fit the model's context as requests, and why others do not, by environment id."""
-        actor = self.actor
-        prompts, full = self._fitting(asking, lambda caches: self.ctx_manager.get_prompts(caches, actor.needs_tokens))
+        prompts, full = self._fitting(asking, self.ctx_manager.get_prompts)
         return [] if prompts is None else requests_of(prompts), full
 
     def _fitting(self, asking: Sequence[Cache], write: Callable[[Sequence[Cache]], Any]) -> tuple[Any, dict[int, str]]:

@@ -84,13 +84,14 @@ class Layout:
 
     def values(self, rows: Sequence[Iterable[TokenScore]]) -> torch.Tensor:
         """The sums of values at tokens, 0 elsewhere: float32 ``(rows, width - first)``, aligned with ``responses``."""
+        import numpy as np
         import torch
 
-        table = [[0.0] * self.width for _ in rows]  # lists, since setting single numbers of a tensor is slow
+        table = np.zeros((len(rows), self.width), np.float32)  # setting single numbers of a tensor is slow
         for line, start, row in zip(table, self.starts, rows, strict=True):
             for token, value in row:
                 line[start + token] += value
-        return torch.tensor(table, dtype=torch.float32)[:, self.first :].contiguous()
+        return torch.from_numpy(table)[:, self.first :].contiguous()
 
 
 @needs("verl", "a DataProto batch")

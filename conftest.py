@@ -35,7 +35,7 @@ PRELOADED += [  # of what most environments here import
     "ragen.env.rubikscube.env",
     "ragen.env.sokoban.env",
     "ragen.env.sudoku.env",
-    "ragen.env.text",
+    "ragen.env.game",
     "ragen.env.webshop.env",
     "ragen.meta.making",
     "support.check_cases",

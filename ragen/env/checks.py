@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from math import inf, isfinite
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from envlanes.ragen import seeds
-from envlanes.ragen.seeds import SEED_LIMIT
-from ragen.errors import ConfigError, InputError, StateError
+from ragen.errors import ConfigError
 
 
 def require(ok: bool, env_type: str, key: str, value: object, expected: str) -> None:
@@ -134,44 +131,3 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) not in (Union, UnionType):
         return (hint,)
     return tuple(sorted(get_args(hint), key=lambda kind: kind is not type(None)))
-
-
-def checked_seed(env_type: str, seed: int | None, limit: int | None = SEED_LIMIT) -> int:
-    """The seed as an int; None draws one from the system.
-
-    Args:
-        env_type: The environment type, for the message.
-        seed: The argument of ``reset``.
-        limit: The first seed that is too large; None for no limit.
-
-    Raises:
-        InputError: The seed is not an integer, or out of range.
-    """
-    if seed is None:
-        return secrets.randbelow(SEED_LIMIT)
-    return seeds.checked_seed(seed, f"{env_type}: seed", limit)
-
-
-def check_action(env_type: str, action: Any, lookup: dict[int, str]) -> None:
-    """Check that an action is a key of the lookup.
-
-    Raises:
-        InputError: It is not.
-    """
-    try:
-        known = action in lookup
-    except TypeError:  # not hashable
-        known = False
-    if not known:
-        names = ", ".join(f"{key} ({name})" for key, name in lookup.items())
-        raise InputError(f"{env_type}: step got action {action!r}, expected one of {names}.")
-
-
-def check_was_reset(env_type: str, was_reset: bool) -> None:
-    """Check that the environment was reset.
-
-    Raises:
-        StateError: It was not.
-    """
-    if not was_reset:
-        raise StateError(f"{env_type}: step was called before the first reset.")

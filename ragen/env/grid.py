@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.env.base import BaseDiscreteActionEnv
 from ragen.env.checks import Rule, check, names_for, or_null, require
+from ragen.env.game import Game
 from ragen.errors import InputError, StateError
 
 if TYPE_CHECKING:
@@ -21,10 +23,9 @@ _GRID_TITLE = "\nGrid Map: \n"
 Position = tuple[int, int]
 
 
-class GridEnv(BaseDiscreteActionEnv):
+class GridEnv(Game, BaseDiscreteActionEnv):
     """A game on a grid, rendered as text, as coordinates, or as an image on request."""
 
-    uses_global_rng = False
     cost_hint = "cheap"
 
     def render(self, mode: str | None = None) -> str | np.ndarray:
@@ -43,7 +44,7 @@ class GridEnv(BaseDiscreteActionEnv):
         shown_as = mode or self.config.render_mode
         if shown_as not in RENDER_MODES:
             raise InputError(f"{type(self).__name__}: render got mode {mode!r}, expected one of {RENDER_MODES}.")
-        if not self._was_reset():
+        if self.seed is None:
             raise StateError(f"{type(self).__name__}: render was called before the first reset.")
         return self._text() if shown_as == "text" else self._image()
 
@@ -54,10 +55,6 @@ class GridEnv(BaseDiscreteActionEnv):
         if shown == "coord":
             return self._coordinates()
         return f"{_COORDINATES_TITLE}{self._coordinates()}{_GRID_TITLE}{self._grid()}"
-
-    @abstractmethod
-    def _was_reset(self) -> bool:
-        """Whether the environment was reset."""
 
     @abstractmethod
     def _grid(self) -> str:
@@ -95,26 +92,13 @@ def read_grid(observation: str, grid_lookup: Mapping[int, str]) -> list[list[int
     Returns:
         The tile of each cell, row by row; None if the text has no grid of these symbols.
     """
-    drawn = observation.rpartition(_GRID_TITLE)[2]
-    rows = [_read_row(line, grid_lookup) for line in drawn.split("\n")]
-    tiles = [row for row in rows if row]
-    if len(tiles) != len(rows) or len({len(row) for row in tiles}) != 1:
+    tiles = {symbol: tile for tile, symbol in reversed([*grid_lookup.items()])}
+    symbol = re.compile("|".join(map(re.escape, sorted(tiles, key=len, reverse=True))))
+    lines = observation.rpartition(_GRID_TITLE)[2].split("\n")
+    rows = [symbol.findall(line) for line in lines]
+    if len(set(map(len, rows))) != 1 or not rows[0] or ["".join(row) for row in rows] != lines:
         return None
-    return tiles
-
-
-def _read_row(line: str, grid_lookup: Mapping[int, str]) -> list[int] | None:
-    longest_first = sorted(grid_lookup.items(), key=lambda item: -len(item[1]))
-    tiles = []
-    while line:
-        for tile, symbol in longest_first:
-            if line.startswith(symbol):
-                tiles.append(tile)
-                line = line[len(symbol) :]
-                break
-        else:
-            return None
-    return tiles
+    return [[tiles[found] for found in row] for row in rows]
 
 
 def check_grid(env_type: str, config: Any, tiles: Sequence[str], **rules: Rule) -> None:

@@ -9,7 +9,6 @@ from ragen.env.alfworld.config import AlfWorldEnvConfig
 from ragen.env.alfworld.engine import story
 from ragen.env.alfworld.tasks import GENERATED, Game, alfworld_folder, generate, official_games, read_game
 from ragen.env.base import StepResult
-from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.textworld.adventure import Adventure
 
 NOTHING = "Nothing happens."
@@ -30,26 +29,22 @@ class AlfWorldEnv(Adventure):
             ConfigError: The folder of official games contains none.
             MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
         """
-        self.config = config or AlfWorldEnvConfig()
-        self.game: Game | None = None
-        self.admissible: list[str] = []
-        self.steps, self._won = 0, False
-        self._story: Any = None
+        super().__init__(config)
         alfworld_folder()
         if self.config.data is not None:
             official_games(self.config.data, "train", tuple(sorted(self.config.task_types)))
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Start a game; see :meth:`BaseEnv.reset`. Its problem is translated unless it is in this machine's cache.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Start a game. Its problem is translated unless it is in this machine's cache.
 
         Raises:
             ConfigError: The split has no games.
         """
-        self.game = self._game(checked_seed("alfworld", seed), self.config.split(mode))
+        self.game = self._game(seed, self.config.split(mode))
         if self._story is None:
             self._story = story()
         self.steps, self._won = 0, False
-        return self._show(self._story.begin(self.game))
+        self._show(self._story.begin(self.game))
 
     def _game(self, seed: int, split: str) -> Game:
         config = self.config
@@ -61,11 +56,11 @@ class AlfWorldEnv(Adventure):
         files = files if most == -1 else files[:most]
         return read_game(files[seed % len(files)])
 
-    def _show(self, words: str) -> str:
+    def _show(self, words: str) -> None:
         self.admissible = [] if self._won else list(self._story.state["admissible_commands"])
-        return self._write(words.strip(), self._won)
+        self._write(words.strip(), self._won)
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Carry out a command.
 
         Args:
@@ -74,11 +69,7 @@ class AlfWorldEnv(Adventure):
         Returns:
             The observation ("Nothing happens." for a command that is not admissible); the reward, ``score`` for the
             command that completes the task and 0 for others; whether the episode is over; and info with ``success``.
-
-        Raises:
-            StateError: The environment was never reset.
         """
-        check_was_reset("alfworld", self.game is not None)
         command = " ".join(action[:1000].lower().split())
         self.steps += 1
         valid, won, before = command in self.admissible, False, self._story.applied

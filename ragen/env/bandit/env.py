@@ -7,14 +7,12 @@ members of a group share the seed and therefore also what the risky arm pays, as
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
 from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
-from ragen.env.checks import check_action, check_was_reset, checked_seed
-from ragen.env.text import TextObservation
+from ragen.env.game import TextGame
 
 _PROMPT = (
     "You are playing a bandit game. Goal: Maximize your total reward by choosing which arm to pull. \n"
@@ -27,25 +25,21 @@ _PROMPT = (
 )
 
 
-class BanditEnv(TextObservation, BaseDiscreteActionEnv):
+class BanditEnv(TextGame, BaseDiscreteActionEnv):
     """Choose between a safe arm and one that pays more on average."""
 
     config_class = BanditEnvConfig
-    uses_global_rng = False
+    seed_limit = None
     cost_hint = "cheap"
 
     def __init__(self, config: BanditEnvConfig | None = None) -> None:
         """Take a configuration; nothing is drawn before ``reset``."""
-        self.config = replace(config or BanditEnvConfig())  # its own: reset writes action_lookup
-        self._rng: Any = None  # a numpy Generator once reset
-        self._risky = 0
-        self._arms: dict[int, str] | None = None
+        super().__init__(replace(config or BanditEnvConfig()))  # its own: reset writes action_lookup
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw the names (with ``split``) and the order of the arms; see :meth:`BaseEnv.reset`."""
-        number = checked_seed("bandit", seed, limit=None)
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Draw the names (with ``split``) and the order of the arms."""
         split = self.config.split
-        rng = self._rng = np.random.default_rng(number + self.config.internal_seed if split else number)
+        rng = self._rng = np.random.default_rng(seed + self.config.internal_seed if split else seed)
         safe, risky = self.config.lo_arm_name, self.config.hi_arm_name
         if split:
             pairs = NAME_PAIRS[split]
@@ -57,9 +51,8 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         self._arms = {first: arms[0], first + 1: arms[1]}
         self._name_arms()
         self.observation = _PROMPT.format(*arms)
-        return self.observation
 
-    def step(self, action: int) -> StepResult:
+    def _play(self, action: int) -> StepResult:
         """Pull an arm; the episode is over after it.
 
         Args:
@@ -68,23 +61,16 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         Returns:
             The payout as text and as reward, True, and info, whose ``success`` is whether the risky arm was pulled,
             whatever it paid.
-
-        Raises:
-            InputError: The arm does not exist.
-            StateError: The environment was never reset.
         """
-        check_was_reset("bandit", self._rng is not None)
-        names = self.config.action_lookup or {}
-        check_action("bandit", action, names)
         risky = action == self._risky
         reward = self.config.lo_arm_score
         if risky:
             lucky = self._rng.random() < self.config.hi_arm_hiscore_prob
             reward = self.config.hi_arm_hiscore if lucky else self.config.hi_arm_loscore
-        self.observation = f"{names[action]}: {reward} points"
+        self.observation = f"{self._arms[action]}: {reward} points"
         return self.observation, reward, True, {"action_is_effective": True, "action_is_valid": True, "success": risky}
 
     def _name_arms(self) -> None:
         self.config.action_lookup = self._arms
 
-    save, load = snapshots("_rng", "_risky", "_arms", "observation", after=_name_arms)
+    save, load = snapshots("seed", "_rng", "_risky", "_arms", "observation", after=_name_arms)

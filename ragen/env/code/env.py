@@ -12,13 +12,12 @@ from random import Random
 from typing import Any, ClassVar
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
-from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.code import problems
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.families import FAMILIES
 from ragen.env.code.problems import GENERATED, Problem
+from ragen.env.game import PickledBySnapshot, TextGame
 from ragen.env.sandbox import PROGRAMS, InSandbox
-from ragen.env.text import PickledBySnapshot, TextObservation
 
 READ_LIMIT = 100_000
 """Maximum length of a program, in characters."""
@@ -33,7 +32,7 @@ def strip_fences(action: str) -> str:
     return (blocks[-1] if blocks else action).strip("\n")
 
 
-class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEnv):
+class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
     """Asks for a program that passes a problem's tests.
 
     Attributes:
@@ -43,9 +42,10 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
     """
 
     config_class: ClassVar[Any] = CodeEnvConfig
-    uses_global_rng = False
     cost_hint = "heavy"
     profile = PROGRAMS
+    problem: Problem | None = None
+    _drawn: tuple[int, str] | None = None
     action_hint = "a Python program"
 
     def __init__(self, config: CodeEnvConfig | None = None) -> None:
@@ -55,29 +55,23 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
             ConfigError: The problems cannot be read.
             SandboxError: A sandbox cannot run here.
         """
-        self.config = config or self.config_class()
+        super().__init__(config)
         self.require_sandbox()
-        self.problem: Problem | None = None
-        self.tries = 0
-        self.passed: tuple[bool, ...] = ()
-        self._drawn: tuple[int, str] | None = None
         if self.config.dataset != GENERATED:
             problems.rows_of(self.config.dataset)
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw a problem; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Draw a problem.
 
         Raises:
             SandboxError: A sandbox cannot run here.
         """
-        split = "train" if mode in (None, "train") else "val"
         self.hold_sandbox()
-        self._drawn = checked_seed("code", seed), split
+        self._drawn = seed, "train" if mode in (None, "train") else "val"
         self._draw()
         assert self.problem is not None
         self.tries, self.passed = 0, (False,) * len(self.problem.tests)
         self.observation = self._introduced()
-        return self.observation
 
     def _introduced(self) -> str:
         assert self.problem is not None
@@ -86,7 +80,7 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
     def _draw(self) -> None:
         self.problem = None if self._drawn is None else self._problem_of(*self._drawn)
 
-    save, load = snapshots("_drawn", "tries", "passed", "observation", after=_draw)
+    save, load = snapshots("seed", "_drawn", "tries", "passed", "observation", after=_draw)
 
     def _problem_of(self, seed: int, split: str) -> Problem:
         config = self.config
@@ -97,7 +91,7 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
         index = Random(seed).randrange(len(rows))
         return problems.problem_of_row(rows[index], f"row {index + 1} of {config.dataset}")
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Try a program.
 
         Args:
@@ -108,10 +102,8 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEn
             info with ``success`` (all tests passed), ``passed_tests``, ``total_tests`` and ``runnable``.
 
         Raises:
-            StateError: The environment was never reset.
             SandboxError: The sandbox had ended, or could not prepare the run.
         """
-        check_was_reset("code", self.problem is not None)
         assert self.problem is not None
         program = strip_fences(action)
         valid = bool(program.strip()) and len(program) <= READ_LIMIT

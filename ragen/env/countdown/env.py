@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
-from ragen.env.checks import check_was_reset, checked_seed, integer
+from ragen.env.checks import integer
 from ragen.env.countdown.arithmetic import MAX_LENGTH, ExpressionError, evaluate
 from ragen.env.countdown.config import CountdownEnvConfig
+from ragen.env.game import TextGame
 from ragen.env.rows import RowSource, is_of, load_rows
-from ragen.env.text import TextObservation
 
 _SIGNED_NUMBERS = 4  # RAGEN's filter looks at four numbers; a fifth stays in the puzzle, and counts in the answer
 _NUMBER = re.compile(r"\d{1,4000}")  # of any script, and of no more digits than Python converts
@@ -30,16 +30,16 @@ class Puzzle(NamedTuple):
     target: int
 
 
-class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
+class CountdownEnv(TextGame, BaseLanguageBasedEnv):
     """Reach a target number with each given number once.
 
     Attributes:
-        puzzle: The :class:`Puzzle` of this episode; None before the first reset.
+        puzzle: The :class:`Puzzle` of this episode.
         index: Its index among the puzzles.
     """
 
     config_class = CountdownEnvConfig
-    uses_global_rng = False
+    seed_limit = None
     cost_hint = "cheap"
     action_hint = "an expression with each number once, such as: (3 + 4) * 5"
 
@@ -49,10 +49,8 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         Raises:
             ConfigError: The puzzles cannot be read, or none is left.
         """
-        self.config = config or CountdownEnvConfig()
+        super().__init__(config)
         self._source = self.config.source()
-        self.puzzle: Any = None
-        self.index: int | None = None
         self._puzzles()
 
     def _puzzles(self, mode: str | None = None) -> tuple[Puzzle, ...]:
@@ -60,18 +58,17 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         # Not kept here, since a copy must be small when pickled.
         return load_puzzles(self._source, self.config.max_instances, part)
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Take the puzzle at the index ``seed``, modulo their number; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Take the puzzle at the index ``seed``, modulo their number.
 
         Of the package's puzzles, training and validation have their own.
         """
         puzzles = self._puzzles(mode)
-        self.index = checked_seed("countdown", seed, limit=None) % len(puzzles)
+        self.index = seed % len(puzzles)
         self.puzzle = puzzles[self.index]
         self.observation = f"Target: {self.puzzle.target}, nums: {list(self.puzzle.numbers)}"
-        return self.observation
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Score an answer; the episode is over after it.
 
         Args:
@@ -80,11 +77,7 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         Returns:
             The score as text, the score (0 unless each number is used once; else ``format_score``, or ``score`` if the
             value is right), True, and info.
-
-        Raises:
-            StateError: The environment was never reset.
         """
-        check_was_reset("countdown", self.puzzle is not None)
         complete = _uses_each_once(action, self.puzzle.numbers)
         right = complete and _reaches(action, self.puzzle.target)
         reward = self.config.score if right else self.config.format_score if complete else 0
@@ -92,7 +85,7 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         info = {"action_is_effective": reward > 0, "action_is_valid": True, "success": right}
         return self.observation, reward, True, info
 
-    save, load = snapshots("puzzle", "index", "observation")
+    save, load = snapshots("seed", "puzzle", "index", "observation")
 
 
 def _uses_each_once(text: str, numbers: Iterable[int]) -> bool:

@@ -29,17 +29,17 @@ class DeepCoderEnv(CodeEnv):
         """See :class:`CodeEnv`; the configuration is RAGEN's."""
         return {**super().__getstate__(), "config": self.deepcoder}
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw a problem of the configured split, whatever the mode; see :meth:`BaseEnv.reset`."""
-        return super().reset(seed, "train" if self.deepcoder.split == "train" else "val")
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Draw a problem of the configured split, whatever the mode."""
+        super()._begin(seed, self.deepcoder.split)
 
-    def step(self, action: str) -> StepResult:
-        """Try a program; see :meth:`CodeEnv.step`. An empty answer is rejected and does not count as a try."""
-        if self.problem is not None and not action.strip():
+    def _play(self, action: str) -> StepResult:
+        """Try a program; an empty answer is rejected and does not count as a try."""
+        if not action.strip():
             self.observation = f"{self._introduced()}\n\nFeedback: Empty action"
             none = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": "Empty action"}
             return self.observation, self.deepcoder.invalid_action_score, False, none
-        _, _, done, info = super().step(action)
+        _, _, done, info = super()._play(action)
         share, success = info["passed_tests"] / info["total_tests"], info["success"]
         return self.observation, share, done, {**info, "action_is_effective": success, "pass_reward": share}
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from ragen.env import tiles
 from ragen.env.base import StepResult, snapshots
-from ragen.env.checks import check_action, check_was_reset, checked_seed
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
 from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, generate_lake, neighbours
 from ragen.env.grid import GridEnv, coordinates
@@ -31,32 +30,23 @@ class FrozenLakeEnv(GridEnv):
 
     config_class = FrozenLakeEnvConfig
 
-    def __init__(self, config: FrozenLakeEnvConfig | None = None) -> None:
-        """Take a configuration; no lake is made before ``reset``."""
-        self.config = config or FrozenLakeEnvConfig()
-        slip = (1.0 - self.config.success_rate) / 2.0
-        self._up_to = tuple(accumulate((slip, self.config.success_rate, slip)))
-        self._lake: Any = None  # a Lake once reset
-        self._rng: Any = None
-        self._cell = 0
+    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+        """Make the lake of a seed, or of the configuration's ``map_seed``; see :meth:`BaseEnv.reset`."""
+        return super().reset(self.config.map_seed if seed is None else seed, mode)
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str | np.ndarray:
-        """Make the lake of a seed; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Make a lake.
 
         Raises:
-            InputError: The seed is not an integer from 0 to 2**32 - 1.
             LevelError: No lake with a path to the goal was found.
         """
-        number = checked_seed("frozen_lake", self.config.map_seed if seed is None else seed)
-        lake = generate_lake(self.config.size, self.config.p, number)
-        self._lake, self._cell = lake, lake.start
-        self._rng = np.random.default_rng(number)
+        self._lake = generate_lake(self.config.size, self.config.p, seed)
+        self._cell, self._rng = self._lake.start, np.random.default_rng(seed)
         self._rng.random()  # gymnasium's, for the start
-        return self.render()
 
-    save, load = snapshots("_lake", "_rng", "_cell")
+    save, load = snapshots("seed", "_lake", "_rng", "_cell")
 
-    def step(self, action: int) -> StepResult:
+    def _play(self, action: int) -> StepResult:
         """Move the player by one cell, or slip; see :meth:`BaseEnv.step`.
 
         Args:
@@ -64,13 +54,7 @@ class FrozenLakeEnv(GridEnv):
 
         Returns:
             The observation; 1 on arriving at the goal, else 0; whether the player is on the goal or in a hole; info.
-
-        Raises:
-            InputError: There is no such action.
-            StateError: The environment was never reset.
         """
-        check_was_reset("frozen_lake", self._lake is not None)
-        check_action("frozen_lake", action, self.config.action_lookup)
         direction = self.config.action_map[action]
         number = self._rng.random()
         if self.config.is_slippery:
@@ -85,17 +69,10 @@ class FrozenLakeEnv(GridEnv):
 
     def _slip(self, number: float) -> int:
         """Number of quarter turns by which this step is off: -1, 0 or 1."""
-        before_left, before_straight, _ = self._up_to
-        if number < before_left:
-            return -1
-        if number < before_straight:
-            return 0
-        return (
-            1 if number < self._up_to[2] else -1
-        )  # above the sum, which rounding may leave below 1, numpy's argmax is 0
-
-    def _was_reset(self) -> bool:
-        return self._lake is not None
+        side = (1.0 - self.config.success_rate) / 2.0
+        limits = accumulate((side, self.config.success_rate, side))
+        # Above the sum, which rounding may leave below 1, numpy's argmax is 0.
+        return next((turns for turns, limit in zip((-1, 0, 1), limits, strict=True) if number < limit), -1)
 
     def _codes(self) -> list[list[int]]:
         """The keys of ``grid_lookup``, row by row."""

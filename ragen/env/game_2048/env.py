@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
-from ragen.env.checks import check_action, check_was_reset, checked_seed
+from ragen.env.game import TextGame
 from ragen.env.game_2048.config import Game2048EnvConfig
-from ragen.env.text import TextObservation
 
 GOAL = 2048
 _STUCK_PENALTY = -0.1
@@ -28,36 +27,29 @@ UP, RIGHT, DOWN, LEFT = range(4)
 _LABELS = ("0(Up)", "1(Right)", "2(Down)", "3(Left)")
 
 
-class Game2048Env(TextObservation, BaseDiscreteActionEnv):
+class Game2048Env(TextGame, BaseDiscreteActionEnv):
     """The sliding-tile game; see the module for its rewards."""
 
     config_class = Game2048EnvConfig
-    uses_global_rng = False
     cost_hint = "cheap"
 
-    def __init__(self, config: Game2048EnvConfig | None = None) -> None:
-        """Take a configuration; the board is made by ``reset``."""
-        self.config = config or Game2048EnvConfig()
-        self.score = 0
-        self._board: Board = ()
-        self._open: list[bool] = []
-        self._rng: Any = None  # a numpy Generator once reset
+    _board: Board = ()
 
     @property
     def grid(self) -> list[list[int]]:
         """The board as rows of tile values, 0 where empty."""
         return [list(row) for row in self._board]
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Put two tiles on an empty board; see :meth:`BaseEnv.reset`."""
-        self._rng = np.random.default_rng(checked_seed("game_2048", seed))
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Put two tiles on an empty board."""
+        self._rng = np.random.default_rng(seed)
         self.score = 0
         self._board = ((0,) * self.config.size,) * self.config.size
         self._add_tile()
         self._add_tile()
-        return self._look()
+        self._look()
 
-    def step(self, action: int) -> StepResult:
+    def _play(self, action: int) -> StepResult:
         """Make a move.
 
         Args:
@@ -66,13 +58,7 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         Returns:
             The board as text, the reward, whether the board is stuck, and info: ``grid``, ``action_mask`` (which moves
             change anything), ``score``, ``raw_reward`` (the merged tiles, or -0.1), and on a stuck board ``max_tile``.
-
-        Raises:
-            InputError: The move does not exist.
-            StateError: The environment was never reset.
         """
-        check_was_reset("game_2048", self._rng is not None)
-        check_action("game_2048", action, self.config.action_lookup)
         moved = self._open[action]
         raw = _STUCK_PENALTY
         if moved:
@@ -107,7 +93,7 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         info["raw_reward"] = raw
         return info
 
-    def _look(self) -> str:
+    def _look(self) -> None:
         self._open = open_moves(self._board)
         rows = "\n".join(f"Row {number}: {list(row)}" for number, row in enumerate(self._board, 1))
         moves = ", ".join(label for label, is_open in zip(_LABELS, self._open, strict=True) if is_open) or "None"
@@ -115,9 +101,8 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
             f"Current 2048 Grid:\n{rows}\n\nValid Actions: {moves}.\nGoal: Merge same numbers to reach {GOAL}.\n"
             f"Current Score: {self.score}\nWhat is your next move?"
         )
-        return self.observation
 
-    save, load = snapshots("_rng", "score", "_board", "_open", "observation")
+    save, load = snapshots("seed", "_rng", "score", "_board", "_open", "observation")
 
 
 @lru_cache(maxsize=65536)

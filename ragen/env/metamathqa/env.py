@@ -11,10 +11,9 @@ import random
 from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
-from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.game import TextGame
 from ragen.env.metamathqa.config import MetaMathQAEnvConfig
 from ragen.env.rows import is_of, load_rows
-from ragen.env.text import TextObservation
 
 READ_LIMIT = 10_000
 """Characters of the longest attempt that is compared; a longer one is wrong."""
@@ -34,7 +33,7 @@ def _bare(text: str) -> str:
     return "".join(text.split()).lower()
 
 
-class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
+class MetaMathQAEnv(TextGame, BaseLanguageBasedEnv):
     """Answer a word problem.
 
     Attributes:
@@ -44,7 +43,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
     """
 
     config_class = MetaMathQAEnvConfig
-    uses_global_rng = False
+    correct_answer: str | None = None
     cost_hint = "cheap"
     action_hint = "the answer alone, such as: 42"
 
@@ -54,20 +53,14 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         Raises:
             ConfigError: The problems cannot be read, or there are none.
         """
-        self.config = config or MetaMathQAEnvConfig()
+        super().__init__(config)
         self._source = self.config.source()
-        self.correct_answer: str | None = None
-        self.index: int | None = None
-        self.attempts = 0
         if not load_rows(self._source):
             raise self._source.error("there are no rows.")
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw a problem; see :meth:`BaseEnv.reset`.
-
-        Of the package's problems, training and validation have their own.
-        """
-        rng = random.Random(checked_seed("metamathqa", seed))
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Draw a problem; of the package's problems, training and validation have their own."""
+        rng = random.Random(seed)
         problems = load_rows(self._source)  # not kept: a copy must be small when pickled
         self.index = rng.randint(0, len(problems) - 1)
         while self.config.dataset_path is None and not is_of(mode, problems[self.index][0]):
@@ -76,9 +69,8 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         self.correct_answer = gold_answer(response)
         self.attempts = 0
         self.observation = str(query)
-        return self.observation
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Try an answer.
 
         Args:
@@ -87,11 +79,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         Returns:
             Whether it is right as text, the reward (1, or 1/2 at the second attempt, 1/4 at the third ...; 0.0 if
             wrong), whether it is right, and info.
-
-        Raises:
-            StateError: The environment was never reset.
         """
-        check_was_reset("metamathqa", self.index is not None)
         right = self._is_right(action)
         reward = math.ldexp(1.0, -self.attempts) if right else 0.0
         self.attempts += 1
@@ -107,4 +95,4 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         """The right answer, as ``correct_answer``."""
         return {"correct_answer": self.correct_answer}
 
-    save, load = snapshots("index", "correct_answer", "attempts", "observation")
+    save, load = snapshots("seed", "index", "correct_answer", "attempts", "observation")

@@ -13,11 +13,10 @@ from typing import Any
 
 from envlanes.resources import Lease
 from ragen.env.base import BaseLanguageBasedEnv, StepResult
-from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.game import PickledByConfig, TextGame
 from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, require_browser
 from ragen.env.miniwob.config import MiniWobEnvConfig
-from ragen.env.text import PickledByConfig, TextObservation
-from ragen.errors import ResourceError
+from ragen.errors import ResourceError, StateError
 
 LONGEST = 300
 """Maximum length of a typed text, in characters."""
@@ -47,7 +46,7 @@ def read_action(action: str) -> tuple[str, int, str] | None:
     return (verb, number, text or "") if fits[verb] else None
 
 
-class MiniWobEnv(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
+class MiniWobEnv(PickledByConfig, TextGame, BaseLanguageBasedEnv):
     """Does tasks on web pages.
 
     Attributes:
@@ -56,8 +55,10 @@ class MiniWobEnv(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
     """
 
     config_class = MiniWobEnvConfig
+    task: str | None = None
+    _page: Page | None = None
+    _lease: Lease[Browser] | None = None
     extra = "browser"
-    uses_global_rng = False
     cost_hint = "heavy"
     action_hint = _HINT
 
@@ -67,21 +68,17 @@ class MiniWobEnv(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
         Raises:
             SandboxError: There is no browser, or bubblewrap is missing.
         """
-        self.config = config or MiniWobEnvConfig()
+        super().__init__(config)
         require_browser(self.config.browser_path)
-        self.task: str | None = None
-        self.steps = 0
-        self._page: Page | None = None
-        self._lease: Lease[Browser] | None = None
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw a task and open its page; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Draw a task and open its page.
 
         Raises:
             SandboxError: The browser does not start.
             ResourceError: The browser failed.
         """
-        drawn = f"{'train' if mode in (None, 'train') else 'val'} {checked_seed('miniwob', seed)}"
+        drawn = f"{'train' if mode in (None, 'train') else 'val'} {seed}"
         self._close_page()
         self.task, self.steps = Random(drawn).choice(self.config.names()), 0
         if self._lease is None:
@@ -91,18 +88,17 @@ class MiniWobEnv(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
         except ResourceError:
             self._discard()
             raise
-        return self._shown()
+        self._show()
 
-    def _shown(self, note: str = "") -> str:
+    def _show(self, note: str = "") -> None:
         seen = self._seen()
         self.observation = f"{note}Task: {seen.task}\n{seen.elements}"
-        return self.observation
 
     def _seen(self) -> Seen:
         assert self._page is not None
         return self._page.seen
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Carry out an action on the page.
 
         Args:
@@ -113,11 +109,10 @@ class MiniWobEnv(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
             is over; and info with ``success``.
 
         Raises:
-            StateError: The environment was never reset.
             ResourceError: The browser failed.
         """
-        check_was_reset("miniwob", self._page is not None)
-        assert self._page is not None
+        if self._page is None:
+            raise StateError("MiniWobEnv: the page was lost with its browser; reset the environment.")
         before, read, done = self._seen(), read_action(action), False
         if read is not None:
             try:
@@ -143,7 +138,7 @@ class MiniWobEnv(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
         if seen.done:
             self.observation = "The task is done." if seen.reward > 0 else "The task has failed."
         else:
-            self._shown(note)
+            self._show(note)
         return self.observation, float(seen.reward) if seen.done else 0.0, over, info
 
     def rollout_info(self) -> dict[str, Any]:

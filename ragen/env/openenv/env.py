@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult
-from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.game import Game
 from ragen.env.openenv.config import OpenEnvEnvConfig
 from ragen.env.openenv.wire import REFUSED, Actions, Facts, Session, auth_headers
 from ragen.errors import ConfigError, InputError, OpenEnvError
@@ -20,7 +20,7 @@ from ragen.errors import ConfigError, InputError, OpenEnvError
 REFUSAL = "That is no action."
 
 
-class OpenEnvEnv(BaseLanguageBasedEnv):
+class OpenEnvEnv(Game, BaseLanguageBasedEnv):
     """Plays episodes in a session of its own on a server; the session begins with the first reset.
 
     An action is the model's text. Where the server's actions have one required field, the text is its value; else it is
@@ -28,35 +28,25 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
     """
 
     config_class = OpenEnvEnvConfig
-    uses_global_rng = False
     cost_hint = "io"
 
-    config: OpenEnvEnvConfig
-
-    def __init__(self, config: OpenEnvEnvConfig | None = None) -> None:
-        """Take a configuration; the server is asked at the first reset.
-
-        Raises:
-            ConfigError: There is no address.
-        """
-        self.config = config or OpenEnvEnvConfig()
-        self._session: Session | None = None
-        self._actions: Actions | None = None
-        self._shown: Any = ""
-        self._in_episode = False
+    _session: Session | None = None
+    _actions: Actions | None = None
+    _shown: Any = ""
+    _in_episode = False
 
     @property
     def action_hint(self) -> str:
         """The form of an action, as far as the server has been asked."""
         return self._actions.hint if self._actions is not None else "any text"
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
-        """Begin an episode on the server; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Begin an episode on the server.
 
         Raises:
             OpenEnvError: The server cannot be reached or refuses the reset.
         """
-        seed, self._in_episode = checked_seed("openenv", seed), False
+        self._in_episode = False
         data: dict[str, Any] = {"seed": seed, **self.config.reset_options}
         session, keeps_sessions = self._connected()
         if keeps_sessions and mode in ("train", "val"):
@@ -64,7 +54,6 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
         answer = session.call("reset", data)
         self._shown = shown(answer["observation"], self.config.observation_field)
         self._in_episode = True
-        return self._shown
 
     def _connected(self) -> tuple[Session, str]:
         config, headers = self.config, auth_headers(self.config.auth_token_file)
@@ -75,7 +64,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
             self._session = Session(config.url, headers, config.timeout, facts.session(uuid.uuid4().hex))
         return self._session, facts.sessions
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Play an action.
 
         Args:
@@ -87,10 +76,8 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
             episode if ``success_reward`` is set.
 
         Raises:
-            StateError: The environment was never reset.
             OpenEnvError: The server cannot be reached, or failed; the episode is lost.
         """
-        check_was_reset("openenv", self._session is not None)
         if not self._in_episode:
             raise OpenEnvError("openenv: the episode was lost with its session; reset the environment.")
         assert self._session is not None and self._actions is not None

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from ragen.env.base import BaseDiscreteActionEnv, StepResult, snapshots
-from ragen.env.checks import check_action, check_was_reset, checked_seed
+from ragen.env.game import TextGame
 from ragen.env.rubikscube.config import RubiksCubeEnvConfig
-from ragen.env.rubikscube.cube import COLOURS, LEGACY_TURNS, MOVES, SOLVED, TURNS, Stickers, is_solved
-from ragen.env.text import TextObservation
+from ragen.env.rubikscube.cube import COLOURS, LEGACY_TURNS, MOVES, SOLVED, TURNS, is_solved
 
 _CUBE = (
     "=== Rubik's Cube 2x2 State ===\nStep: %d/%d\n\n"
@@ -30,32 +29,22 @@ _SOLVED = "=== Game Over: Cube Solved! ==="
 _OUT_OF_STEPS = "=== Game Over: Max steps reached. ==="
 
 
-class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
+class RubiksCubeEnv(TextGame, BaseDiscreteActionEnv):
     """A scrambled 2x2 cube with twelve quarter turns."""
 
     config_class = RubiksCubeEnvConfig
-    uses_global_rng = False
     cost_hint = "cheap"
 
-    def __init__(self, config: RubiksCubeEnvConfig | None = None) -> None:
-        """Take a configuration; the cube is scrambled by ``reset``."""
-        self.config = config or RubiksCubeEnvConfig()
-        self.steps = 0
-        self.stickers: Stickers = ()
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Scramble a solved cube; see :meth:`BaseEnv.reset`."""
-        rng = np.random.default_rng(checked_seed("rubikscube", seed))
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Scramble a solved cube."""
+        rng = np.random.default_rng(seed)
         turns = self._turns()
-        stickers = SOLVED
+        self.stickers, self.steps = SOLVED, 0
         for _ in range(self.config.scramble_depth):
-            stickers = turns[rng.integers(1, 13) - 1](stickers)
-        self.stickers = stickers
-        self.steps = 0
+            self.stickers = turns[rng.integers(1, 13) - 1](self.stickers)
         self._look()
-        return self.observation
 
-    def step(self, action: int) -> StepResult:
+    def _play(self, action: int) -> StepResult:
         """Turn a face.
 
         Args:
@@ -64,13 +53,7 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
         Returns:
             The cube as text with the game's end if it is over, 1.0 if solved else 0.0, whether it is solved or the
             steps are used up, and info.
-
-        Raises:
-            InputError: The turn does not exist.
-            StateError: The environment was never reset.
         """
-        check_was_reset("rubikscube", bool(self.stickers))
-        check_action("rubikscube", action, self.config.action_lookup)
         self.stickers = self._turns()[action - 1](self.stickers)
         self.steps += 1
         shown = self._look()
@@ -88,4 +71,4 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
         self.observation = shown + _ASK
         return shown
 
-    save, load = snapshots("stickers", "steps", "observation")
+    save, load = snapshots("seed", "stickers", "steps", "observation")

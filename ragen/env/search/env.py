@@ -17,19 +17,18 @@ from typing import Any
 
 from envlanes.resources import Lease
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
-from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.game import PickledBySnapshot, TextGame
 from ragen.env.rows import RowSource, is_of, load_rows
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge
 from ragen.env.search.index import Index, Placeholders, Server, hold_index
 from ragen.env.search.world import Question, ask, generate, solve
-from ragen.env.text import PickledBySnapshot, TextObservation
 from ragen.errors import ConfigError
 
 _SPLITS = {"train": ("train",), "val": ("val", "validation", "dev", "test"), "test": ("test", "val", "validation")}
 
 
-class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
+class SearchEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
     """Asks a question that is answered with the help of a search engine.
 
     Attributes:
@@ -39,7 +38,10 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
     """
 
     config_class = SearchEnvConfig
-    uses_global_rng = False
+    seed_limit = None
+    question: Question | None = None
+    _held: Lease[Index] | None = None
+    _server: Server | None = None
     action_hint = "search[...] or answer[...]"
 
     def __init__(self, config: SearchEnvConfig | None = None) -> None:
@@ -48,12 +50,8 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         Raises:
             ConfigError: The questions or the passages cannot be read.
         """
-        self.config = config or SearchEnvConfig()
+        super().__init__(config)
         self._style = STYLES[str(self.config.style)]
-        self.question: Question | None = None
-        self.steps = self.searches = 0
-        self._held: Lease[Index] | None = None
-        self._server: Server | None = None
         if self.config.questions is not None:
             questions_of(self.config.source("train"), self.config.max_instances, "")
         self._index()
@@ -71,18 +69,17 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
             self._held = hold_index(config.corpus, world)
         return self._held.value
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw a question; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Draw a question.
 
         Raises:
             ConfigError: The split has no questions.
         """
-        self.question = self._draw(checked_seed("search", seed, limit=None), mode if mode in _SPLITS else "train")
+        self.question = self._draw(seed, mode if mode in _SPLITS else "train")
         self.steps = self.searches = 0
         self.observation = self._style.opening(self.question, self._searches_left())
-        return self.observation
 
-    save, load = snapshots("question", "steps", "searches", "observation")
+    save, load = snapshots("seed", "question", "steps", "searches", "observation")
 
     def _draw(self, seed: int, split: str) -> Question:
         config = self.config
@@ -99,7 +96,7 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         most = self.config.max_searches
         return None if most is None else max(0, most - self.searches)
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Search, or answer.
 
         Args:
@@ -110,10 +107,8 @@ class SearchEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
             whether it is over; and info with ``success``, ``searches``, ``exact_match`` and ``f1``, or RAGEN 2026's.
 
         Raises:
-            StateError: The environment was never reset.
             SearchError: The retrieval server did not answer.
         """
-        check_was_reset("search", self.question is not None)
         style, config = self._style, self.config
         kind, words = style.read(action)
         effective, verdict = style.accepts(kind, words, self._searches_left()), None

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
-from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.game import PickledBySnapshot, TextGame
 from ragen.env.sandbox import SHELL, STOPPED, Ended, InSandbox
 from ragen.env.sandbox.host import faketime
 from ragen.env.sandbox.inside import HOME
@@ -28,7 +28,6 @@ from ragen.env.terminal import layers
 from ragen.env.terminal.config import GENERATED, TerminalEnvConfig
 from ragen.env.terminal.families import FAMILIES, Task
 from ragen.env.terminal.layers import Entry, Files, Layer
-from ragen.env.text import PickledBySnapshot, TextObservation
 from ragen.errors import ConfigError
 
 SUBMIT = "submit"
@@ -39,7 +38,7 @@ _FENCED = re.compile(r"^\s*```[^\n`]*\n(.*?)```\s*$", re.S)
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
-class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBasedEnv):
+class TerminalEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
     """Gives a task that is done with shell commands.
 
     Attributes:
@@ -50,9 +49,10 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
     """
 
     config_class = TerminalEnvConfig
-    uses_global_rng = False
     cost_hint = "heavy"
     profile = SHELL
+    task: Task | None = None
+    _drawn: tuple[int, str] | None = None
     action_hint = "a shell command, or: submit"
 
     def __init__(self, config: TerminalEnvConfig | None = None) -> None:
@@ -62,40 +62,34 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
             ConfigError: The folder of tasks cannot be read.
             SandboxError: A sandbox cannot run here.
         """
-        self.config = config or TerminalEnvConfig()
+        super().__init__(config)
         self.require_sandbox()
-        self.task: Task | None = None
-        self.base: Files = {}
-        self.layer: Layer = {}
-        self.folder, self.steps = HOME, 0
-        self._drawn: tuple[int, str] | None = None
         if self.config.tasks != GENERATED:
             tasks_in(self.config.tasks)
             self.profile = SHELL._replace(hidden=os.path.realpath(self.config.tasks))  # with what is expected
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Draw a task; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Draw a task.
 
         Raises:
             SandboxError: A sandbox cannot run here.
         """
         self.hold_sandbox()
-        self._drawn = checked_seed("terminal", seed), "train" if mode in (None, "train") else "val"
-        self.layer, self.folder, self.steps = {}, HOME, 0
+        self._drawn = seed, "train" if mode in (None, "train") else "val"
+        self.layer: Layer = {}
+        self.folder, self.steps = HOME, 0
         self._draw()
         assert self.task is not None
         self.observation = f"{self.task.text}\nSay {SUBMIT} when you are done.\n{self._prompt()}"
-        return self.observation
 
     def _draw(self) -> None:
-        self.task, self.base = None, {}
         if self._drawn is not None:
             config = self.config
             self.task, self.base = _drawn(*self._drawn, config.tasks, tuple(config.families or ()), config.files)
 
-    save, load = snapshots("_drawn", "layer", "folder", "steps", "observation", after=_draw)
+    save, load = snapshots("seed", "_drawn", "layer", "folder", "steps", "observation", after=_draw)
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Run a command, or submit.
 
         Args:
@@ -106,10 +100,8 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextObservation, BaseLanguageBas
             is over; and info with ``success``, ``exit_code``, ``goals_reached`` and ``goals``.
 
         Raises:
-            StateError: The environment was never reset.
             SandboxError: The sandbox had ended, or could not prepare the command.
         """
-        check_was_reset("terminal", self.task is not None)
         command = _command(action)
         submitted = command == SUBMIT
         valid = bool(command) and len(command) <= LONGEST and "\0" not in command

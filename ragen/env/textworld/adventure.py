@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ragen.env.base import BaseLanguageBasedEnv
-from ragen.env.text import PickledByConfig, TextObservation
+from ragen.env.game import PickledByConfig, TextGame
 
 
-class Adventure(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
+class Adventure(PickledByConfig, TextGame, BaseLanguageBasedEnv):
     """A text game whose engine belongs to its process.
 
     Attributes:
@@ -17,21 +17,19 @@ class Adventure(PickledByConfig, TextObservation, BaseLanguageBasedEnv):
         steps: Number of commands given in this episode.
     """
 
-    uses_global_rng = False
     cost_hint = "heavy"
     preload: ClassVar[tuple[str, ...]] = ("textworld",)  # its import takes a second
 
-    game: Any
+    game: Any = None
     admissible: list[str]
     steps: int
-    _story: Any  # the engine with its loaded game, or None
+    _story: Any = None  # the engine with its loaded game, or None
 
-    def _write(self, text: str, is_over: bool) -> str:
+    def _write(self, text: str, is_over: bool) -> None:
         """Set the observation, with the admissible commands, as in RAGEN 2026, if they are to be shown."""
         if self.config.show_admissible and not is_over:
             text += f"\n\nAdmissible actions: [{', '.join(self.admissible)}]"
         self.observation = text
-        return text
 
     def close(self) -> None:
         """Close the engine."""

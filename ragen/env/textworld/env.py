@@ -10,10 +10,9 @@ from random import Random
 from typing import Any
 
 from ragen.env.base import StepResult
-from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.textworld.adventure import Adventure
 from ragen.env.textworld.config import TextWorldEnvConfig
-from ragen.env.textworld.games import FAMILIES, Chosen, choose, story
+from ragen.env.textworld.games import FAMILIES, choose, story
 from ragen.extras import needs
 
 LONGEST = 150
@@ -41,36 +40,31 @@ class TextWorldEnv(Adventure):
         Raises:
             MissingExtraError: TextWorld is not installed.
         """
-        self.config = config or TextWorldEnvConfig()
-        self.game: Chosen | None = None
-        self.admissible: list[str] = []
-        self.steps = self._score = 0
-        self._done = False
-        self._story: Any = None  # TextWorld's environment with its loaded game, or None
+        super().__init__(config)
         with needs("textworld", "the environment 'textworld'"):
             import textworld  # noqa: F401
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Start a game, which is compiled unless it is in this machine's cache; see :meth:`BaseEnv.reset`."""
-        number, config = checked_seed("textworld", seed), self.config
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Start a game, which is compiled unless it is in this machine's cache."""
+        config = self.config
         split = mode if mode in ("val", "test") else "train"
         games = config.games if split == "train" else config.val_games
         families = tuple(sorted(config.families or FAMILIES))
-        game = choose(number, split, families, tuple(sorted(config.levels)), games, config.hints, config.theme)
+        game = choose(seed, split, families, tuple(sorted(config.levels)), games, config.hints, config.theme)
         if self._story is None or game != self.game:
             self.close()
             from ragen.env.textworld.engine import Story
 
             self._story, self.game = Story(str(story(game))), game
         self.steps, self._done = 0, False
-        return self._show(self._story.reset())
+        self._show(self._story.reset())
 
-    def _show(self, state: Any) -> str:
+    def _show(self, state: Any) -> None:
         self._score = state["score"] or 0
         self.admissible = [] if self._done else list(state["admissible_commands"])
-        return self._write(_without_trimmings(state["feedback"]), self._done)
+        self._write(_without_trimmings(state["feedback"]), self._done)
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Carry out a command.
 
         Args:
@@ -80,11 +74,7 @@ class TextWorldEnv(Adventure):
         Returns:
             The observation; the reward; whether the episode is over; and info with ``success``, ``score`` and
             ``max_score``.
-
-        Raises:
-            StateError: The environment was never reset.
         """
-        check_was_reset("textworld", self.game is not None)
         command = " ".join(action[: LONGEST + 1].lower().split())
         valid = command in self.admissible
         before, won, gained, effective = self._story.facts, False, 0, False

@@ -10,17 +10,14 @@ from random import Random
 from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
-from ragen.env.checks import check_was_reset, checked_seed
-from ragen.env.text import PickledBySnapshot, TextObservation
+from ragen.env.game import PickledBySnapshot, TextGame
 from ragen.env.webshop import pages
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.goals import Goal
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.reward import score_purchase
-from ragen.errors import InputError
 
-_TYPE = "webshop"
 _LONGEST_ARGUMENT = 8192  # characters; no target is longer, and fewer characters of a search are used
 
 _HINTS = (
@@ -42,20 +39,17 @@ _HINT_TEXT = {
 }
 
 
-class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
+class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
     """A shop, with the goal to find the product that the instruction describes, and to buy it."""
 
     config_class = WebShopEnvConfig
-    uses_global_rng = False
+    seed_limit = None
     action_hint = "search[words] or click[text of a button, link or option]"
 
     _catalogue: Catalogue | None = None  # opened on first use, never pickled
 
-    def __init__(self, config: WebShopEnvConfig | None = None) -> None:
-        """Create the environment; the catalogue is opened by the first ``reset``."""
-        self.config = config or WebShopEnvConfig()
-        self.goal: Goal | None = None
-        self.goal_index = -1
+    goal: Goal | None = None
+    goal_index = -1
 
     @property
     def catalogue(self) -> Catalogue:
@@ -69,14 +63,14 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
             self._catalogue = open_catalogue(self.config.source, self.config.limit_goals)
         return self._catalogue
 
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Select the goal of the seed and mode, and open the search page; see :meth:`BaseEnv.reset`.
+    def _begin(self, seed: int, mode: str | None) -> None:
+        """Select the goal of the seed and mode, and open the search page.
 
         Args:
             seed: Enumerates the goals of the mode; see :func:`~ragen.env.webshop.goals.split_place`.
             mode: ``"train"``, ``"val"`` or ``"test"``.
         """
-        self.goal_index = self.catalogue.goal_index(checked_seed(_TYPE, seed, limit=None), mode)
+        self.goal_index = self.catalogue.goal_index(seed, mode)
         self._find_goal()
         self._results: tuple[int, ...] = ()
         self._page_number = 1
@@ -84,9 +78,8 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
         self._options: dict[str, str] = {}
         self._page = pages.search_page(self._goal().instruction)
         self.observation = f"Instruction: {self._goal().instruction.strip()}"
-        return self.render()
 
-    def step(self, action: str) -> StepResult:
+    def _play(self, action: str) -> StepResult:
         """Execute an action; text that is not an action of the page does nothing.
 
         As in the reference, a search works on every page, even without a search box.
@@ -98,14 +91,7 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
             The page without hints and actions (see :meth:`render`), the reward, whether something was bought, and
             info: ``action_is_valid``, ``action_is_effective`` (the page changed), ``success`` (a perfect purchase),
             and on a purchase the parts of the score, see :func:`~ragen.env.webshop.reward.score_purchase`.
-
-        Raises:
-            InputError: The action is not text.
-            StateError: The environment was never reset.
         """
-        check_was_reset(_TYPE, self.goal is not None)
-        if not isinstance(action, str):
-            raise InputError(f"{_TYPE}: step was given action {action!r}, expected text.")
         before = self._page.text
         verb, argument = parse_action(action)
         valid = self._is_valid(action, verb, argument)
@@ -133,9 +119,7 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
 
         Raises:
             InputError: Another mode was asked for.
-            StateError: The environment was never reset.
         """
-        check_was_reset(_TYPE, self.goal is not None)
         super().render(mode)
         actions = ", ".join(self._page.available())
         hints = _HINT_TEXT[self.config.compat]
@@ -148,14 +132,14 @@ class WebShopEnv(PickledBySnapshot, TextObservation, BaseLanguageBasedEnv):
 
     def get_available_actions(self) -> list[str]:
         """The actions of the page, such as ``click[buy now]``; ``search[<content>]`` represents any search."""
-        check_was_reset(_TYPE, self.goal is not None)
         return self._page.available()
 
     def _find_goal(self) -> None:
         self.goal = None if self.goal_index < 0 else self.catalogue.goal(self.goal_index)
 
     save, load = snapshots(
-        *("goal_index", "observation", "_results", "_page_number", "_product", "_options", "_page"), after=_find_goal
+        *("seed", "goal_index", "observation", "_results", "_page_number", "_product", "_options", "_page"),
+        after=_find_goal,
     )
 
     def _is_valid(self, action: str, verb: str, argument: str) -> bool:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ragen.cage2.buffer import ParallelTrajectoryBuffer
     from ragen.cage2.env import Cage2Env
     from ragen.cage2.layout import WORKFLOW_TYPES
-    from ragen.cage2.order_search import OrderSearch
     from ragen.cage2.ppo import ParallelOrderConditionedPPO
     from ragen.cage2.trainer import ParallelWorkflowRLTrainer
     from ragen.cage2.workflow import WorkflowManager
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "WORKFLOW_TYPES",
     "Cage2Env",
-    "OrderSearch",
     "ParallelEnvWrapper",
     "ParallelOrderConditionedPPO",
     "ParallelTrajectoryBuffer",
@@ -43,7 +41,6 @@ __getattr__, __dir__ = attach(
     {
         "WORKFLOW_TYPES": "layout",
         "Cage2Env": "env",
-        "OrderSearch": "order_search",
         "ParallelEnvWrapper": "wrapper",
         "ParallelOrderConditionedPPO": "ppo",
         "ParallelTrajectoryBuffer": "buffer",

@@ -16,13 +16,11 @@ class ChosenActions(np.ndarray):
         agent: The agent; None for a derived array, as for the other attributes.
         states: The states in which they were chosen: ``(n, d)``.
         log_probs: Their log-probabilities: ``(n,)``.
-        values: The critic's values of the states: ``(n,)``.
     """
 
     agent: Any = None
     states: Any = None
     log_probs: Any = None
-    values: Any = None
 
 
 class ParallelTrajectoryBuffer:
@@ -54,8 +52,8 @@ class ParallelTrajectoryBuffer:
     ) -> None:
         """Add a step of every environment; everything is copied.
 
-        Actions that an agent chose bring their states, log-probabilities and values with them, whatever is given for
-        these: in the usual loop, ``observations`` are already the next ones. The agent's update then takes this buffer.
+        Actions that an agent chose bring their states and log-probabilities with them, whatever is given for these: in
+        the usual loop, ``observations`` are already the next ones. The agent's update then takes this buffer.
 
         Args:
             states: The states in which the actions were chosen: ``(n, d)``.
@@ -68,25 +66,23 @@ class ParallelTrajectoryBuffer:
                 ignored if it continues: ``(n,)``. None for zeros.
 
         Raises:
-            InputError: A shape is wrong, or ``log_probs`` or ``values`` are given only in some steps; nothing was
-                added.
+            InputError: A shape is wrong; nothing was added.
         """
-        agent = None
-        if isinstance(actions, ChosenActions) and actions.agent is not None:
-            agent, states, log_probs, values = actions.agent, actions.states, actions.log_probs, actions.values
-        none = np.zeros(self.n_envs)
-        given = {"states": states, "actions": np.asarray(actions), "rewards": rewards, "valid": none == 0}
-        given |= {"dones": none if dones is None else dones, "cut_values": none if cut_values is None else cut_values}
-        given |= {name: each for name, each in (("log_probs", log_probs), ("values", values)) if each is not None}
-        step = {name: np.array(array, bool if name == "dones" else None) for name, array in given.items()}
+        if agent := getattr(actions, "agent", None):
+            chosen: Any = actions
+            states, log_probs, agent.buffer = chosen.states, chosen.log_probs, self
+        zeros = np.zeros(self.n_envs)
+        given = {
+            **{"states": states, "actions": np.asarray(actions), "rewards": rewards},
+            **{"log_probs": log_probs, "values": values, "valid": zeros == 0},
+            "dones": zeros > 0 if dones is None else np.asarray(dones, bool),
+            "cut_values": zeros if cut_values is None else cut_values,
+        }
+        step = {name: np.array(array) for name, array in given.items() if array is not None}
         for name, array in step.items():
             if array.ndim != 1 + (name == "states") or len(array) != self.n_envs:
                 raise InputError(f"{name} of shape {array.shape}: expected a row for each of {self.n_envs}.")
-        if self._steps and self._steps[0].keys() != step.keys():
-            raise InputError("log_probs and values: give them in every step of a buffer or in none.")
         self._steps.append(step)
-        if agent is not None:
-            agent.buffer = self
 
     def forget_episode(self, env_id: int) -> None:
         """Mark the steps of an environment's last episode as not valid, since the environment failed in it.
@@ -104,15 +100,18 @@ class ParallelTrajectoryBuffer:
 
         Returns:
             ``states (T * n, d)``, ``actions``, ``rewards``, ``dones``, ``log_probs`` and ``values`` ``(T * n,)``, the
-            last two None if they were not given, ``valid`` (False for steps that must not be learned from), and
-            ``n_envs`` and ``n_steps``.
+            last two None if they were not given in every step, ``valid`` (False for steps that must not be learned
+            from), and ``n_envs`` and ``n_steps``.
 
         Raises:
             StateError: The buffer is empty.
         """
         names = ("states", "actions", "rewards", "dones", "log_probs", "values", "valid")
         steps = self._filled()
-        flat = {name: np.concatenate([step[name] for step in steps]) if name in steps[0] else None for name in names}
+        flat = {
+            name: np.concatenate([step[name] for step in steps]) if all(name in step for step in steps) else None
+            for name in names
+        }
         return {**flat, "n_envs": self.n_envs, "n_steps": len(steps)}
 
     def compute_returns(self, gamma: float, last_values: np.ndarray | None = None) -> np.ndarray:

@@ -16,6 +16,8 @@ compromise (no 00, unknown 10, user 01, privileged 11). The numbering is that of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 HOSTS = (
     "Defender",
     "Enterprise0",
@@ -36,8 +38,7 @@ INDEX = {name: index for index, name in enumerate(HOSTS)}
 
 DECOYS = ("Apache", "Femitter", "HarakaSMPT", "Smss", "SSHD", "Svchost", "Tomcat", "Vsftpd")
 
-SLEEP, MONITOR = 0, 1
-ANALYSE = 2
+ANALYSE = 2  # after sleep and monitor
 REMOVE = ANALYSE + N_HOSTS
 DECOY = REMOVE + N_HOSTS
 RESTORE = DECOY + len(DECOYS) * N_HOSTS
@@ -48,6 +49,7 @@ ACTIVITY = {"none": (0, 0), "scan": (1, 0), "exploit": (1, 1)}
 COMPROMISED = {"no": (0, 0), "unknown": (1, 0), "user": (0, 1), "privileged": (1, 1)}
 
 ACCESS_LEVELS = ("None", "User", "Privileged")  # Red's access to a host
+PRIVILEGED = 2
 
 WORKFLOW_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
 """The types of hosts that a workflow orders."""
@@ -57,30 +59,18 @@ _TYPE_OF = (0, 1, 1, 1, 3, 3, 3, 2, 4, 4, 4, 4, 4)
 FOOTHOLD = INDEX["User0"]  # the host of Red's first session, which nothing ends
 
 
-def fix_target(action: int) -> int | None:
-    """The type of host that an action fixes.
+FIXES = {block + host: kind for block in (REMOVE, RESTORE) for host, kind in enumerate(_TYPE_OF)}
+"""The type of host, an index into :data:`WORKFLOW_TYPES`, of each action that is a fix: Remove or Restore."""
+
+
+def compromised_types(levels: Sequence[int]) -> tuple[bool, ...]:
+    """Whether Red has a session on a host of each type; the foothold does not count.
 
     Args:
-        action: Number of an action.
-
-    Returns:
-        An index into :data:`WORKFLOW_TYPES` for Remove and Restore, None for all other actions.
-    """
-    if REMOVE <= action < DECOY:
-        return _TYPE_OF[action - REMOVE]
-    if RESTORE <= action < N_ACTIONS:
-        return _TYPE_OF[action - RESTORE]
-    return None
-
-
-def compromised_types(hosts: set[int] | list[int]) -> tuple[bool, ...]:
-    """Whether Red has a session on a host of each type.
-
-    Args:
-        hosts: Hosts with a session of Red; the foothold does not count.
+        levels: Red's access to each host, as indices into :data:`ACCESS_LEVELS`.
 
     Returns:
         Five booleans, in the order of :data:`WORKFLOW_TYPES`.
     """
-    held = {_TYPE_OF[host] for host in hosts if host != FOOTHOLD}
-    return tuple(kind in held for kind in range(len(WORKFLOW_TYPES)))
+    held = {_TYPE_OF[host] for host, level in enumerate(levels) if level and host != FOOTHOLD}
+    return tuple(kind in held for kind in range(5))

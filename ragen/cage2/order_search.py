@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ragen.cage2.workflow import Order, WorkflowManager
-from ragen.errors import InputError
 
 
 class Kernel(NamedTuple):
@@ -90,26 +89,21 @@ class OrderSearch:
 
         Raises:
             WorkflowError: The order is invalid.
-            InputError: The value or the noise is not finite, or the noise negative.
         """
-        if not (math.isfinite(value) and math.isfinite(noise) and noise >= 0):
-            raise InputError(f"value {value} with noise {noise}: expected finite numbers, and no negative noise.")
         self.observations.append((self.manager.number(order), value, noise))
 
     def propose(self) -> Order:
         """The order to try next."""
         belief = self.belief()
-        bounds = belief.mean + self.beta * belief.std
-        best = np.flatnonzero(bounds >= bounds.max() - 1e-9 * (1 + np.abs(bounds).max()))
-        return self.manager.orders[int(best[self._preference[best].argmin()])]
+        bounds = np.round(belief.mean + self.beta * belief.std, 9)  # equal ones, up to the last digits
+        return self.manager.orders[int(np.lexsort((self._preference, -bounds))[0])]
 
     def belief(self) -> Belief:
         """The current posterior over all orders."""
-        numbers = np.array([number for number, _, _ in self.observations], np.int64)
-        raw, noises = (np.array([each[part] for each in self.observations]) for part in (1, 2))
+        numbers, raw, noises = np.reshape(self.observations, (-1, 3)).T
         center = raw.mean() if len(raw) else 0.0
         scale = (raw.std() if len(raw) > 1 else 0.0) or noises.max(initial=0.0) or 1.0
-        seen = numbers, (raw - center) / scale, (noises / scale) ** 2
+        seen = numbers.astype(int), (raw - center) / scale, (noises / scale) ** 2
         _, best = max((self._given(kernel, *seen).evidence + kernel.log_prior(), kernel) for kernel in GRID)
         evidence, mean, std = self._given(best, *seen)
         return Belief(evidence, center + scale * mean, scale * std)

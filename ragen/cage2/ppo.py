@@ -12,7 +12,6 @@ Actions are drawn from the policy's own generator: they depend only on its seed 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from ragen.cage2.buffer import ChosenActions, ParallelTrajectoryBuffer
 from ragen.cage2.layout import N_ACTIONS
-from ragen.cage2.workflow import Compliance, EpisodeCompliance, WorkflowManager
+from ragen.cage2.workflow import Compliance, WorkflowManager
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
 from ragen.validity import is_valid
@@ -28,6 +27,7 @@ from ragen.validity import is_valid
 with needs("cage2", "the policy of a workflow search"):
     import torch
     from torch import Tensor, nn
+    from torch.distributions import Categorical
 
     from ragen import ppo
 
@@ -38,21 +38,16 @@ VALUE_COEF, ENTROPY_COEF, GRAD_CLIP = 0.5, 0.01, 0.5
 class ActorCritic(nn.Module):
     """Two separate networks with two hidden layers and tanh."""
 
-    def __init__(self, inputs: int, actions: int = N_ACTIONS) -> None:
+    def __init__(self, inputs: int) -> None:
         """Draw weights from torch's global generator."""
         super().__init__()
-        self.actor = _network(inputs, actions)
+        self.actor = _network(inputs, N_ACTIONS)
         self.critic = _network(inputs, 1)
 
     def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of actions, entropies, and values of standardized returns; ``(rows,)`` each."""
-        logs = torch.log_softmax(self.actor(inputs), -1)
-        chosen = logs.gather(-1, actions[:, None]).squeeze(-1)
-        return chosen, -(logs.exp() * logs).sum(-1), self.value(inputs)
-
-    def value(self, inputs: Tensor) -> Tensor:
-        """The critic's values: standardized returns, ``(rows,)``."""
-        return self.critic(inputs).squeeze(-1)
+        chances = Categorical(logits=self.actor(inputs))
+        return chances.log_prob(actions), chances.entropy(), self.critic(inputs).squeeze(-1)
 
 
 class ParallelOrderConditionedPPO:
@@ -114,7 +109,7 @@ class ParallelOrderConditionedPPO:
         self.n_envs, self.gamma, self.update_steps = n_envs, gamma, update_steps
         self._epochs, self._clip, self._input_dims = K_epochs, eps_clip, input_dims
         self._code = manager.order_to_onehot(self.workflow_order)
-        self._rng = np.random.default_rng(seed)
+        self._generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.policy = ActorCritic(input_dims + len(self._code))
@@ -132,34 +127,29 @@ class ParallelOrderConditionedPPO:
             states: Observations, ``(n, input_dims)``.
 
         Returns:
-            Actions int64 ``(n,)``, which keep the states, their log-probabilities and the expected discounted returns.
+            Actions int64 ``(n,)``, which keep the states and their log-probabilities.
 
         Raises:
             InputError: The shape is wrong.
         """
-        states = np.asarray(states, np.float32)
         if states.shape != (self.n_envs, self._input_dims):
             raise InputError(f"states of shape {states.shape}: expected ({self.n_envs}, {self._input_dims}).")
-        inputs = self._inputs(states)
         with torch.no_grad():
-            logs = torch.log_softmax(self.policy.actor(inputs), -1)
-        below = np.cumsum(np.exp(logs.double().numpy()), 1)
-        drawn = self._rng.random((self.n_envs, 1)) * below[:, -1:]
-        actions = np.minimum((below <= drawn).sum(1), below.shape[1] - 1)
-        log_probs = logs.numpy()[np.arange(self.n_envs), actions]
-        chosen = actions.view(ChosenActions)
-        vars(chosen).update(agent=self, states=states.copy(), log_probs=log_probs, values=self.values_of(states))
+            chances = Categorical(logits=self.policy.actor(self._inputs(states)))
+        actions = torch.multinomial(chances.probs, 1, generator=self._generator).squeeze(1)
+        chosen = actions.numpy().view(ChosenActions)
+        vars(chosen).update(agent=self, states=states.copy(), log_probs=chances.log_prob(actions).numpy())
         return chosen
 
     def values_of(self, states: np.ndarray) -> np.ndarray:
         """The critic's expected discounted returns from states, in units of reward: float64, ``(rows,)``."""
         with torch.no_grad():
-            standardised = self.policy.value(self._inputs(states)).double().numpy()
+            standardised = self.policy.critic(self._inputs(states)).squeeze(-1).double().numpy()
         return self.return_mean + self.return_std * standardised
 
     def record(
         self, actions: ChosenActions, rewards: np.ndarray, dones: np.ndarray, infos: Sequence[Mapping[str, Any]]
-    ) -> list[EpisodeCompliance | None]:
+    ) -> list[tuple[float, int] | None]:
         """Store a step of every environment, with the reward for compliance with the workflow.
 
         The steps of an episode whose environment failed are not learned from.
@@ -172,14 +162,13 @@ class ParallelOrderConditionedPPO:
                 ``env_error`` if the environment failed.
 
         Returns:
-            For each environment whose episode ended, its compliance; None for the others.
+            For each environment whose episode ended, its rate of compliance and number of fixes; None for the others.
         """
         aligned = self.compliance.step(actions, np.array([info["compromised_before"] for info in infos]))
-        dones = np.asarray(dones, bool)
         cut_values = np.zeros(self.n_envs)
-        cut = [env_id for env_id, done in enumerate(dones) if done and infos[env_id]["truncated"]]
-        if cut:
-            cut_values[cut] = self.values_of(np.stack([infos[env_id]["final_observation"] for env_id in cut]))
+        for env_id, info in enumerate(infos):
+            if dones[env_id] and info["truncated"]:
+                cut_values[env_id] = self.values_of(info["final_observation"][None])[0]
         paid = np.asarray(rewards, np.float64) + aligned
         self.buffer.add(actions.states, actions, paid, dones, cut_values=cut_values)
         for env_id, done in enumerate(dones):
@@ -213,31 +202,13 @@ class ParallelOrderConditionedPPO:
             self.buffer.reset()
             return {}
         returns = self.buffer.compute_returns(self.gamma, self.values_of(next_states))
-        self.return_mean, self.return_std = float(returns[valid].mean()), float(returns[valid].std()) + 1e-7
+        self.return_mean, self.return_std = returns[valid].mean(), returns[valid].std() + 1e-7
         targets = ((returns - self.return_mean) / self.return_std).astype(np.float32)
         inputs, actions = self._inputs(batch["states"]), torch.from_numpy(batch["actions"])
         before, goals, counted = map(torch.from_numpy, (batch["log_probs"], targets, valid))
         passes = [ppo.Batch(inputs, actions, before, None, goals, counted)] * self._epochs
         self.buffer.reset()
         return ppo.update(self.policy, self.optimizer, passes, self._clip, VALUE_COEF, ENTROPY_COEF, GRAD_CLIP)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, optimizer and the critic's scale, to play or to continue training.
-
-        The generator of actions, the buffer and the counts of current episodes are not included.
-        """
-        return {
-            "policy": self.policy.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "returns": [self.return_mean, self.return_std],
-            "workflow": list(self.workflow_order),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load a result of :meth:`state_dict`; the workflow is unchanged."""
-        self.policy.load_state_dict(state["policy"])
-        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # it would keep the tensors it is given
-        self.return_mean, self.return_std = state["returns"]
 
     def _inputs(self, states: np.ndarray) -> Tensor:
         """Observations followed by the workflow's code."""

@@ -16,22 +16,23 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gymnasium
+
 from envlanes import EnvRng, outer_state_kept
-from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, INDEX, N_ACTIONS, N_BITS
-from ragen.errors import ConfigError, MissingExtraError
+from ragen.cage2.layout import HOSTS, INDEX, N_ACTIONS, N_BITS, PRIVILEGED
+from ragen.errors import ConfigError
 
 ENV_VAR = "RAGEN_CAGE2_PATH"
 SCENARIO = Path("Shared", "Scenarios", "Scenario2.yaml")
 CLASSES = {"b_line": "B_lineAgent", "meander": "RedMeanderAgent", "sleep": "SleepAgent"}
 
-_importing = threading.Lock()
+_MODULES = (".Agents", ".Agents.Wrappers", "")
 
 
 # Finding it
@@ -61,15 +62,9 @@ def find(cage2_path: str | os.PathLike[str] | None = None) -> Path | None:
         raise ConfigError(
             f"{named} = {os.fspath(path)!r}: expected a checkout of CAGE Challenge 2, with CybORG/CybORG/{SCENARIO}."
         )
-    return next((each.resolve() for each in _importable() if _is_cage2(each)), None)
-
-
-def _importable() -> list[Path]:
-    """The folders where an import would find ``CybORG``, even if this process has loaded it from elsewhere."""
-    for finder in sys.meta_path:
-        if (spec := finder.find_spec("CybORG", None)) is not None:
-            return [Path(each) for each in (spec.submodule_search_locations or ())]
-    return []
+    spec = importlib.util.find_spec("CybORG")
+    found = spec.submodule_search_locations if spec else None
+    return next((Path(each).resolve() for each in found or () if _is_cage2(Path(each))), None)
 
 
 def _is_cage2(package: Path) -> bool:
@@ -88,41 +83,19 @@ def load(package: Path) -> tuple[Any, Any, Any]:
 
     Raises:
         ConfigError: This process has already loaded another CybORG.
-        MissingExtraError: A package that it needs, and that has no stub here, is not installed.
+        ModuleNotFoundError: A package that it needs, and that has no stub here, is not installed.
     """
-    with _importing:
-        loaded = sys.modules.get("CybORG")
-        if loaded is not None and (there := _folder(loaded)) != package:
-            raise ConfigError(f"CAGE 2 is asked for from {package}, and this process has loaded CybORG from {there}.")
-        with _on_path(package.parent), _stand_ins():
-            try:
-                agents = importlib.import_module("CybORG.Agents")
-                wrappers = importlib.import_module("CybORG.Agents.Wrappers")
-                return importlib.import_module("CybORG").CybORG, wrappers.ChallengeWrapper, agents
-            except ModuleNotFoundError as error:
-                raise MissingExtraError(
-                    f"CAGE 2 in {package} needs the package {error.name!r}, which is not installed."
-                ) from error
-
-
-def _folder(module: ModuleType) -> Path | None:
-    return Path(module.__file__).resolve().parent if module.__file__ else None
-
-
-@contextmanager
-def _on_path(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
+    with _importable(package.parent):
+        agents, wrappers, whole = (importlib.import_module(f"CybORG{name}") for name in _MODULES)
+    if (there := Path(str(whole.__file__)).resolve().parent) != package:
+        raise ConfigError(f"CAGE 2 is asked for from {package}, and this process has loaded CybORG from {there}.")
+    return whole.CybORG, wrappers.ChallengeWrapper, agents
 
 
 class _Table:
     """A stub for prettytable's: rows in order of insertion."""
 
-    def __init__(self, field_names: Any = ()) -> None:
-        self.field_names = list(field_names)
+    def __init__(self, field_names: Any) -> None:
         self._rows: list[list[Any]] = []
 
     def add_row(self, row: Any) -> None:
@@ -130,24 +103,22 @@ class _Table:
 
 
 @contextmanager
-def _stand_ins() -> Iterator[None]:
-    import gymnasium
-
-    made: dict[str, Any] = {name: ModuleType(name) for name in ("gym", "paramiko", "prettytable") if _is_lacking(name)}
+def _importable(folder: Path) -> Iterator[None]:
+    """Put the folder on the path, and stubs in the place of packages that are not installed."""
+    needed = ("gym", "paramiko", "prettytable")
+    made: dict[str, Any] = {name: ModuleType(name) for name in needed if importlib.util.find_spec(name) is None}
     if "gym" in made:
         made["gym"].Env, made["gym"].spaces = gymnasium.Env, gymnasium.spaces
     if "prettytable" in made:
         made["prettytable"].PrettyTable = _Table
     sys.modules.update(made)
+    sys.path.insert(0, str(folder))
     try:
         yield
     finally:
+        sys.path.remove(str(folder))
         for name in made:
             del sys.modules[name]
-
-
-def _is_lacking(name: str) -> bool:
-    return name not in sys.modules and importlib.util.find_spec(name) is None
 
 
 # Playing it
@@ -160,7 +131,7 @@ class Cage2Game:
         env: Its ``ChallengeWrapper``.
     """
 
-    def __init__(self, package: Path, red_agent: str, scenario_path: str | None = None) -> None:
+    def __init__(self, package: Path, red_agent: str, scenario_path: Any = None) -> None:
         """Build it.
 
         Args:
@@ -197,16 +168,10 @@ class Cage2Game:
             bits, reward, _, _ = self.env.step(action=action)
         return bits, float(reward)
 
-    def held(self) -> list[int]:
-        """Hosts on which Red has a session."""
-        return [INDEX[session.host] for session in self._sessions()]
-
-    def access_levels(self) -> dict[str, str]:
-        """Red's access to each host: one of :data:`ragen.cage2.layout.ACCESS_LEVELS` by host name."""
-        found = dict.fromkeys(HOSTS, 0)
-        for session in self._sessions():
-            found[session.host] = max(found[session.host], 2 if session.username in ("root", "SYSTEM") else 1)
-        return {name: ACCESS_LEVELS[level] for name, level in found.items()}
-
-    def _sessions(self) -> Any:
-        return self._controller.state.sessions["Red"].values()
+    def levels(self) -> list[int]:
+        """Red's access to each host, as indices into :data:`ragen.cage2.layout.ACCESS_LEVELS`."""
+        found = [0] * len(HOSTS)
+        for session in self._controller.state.sessions["Red"].values():
+            level = PRIVILEGED if session.username in ("root", "SYSTEM") else 1
+            found[INDEX[session.host]] = max(found[INDEX[session.host]], level)
+        return found

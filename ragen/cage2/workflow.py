@@ -20,13 +20,12 @@ rewarded for its own action. ``alpha=30, beta=0`` is a bonus of 30 times the rat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import permutations
 
 import numpy as np
 
-from ragen.cage2.layout import N_ACTIONS, WORKFLOW_TYPES, fix_target
+from ragen.cage2.layout import FIXES, N_ACTIONS, WORKFLOW_TYPES
 from ragen.errors import ConfigError, WorkflowError
 
 Order = tuple[str, ...]
@@ -52,13 +51,13 @@ class WorkflowManager:
         Raises:
             WorkflowError: It does not name each of the five types once.
         """
-        if (found := tuple(order)) not in self._numbers:
-            raise WorkflowError(f"{order!r} is no workflow: expected each of {', '.join(self.types)} once.")
-        return found
+        return self.orders[self.number(order)]
 
     def number(self, order: Sequence[str]) -> int:
-        """The number of an order, 0 to 119."""
-        return self._numbers[self.checked(order)]
+        """The number of an order, 0 to 119; see :meth:`checked`."""
+        if (found := self._numbers.get(tuple(order))) is None:
+            raise WorkflowError(f"{order!r} is no workflow: expected each of {', '.join(self.types)} once.")
+        return found
 
     def positions(self, order: Sequence[str]) -> np.ndarray:
         """The position of each type in an order: int64, ``(5,)``, by the indices of types."""
@@ -75,9 +74,8 @@ class WorkflowManager:
     def distances(self) -> np.ndarray:
         """Kendall's distance between all orders: int64, ``(120, 120)``, by their numbers."""
         places = np.array([self.positions(order) for order in self.orders])
-        first, second = np.array(list(combinations(range(5), 2))).T
-        before = (places[:, first] < places[:, second]).astype(np.int64)
-        return (before[:, None] != before[None]).sum(-1)
+        before = (places[:, :, None] < places[:, None]).reshape(len(places), -1)
+        return (before[:, None] != before[None]).sum(-1) // 2
 
 
 # Compliance
@@ -86,25 +84,7 @@ class WorkflowManager:
 DEFINITIONS = ("first_compromised", "fixed_before")
 NOTHING = -1  # the target of an action that is no fix
 
-_TARGETS = np.array([NOTHING if (kind := fix_target(action)) is None else kind for action in range(N_ACTIONS)])
-
-
-@dataclass(frozen=True)
-class EpisodeCompliance:
-    """The compliance of an episode with its workflow.
-
-    Attributes:
-        fixes: Number of fixes: its coverage.
-        compliant: Number of compliant fixes.
-    """
-
-    fixes: int
-    compliant: int
-
-    @property
-    def rate(self) -> float:
-        """The fraction of fixes that complied; 0.5 without fixes, which neither comply nor violate."""
-        return self.compliant / self.fixes if self.fixes else 0.5
+_TARGETS = np.array([FIXES.get(action, NOTHING) for action in range(N_ACTIONS)])
 
 
 class Compliance:
@@ -138,7 +118,6 @@ class Compliance:
         """
         if definition not in DEFINITIONS:
             raise ConfigError(f"definition = {definition!r}: expected one of {', '.join(DEFINITIONS)}.")
-        self.n_envs = n_envs
         self._definition = definition
         self._alpha, self._beta = float(alignment_alpha), float(alignment_beta)
         self._positions = WorkflowManager().positions(order)
@@ -146,15 +125,14 @@ class Compliance:
         self.compliant = np.zeros(n_envs, np.int64)
         self._was_fixed = np.zeros((n_envs, 5), bool)
 
-    def of(self, env_id: int) -> EpisodeCompliance:
-        """The compliance of an environment's current episode so far."""
-        return EpisodeCompliance(int(self.fixes[env_id]), int(self.compliant[env_id]))
+    def rates(self) -> np.ndarray:
+        """The fractions of fixes that complied; 0.5 without fixes, which neither comply nor violate: ``(n,)``."""
+        return np.where(self.fixes, self.compliant / np.maximum(self.fixes, 1), 0.5)
 
     def values(self) -> np.ndarray:
         """The values of the current rates: float64, ``(n,)``."""
-        rates = self.compliant / np.maximum(self.fixes, 1)
-        worth = self._alpha * rates - self._beta * (1 - rates)
-        return np.where(self.fixes > 0, worth, -self._beta / 2)
+        worth = self._alpha * self.rates() - self._beta * (1 - self.rates())
+        return np.where(self.fixes, worth, -self._beta / 2)
 
     def step(self, actions: np.ndarray, compromised_before: np.ndarray) -> np.ndarray:
         """Count a step of every environment.
@@ -167,17 +145,17 @@ class Compliance:
             The reward of each: float64, ``(n,)``.
         """
         before = self.values()
-        targets = _TARGETS[np.asarray(actions)]
+        targets = _TARGETS[actions]
         is_fix = targets != NOTHING
         complies = is_fix & self._complies(targets, np.asarray(compromised_before, bool))
         self.fixes += is_fix
         self.compliant += complies
-        self._was_fixed[np.flatnonzero(is_fix), targets[is_fix]] = True
+        self._was_fixed[is_fix, targets[is_fix]] = True
         return self.values() - before
 
-    def end(self, env_id: int) -> EpisodeCompliance:
-        """End an environment's episode; returns its compliance, and resets the counts."""
-        ended = self.of(env_id)
+    def end(self, env_id: int) -> tuple[float, int]:
+        """End an environment's episode; returns its rate and its number of fixes, and resets the counts."""
+        ended = float(self.rates()[env_id]), int(self.fixes[env_id])
         self.fixes[env_id] = self.compliant[env_id] = 0
         self._was_fixed[env_id] = False
         return ended

@@ -24,7 +24,7 @@ from envlanes import EnvSpec, Mode, Settings, holds_interrupts
 from envlanes.gym import GYM, GymResult, SubEnvs
 from envlanes.ragen.seeds import checked_seed
 from ragen.cage2.env import Cage2Config
-from ragen.cage2.layout import N_ACTIONS, WORKFLOW_TYPES
+from ragen.cage2.layout import N_ACTIONS
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import ENV_ERROR, env_error
 
@@ -39,7 +39,6 @@ class ParallelEnvWrapper(SubEnvs):
         n_envs: Number of environments.
         simulator: ``"embedded"`` or ``"cage2"``.
         config: The arguments of each environment.
-        seed: The seed from which all episodes' seeds are derived.
         closed: Whether it is closed.
     """
 
@@ -82,8 +81,8 @@ class ParallelEnvWrapper(SubEnvs):
         """
         if n_envs < 1:
             raise ConfigError(f"n_envs = {n_envs!r}: expected a number of environments, at least 1.")
-        self.n_envs, self.seed = int(n_envs), checked_seed(seed, limit=None)
-        self.config = Cage2Config.of(red_agent_type, max_steps, simulator, cage2_path, scenario_path)
+        self.n_envs = n_envs
+        self.config = Cage2Config(red_agent_type, max_steps, simulator, cage2_path, scenario_path)
         self.simulator = self.config.simulator
         settings = Settings(
             use_lanes=use_multiprocessing if workers != 0 else False,
@@ -93,7 +92,10 @@ class ParallelEnvWrapper(SubEnvs):
             reset_timeout=reset_timeout,
         )
         specs = [EnvSpec.of(self.config, env_id=i, tag="cage2", game=GYM) for i in range(self.n_envs)]
-        self._base = [self.seed, -1]  # seeds of episodes depend on both: the seed, and the resets since it was set
+        self._base = [
+            checked_seed(seed, limit=None),
+            -1,
+        ]  # seeds of episodes depend on both: the seed, and the resets since it was set
         next_seed = partial(episode_seed, self._base)
         super().__init__(specs, settings, AutoresetMode.SAME_STEP, next_seed=next_seed)
         self._is_begun = False
@@ -115,12 +117,12 @@ class ParallelEnvWrapper(SubEnvs):
             EnvError: An environment could not be reset, even after it was rebuilt.
         """
         self._check_open()
-        chosen = self.seed if seed is None else checked_seed(seed, limit=None)
-        rounds = self._base[1] + 1 if seed is None else 0
-        seeds = [episode_seed((chosen, rounds), i, 1) for i in range(self.n_envs)]
+        before, rounds = self._base
+        base = (before, rounds + 1) if seed is None else (checked_seed(seed, limit=None), 0)
+        seeds = [episode_seed(base, i, 1) for i in range(self.n_envs)]
         shown = self.reset_envs(range(self.n_envs), seeds, [None] * self.n_envs)
         self._refuse_lost(each.info for each in shown)
-        self.seed, self._base[:] = chosen, (chosen, rounds)
+        self._base[:] = base
         self._is_begun = True
         return np.array(self.last, np.float32)
 
@@ -155,39 +157,38 @@ class ParallelEnvWrapper(SubEnvs):
             raise InputError(f"actions = {actions!r}: expected {self.n_envs} numbers from 0 to {N_ACTIONS - 1}.")
         results = self.step_envs(range(self.n_envs), chosen.tolist())
         self._refuse_lost(each.info if each.final is None else {} for each in results)
-        rewards = np.array([float(each.reward) for each in results])
+        rewards = np.array([each.reward for each in results], np.float64)
         dones = np.array([each.final is not None for each in results])
         return np.array(self.last, np.float32), rewards, dones, list(map(_info, results))
 
     def _refuse_lost(self, infos: Iterable[Mapping[str, Any]]) -> None:
         """Raise the failure of the first environment that has no episode; all have to be reset then."""
         for index, error in enumerate(map(env_error, infos)):
-            if error is None:
-                continue
-            self._is_begun = False
-            failed = self.engine.failure(index)
-            assert failed is not None
-            raise EnvError(f"env {index} could not be reset: {failed.text}") from failed.error
+            if error is not None:
+                self._is_begun = False
+                raise EnvError(f"env {index} could not be reset: {error}")
 
     # Queries
 
     def get_true_states(self) -> list[dict[str, str]]:
         """Red's access to each host of each environment: ``"None"``, ``"User"`` or ``"Privileged"`` by host name."""
         self._check_open()
-        found = self._engine.read(range(self.n_envs), "access_levels")
-        return list(self._values_of(found))
+        return list(self._values_of(self.engine.read(range(self.n_envs), "access_levels")))
 
 
 def _info(result: GymResult) -> dict[str, Any]:
     """The info of a step, and of the episode that it ended."""
     if result.final is None:
         return result.info
-    info, next_info = result.final.info, dict(result.info)
-    if ENV_ERROR in info:
-        next_info.pop(ENV_ERROR)
-        unknown = (False,) * len(WORKFLOW_TYPES)
-        info = {"compromised_before": unknown, "compromised": unknown, **info}
-    return {**info, "final_observation": result.final.observation, "truncated": True, "reset_info": next_info}
+    unknown = (False,) * 5  # where it failed
+    return {
+        "compromised_before": unknown,
+        "compromised": unknown,
+        **result.final.info,
+        "final_observation": result.final.observation,
+        "truncated": True,
+        "reset_info": {name: value for name, value in result.info.items() if name != ENV_ERROR},
+    }
 
 
 def episode_seed(base: Sequence[int], index: int, episode: int) -> int:

@@ -54,7 +54,6 @@ GROUPS = {
         Command("play", "play an environment by hand, or a crash report to its failure", "ragen.tools.play"),
         Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),
     ),
-    "recipes": (Command("cage2", "search for a CAGE 2 workflow", "ragen.cage2.__main__"),),
     "this installation": (
         Command("suite", "prove that rollouts in workers equal sequential ones", "ragen.llm_agent.testing.suite"),
         Command("doctor", "show what works on this machine and what is missing", "ragen.cli.doctor"),

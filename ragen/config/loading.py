@@ -86,19 +86,6 @@ def as_model(model: type[M], given: Mapping[str, Any]) -> M:
         raise _explained(model, error) from None
 
 
-def load_file(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """A YAML file that is a section of its own, with ``key=value`` overrides, as plain Python.
-
-    Raises:
-        ConfigError: An override is not of that form.
-    """
-    from omegaconf import OmegaConf
-
-    check_overrides(overrides)
-    merged = OmegaConf.merge(OmegaConf.load(path), OmegaConf.from_dotlist(list(overrides)))
-    return OmegaConf.to_container(merged, resolve=True)  # type: ignore[return-value]
-
-
 def plain_sections(config: Any, sections: Collection[str] = ()) -> dict[str, Any]:
     """Some top-level sections, or all, as plain Python; references are resolved in those that have a meaning here."""
     from omegaconf import OmegaConf

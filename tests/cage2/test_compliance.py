@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ragen.cage2.layout import fix_target
+from ragen.cage2.layout import FIXES
 from ragen.cage2.workflow import Compliance
 from ragen.errors import ConfigError, WorkflowError
 
@@ -73,7 +73,7 @@ def test_remove_and_restore_are_fixes_and_nothing_else_is():
     compliance.step(np.arange(145), np.zeros((145, 5), bool))
     assert np.flatnonzero(compliance.fixes).tolist() == [*range(15, 28), *range(132, 145)]
     for name, action in (*RESTORE.items(), *REMOVE.items()):
-        assert TYPES[fix_target(action)] == name
+        assert TYPES[FIXES[action]] == name
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(10, 10), (30, 0), (5, 20)])
@@ -96,13 +96,13 @@ def test_payments_are_the_changes_of_the_value_and_add_up_to_it(alpha, beta):
 @pytest.mark.parametrize("definition", ["first_compromised", "fixed_before"])
 def test_an_episodes_rate_is_read_before_it_is_cleared_and_others_keep_theirs(definition):
     compliance = Compliance(2, ORDER, definition)
-    assert compliance.of(0).rate == 0.5  # without a fix
+    assert compliance.rates()[0] == 0.5  # without a fix
     for _ in range(3):
         compliance.step(np.array([RESTORE["op_server"]] * 2), np.array([flags()] * 2))
     ended = compliance.end(0)
-    assert (ended.rate, ended.fixes) == (1.0, 3) and compliance.fixes.tolist() == [0, 3]
+    assert ended == (1.0, 3) and compliance.fixes.tolist() == [0, 3]
     compliance.step(np.array([RESTORE["enterprise"]] * 2), np.array([flags("op_server")] * 2))
-    assert [compliance.of(i).rate for i in (0, 1)] == [0.0, 1.0 if definition == "fixed_before" else 0.75]
+    assert compliance.rates().tolist() == [0.0, 1.0 if definition == "fixed_before" else 0.75]
 
 
 def test_environments_are_counted_apart():
@@ -114,7 +114,7 @@ def test_environments_are_counted_apart():
         paid = many.step(actions, compromised)
         alone = [each.step(actions[i : i + 1], compromised[i : i + 1])[0] for i, each in enumerate(single)]
         assert paid.tolist() == alone
-    assert [many.of(i) for i in range(6)] == [each.of(0) for each in single]
+    assert many.rates().tolist() == [each.rates()[0] for each in single]
 
 
 def test_what_is_unknown_is_refused():

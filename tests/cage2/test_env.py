@@ -7,7 +7,7 @@ from gymnasium.utils.env_checker import check_env
 
 from ragen.cage2 import Cage2Env
 from ragen.cage2.env import Cage2Config
-from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
+from ragen.errors import ConfigError, EpisodeOverError, InputError
 from support.import_lines import imported_needlessly
 
 
@@ -23,7 +23,7 @@ def test_spaces_are_those_of_the_challenge():
 
 def test_episodes_are_truncated_and_never_terminate():
     env = Cage2Env("b_line", max_steps=3, simulator="embedded")
-    with pytest.raises(StateError):
+    with pytest.raises(EpisodeOverError):
         env.step(0)
     env.reset(seed=0)
     steps = [env.step(0) for _ in range(3)]
@@ -63,7 +63,7 @@ def test_actions_that_do_not_exist_are_refused_and_nothing_is_played(action):
 
 @pytest.mark.parametrize("name", ["b_line", "B_lineAgent", "meander", "RedMeanderAgent", "sleep", "SleepAgent"])
 def test_red_is_known_by_both_names(name):
-    assert Cage2Config.of(name, simulator="embedded").red_agent in ("b_line", "meander", "sleep")
+    assert Cage2Config(name, simulator="embedded").red_agent in ("b_line", "meander", "sleep")
 
 
 WRONG = [

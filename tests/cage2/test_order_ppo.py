@@ -27,7 +27,7 @@ def play(agent, envs, steps, states=None):
         chosen = agent.get_actions(states)
         next_states, rewards, dones, infos = envs.step(chosen)
         ended = agent.record(chosen, rewards, dones, infos)
-        rows.append((states, np.asarray(chosen), chosen.log_probs, chosen.values, rewards, dones, infos, ended))
+        rows.append((states, np.asarray(chosen), rewards, infos, ended))
         states = next_states
     return rows, states
 
@@ -44,7 +44,7 @@ def test_the_networks_are_as_they_were_described_and_see_the_workflow():
         assert shapes == [(64, 77), (64, 64), (out, 64)]
     states = np.random.default_rng(0).random((4, 52), np.float32)
     logs = [
-        ppo.ParallelOrderConditionedPPO(n_envs=4, workflow_order=order, seed=1).get_actions(states).values
+        ppo.ParallelOrderConditionedPPO(n_envs=4, workflow_order=order, seed=1).values_of(states)
         for order in (ORDER, ORDER[::-1])
     ]
     assert not np.allclose(*logs)
@@ -86,25 +86,25 @@ def test_an_episode_that_is_cut_is_worth_what_the_critic_says_and_one_that_ends_
     rows, states = play(agent, envs, 8)
     found = agent.buffer.compute_returns(0.99, agent.values_of(states)).reshape(8, 4)
     for env_id in range(4):
-        last = rows[4][6][env_id]["final_observation"]
+        last = rows[4][3][env_id]["final_observation"]
         rest = agent.values_of(last[None])[0] if truncated else 0.0
-        assert found[4, env_id] == pytest.approx(rows[4][4][env_id] + 0.99 * rest)
+        assert found[4, env_id] == pytest.approx(rows[4][2][env_id] + 0.99 * rest)
         after = agent.values_of(states)[env_id]  # the batch ends in mid-episode
-        assert found[7, env_id] == pytest.approx(rows[7][4][env_id] + 0.99 * after)
+        assert found[7, env_id] == pytest.approx(rows[7][2][env_id] + 0.99 * after)
 
 
 def test_what_is_paid_for_the_workflow_is_in_the_step_that_did_it_and_comes_once():
     # The seed paid a hundredth of the present value in every step, and at the end nothing.
     agent, envs = agent_and_envs(max_steps=50, alignment_alpha=30, alignment_beta=0)
     rows, _ = play(agent, envs, 50)
-    paid = agent.buffer.get_trajectories()["rewards"].reshape(50, 4) - np.array([row[4] for row in rows])
+    paid = agent.buffer.get_trajectories()["rewards"].reshape(50, 4) - np.array([row[2] for row in rows])
     actions = np.array([row[1] for row in rows])
     is_fix = ((actions >= 15) & (actions < 28)) | (actions >= 132)
     assert is_fix.any(0).all()
     assert not paid[~is_fix].any()
-    for env_id, ended in enumerate(rows[-1][7]):
-        assert paid[:, env_id].sum() == pytest.approx(30 * ended.rate)
-        assert ended.fixes == is_fix[:, env_id].sum()
+    for env_id, ended in enumerate(rows[-1][4]):
+        assert paid[:, env_id].sum() == pytest.approx(30 * ended[0])
+        assert ended[1] == is_fix[:, env_id].sum()
 
 
 def test_it_learns_what_pays_and_to_keep_to_its_order():
@@ -112,8 +112,8 @@ def test_it_learns_what_pays_and_to_keep_to_its_order():
     states, rewards, rates = None, [], []
     for _ in range(25):
         rows, states = play(agent, envs, 50, states)
-        rewards.append(np.mean([row[4] for row in rows]))
-        rates.append(np.mean([each.rate for row in rows for each in row[7] if each]))
+        rewards.append(np.mean([row[2] for row in rows]))
+        rates.append(np.mean([each[0] for row in rows for each in row[4] if each]))
         assert agent.should_update
         agent.update(states)
     assert rewards[0] < 0.1 and np.mean(rewards[-3:]) > 0.15

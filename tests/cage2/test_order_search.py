@@ -5,7 +5,6 @@ import pytest
 
 from ragen.cage2.order_search import OrderSearch
 from ragen.cage2.workflow import WorkflowManager
-from ragen.errors import InputError, WorkflowError
 
 MANAGER = WorkflowManager()
 
@@ -45,17 +44,3 @@ def test_every_order_is_a_candidate(number):
     search.observe(MANAGER.orders[number], 1.0)
     search.observe(MANAGER.orders[(number + 50) % 120], 0.0)
     assert search.propose() == MANAGER.orders[number]
-
-
-@pytest.mark.parametrize(
-    ("error", "seen"),
-    [
-        *[(InputError, (MANAGER.types, *values)) for values in ((float("nan"), 0.0), (1.0, -1.0), (1.0, float("inf")))],
-        (WorkflowError, (("user",), 1.0)),
-    ],
-)
-def test_what_cannot_be_is_refused(error, seen):
-    search = OrderSearch()
-    with pytest.raises(error):
-        search.observe(*seen)
-    assert search.observations == []

@@ -1,5 +1,6 @@
 """The real CAGE Challenge 2: found, played without a trace, in lanes, and what the tables say of it."""
 
+import importlib.util
 import random
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from ragen.cage2 import Cage2Env, real
 from ragen.cage2.layout import DECOYS, HOSTS, N_ACTIONS
-from ragen.cage2.simulator.game import Blue, Network
+from ragen.cage2.simulator import Blue, Network
 from support.cage2 import plain, run
 
 pytestmark = pytest.mark.processes
@@ -55,7 +56,7 @@ def test_nothing_of_it_leaks_into_the_process_and_a_real_gym_is_still_imported(c
     command = [sys.executable, str(tmp_path / "program.py"), str(cage2_path)]
     root = str(Path(real.__file__).parents[2])
     given = {"env": {"PYTHONPATH": root}, "capture_output": True, "text": True}
-    if real._is_lacking("gym"):
+    if importlib.util.find_spec("gym") is None:
         done = subprocess.run(command, **given)
         assert "No module named 'gym'" in done.stderr and done.stdout.split() == ["cage2", "[]"]
     own = tmp_path / "own" / "gym"

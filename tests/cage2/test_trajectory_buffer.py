@@ -22,9 +22,10 @@ def test_trajectories_are_flat_and_time_major():
 def test_log_probs_and_values_may_be_left_out():
     buffer = ParallelTrajectoryBuffer(2)
     buffer.add(np.zeros((2, 1)), np.zeros(2, int), np.zeros(2), np.zeros(2))
+    buffer.add(np.zeros((2, 1)), np.zeros(2, int), np.zeros(2), np.zeros(2), np.zeros(2))
     assert buffer.get_trajectories()["log_probs"] is buffer.get_trajectories()["values"] is None
     with pytest.raises(InputError):
-        buffer.add(np.zeros((2, 1)), np.zeros(2, int), np.zeros(2), np.zeros(2), np.zeros(2))
+        buffer.add(np.zeros((2, 1)), np.zeros(3, int), np.zeros(2))
 
 
 def test_returns_are_those_of_the_definition_cut_or_ended_or_going_on():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen.cage2.layout import fix_target
+from ragen.cage2.layout import FIXES
 
 
 class StandInEnvs:
@@ -49,7 +49,7 @@ class StandInEnvs:
         shown, rewards, dones, infos = [], [], [], []
         for env_id, action in enumerate(actions):
             before = tuple(map(bool, self.compromised[env_id]))
-            reward = float(fix_target(int(action)) == self.paying)
+            reward = float(FIXES.get(int(action)) == self.paying)
             self.steps[env_id] += 1
             self.returns[env_id] += reward
             done = self.steps[env_id] == self.max_steps

@@ -1,4 +1,14 @@
-"""The game: the network, Blue's side, Red's actions and strategies, and one step of all of them."""
+"""CAGE Challenge 2's second scenario as tables: the same network, agents, rewards and observations, in microseconds.
+
+First the tables (services, exploits, what Red learns on each host; hosts are indices into
+:data:`ragen.cage2.layout.HOSTS`), then the game. It reimplements the original's behavior; episodes have the same
+distribution, not the same numbers. The original's bugs are kept:
+
+- after a Restore of Op_Server0, an Impact no longer stops the service (the backup lacks the service's process);
+- Remove never ends sessions opened by SSH (their events do not contain the process id);
+- a Vsftpd decoy requires port 21 to be free but opens port 80, possibly behind a real web server;
+- the database of User3 listens on port 3389, where no exploit looks for one.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +16,141 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ragen.cage2.layout import ACCESS_LEVELS, ACTIVITY, ANALYSE, COMPROMISED, FOOTHOLD, HOSTS, N_ACTIONS, N_HOSTS
-from ragen.cage2.simulator.tables import (
-    DECOYS,
-    DEFENDER,
-    DETECTED,
-    ENTERPRISE,
-    ENTERPRISE2,
-    ENTERPRISES,
-    GUESSES,
-    IMPACT_PENALTY,
-    LEADS_TO,
-    OP_SERVER,
-    OPERATIONAL,
-    PENALTY,
-    PREFERRED,
-    RESTORE_PENALTY,
-    SERVICES,
-    SSH,
-    SUBNET,
-    SUBNETS,
-    USER,
-    WINDOWS,
-    Exploit,
-    Service,
-    options,
+from ragen.cage2.layout import ACTIVITY, ANALYSE, COMPROMISED, FOOTHOLD, HOSTS, INDEX, N_HOSTS, PRIVILEGED
+
+USER, ENTERPRISE, OPERATIONAL = range(3)  # subnets
+SUBNET = tuple({"U": USER, "E": ENTERPRISE, "D": ENTERPRISE, "O": OPERATIONAL}[name[0]] for name in HOSTS)
+SUBNETS = tuple(tuple(host for host in range(len(HOSTS)) if SUBNET[host] == subnet) for subnet in range(3))
+DEFENDER = INDEX["Defender"]  # has no guessable user (pi on Linux, vagrant on Windows), and tells no subnet
+OP_SERVER = INDEX["Op_Server0"]
+ENTERPRISE2 = INDEX["Enterprise2"]
+ENTERPRISES = tuple(INDEX[f"Enterprise{number}"] for number in range(3))
+WINDOWS = frozenset(INDEX[name] for name in ("Enterprise1", "Enterprise2", "User0", "User1", "User2"))
+
+
+class Service(NamedTuple):
+    """A service that listens on a port.
+
+    Attributes:
+        port: The port.
+        kind: The kind of service that an exploit targets; empty if there is no exploit.
+        is_privileged: Whether it, and sessions opened through it, run as root or SYSTEM.
+        is_decoy: Whether it is a decoy of Blue.
+    """
+
+    port: int
+    kind: str
+    is_privileged: bool = False
+    is_decoy: bool = False
+
+
+_SSH = Service(22, "ssh")
+_WEB = (Service(80, "web"), Service(443, "web"))
+_MAIL = Service(25, "mail", True)
+_GATEWAY = (_SSH,)
+_INTERNAL = (
+    _SSH,
+    Service(135, ""),
+    Service(3389, "rdp", True),
+    Service(445, ""),
+    Service(139, ""),
+    *_WEB,
 )
+_WINDOWS_1 = (_SSH, Service(21, "ftp", True))
+_WINDOWS_2 = (Service(445, "smb", True), Service(139, "smb", True), Service(135, ""), Service(3389, "rdp"))
+_LINUX_1 = (_WEB[0], Service(3389, "sql", True), _WEB[1], _MAIL)
+_LINUX_2 = (_SSH, _WEB[0], Service(3390, "sql", True), _WEB[1], _MAIL)
+_RESOLVER = (_SSH, Service(53, ""), Service(53, ""), Service(68, ""))
+
+SERVICES: tuple[tuple[Service, ...], ...] = (
+    _RESOLVER,
+    _GATEWAY,
+    _INTERNAL,
+    _INTERNAL,
+    *[_GATEWAY] * 4,
+    _WINDOWS_1,
+    _WINDOWS_1,
+    _WINDOWS_2,
+    _LINUX_1,
+    _LINUX_2,
+)
+"""The initial services of each host, in the order in which an exploit finds them."""
+
+
+EXPLOITS = (
+    Service(21, "ftp"),  # FTPDirectoryTraversal, weight 7
+    Service(25, "mail"),  # HarakaRCE, 6
+    Service(3390, "sql"),  # SQLInjection, 5
+    Service(443, "web"),  # HTTPSRFI, 4
+    Service(80, "web"),  # HTTPRFI, 3
+    Service(139, "smb"),  # EternalBlue, 2
+    Service(3389, "rdp"),  # BlueKeep, 1
+    Service(22, "ssh"),  # SSHBruteForce, 0.1
+)
+"""The services that exploits target, by the exploits' names and weights in the original."""
+SSH = EXPLOITS[-1]
+
+PREFERRED = 0.75  # probability of the exploit with the greatest weight, if there are others
+DETECTED = 0.95  # probability that the connection of a new session is noticed
+GUESSES = 10  # failed connections of an SSH brute force
+
+
+def options(ports: frozenset[int]) -> tuple[Service, ...]:
+    """The exploits that Red considers for these open ports, by weight."""
+    if not ports & {80, 443}:
+        ports = ports - {3390}  # SQL is only tried together with a web server
+    return tuple(each for each in EXPLOITS if each.port in ports)
+
+
+class Decoy(NamedTuple):
+    """A decoy that Blue can place on a host.
+
+    Attributes:
+        asks: The port that must be free.
+        kind: The kind of service that then listens.
+        windows: Whether it needs Windows (True) or Linux (False); None for either.
+        opens: The port on which it listens.
+    """
+
+    asks: int
+    kind: str
+    windows: bool | None
+    opens: int
+
+
+DECOYS = (
+    Decoy(80, "web", None, 80),
+    Decoy(21, "ftp", True, 21),
+    Decoy(25, "mail", False, 25),
+    Decoy(139, "smb", True, 139),
+    Decoy(22, "ssh", None, 22),
+    Decoy(3389, "rdp", True, 3389),
+    Decoy(443, "web", None, 443),
+    Decoy(21, "web", False, 80),
+)
+"""In the order of :data:`ragen.cage2.layout.DECOYS`."""
+
+LEADS_TO: dict[int, int] = {
+    INDEX["User1"]: ENTERPRISES[1],
+    INDEX["User2"]: ENTERPRISES[1],
+    INDEX["User3"]: ENTERPRISES[0],
+    INDEX["User4"]: ENTERPRISES[0],
+    ENTERPRISE2: OP_SERVER,
+}
+"""The host whose address Red finds on a host once it is privileged there."""
+
+PENALTY = tuple(
+    0 if host == FOOTHOLD else 10 if host in ENTERPRISES or host == OP_SERVER else 1 for host in range(len(HOSTS))
+)
+"""Blue's penalty per step for a privileged session of Red, in tenths."""
+
+IMPACT_PENALTY = 100  # tenths, for each step in which the service is down
+RESTORE_PENALTY = 10  # tenths
+
+
+# The network
 
 
 @dataclass(slots=True)
@@ -43,12 +160,10 @@ class Session:
     Attributes:
         is_privileged: Whether it is root or SYSTEM.
         is_known: Whether Blue knows its process, so that a Remove may end it.
-        is_foothold: Whether it is Red's first, which a Restore brings back.
     """
 
     is_privileged: bool
     is_known: bool
-    is_foothold: bool = False
 
 
 @dataclass(slots=True)
@@ -92,19 +207,14 @@ class Network:
     def __init__(self, rng: random.Random) -> None:
         """The network at the start of an episode."""
         self.rng = rng
-        count = len(HOSTS)
-        self.services: list[list[Service]] = [list(SERVICES[host]) for host in range(count)]
-        self.sessions: list[list[Session]] = [[] for _ in range(count)]
-        self.sessions[FOOTHOLD].append(Session(is_privileged=True, is_known=False, is_foothold=True))
-        self.has_malware = [False] * count
+        self.services: list[list[Service]] = [list(SERVICES[host]) for host in range(N_HOSTS)]
+        self.sessions: list[list[Session]] = [[] for _ in range(N_HOSTS)]
+        self.sessions[FOOTHOLD].append(Session(is_privileged=True, is_known=False))
+        self.has_malware = [False] * N_HOSTS
         self.is_service_down, self.can_be_stopped, self.is_service_known = False, True, False
-        self.scanned: list[frozenset[int] | None] = [None] * count
+        self.scanned: list[frozenset[int] | None] = [None] * N_HOSTS
         self.known_hosts, self.known_addresses, self.known_subnets = {FOOTHOLD}, {FOOTHOLD}, {USER}
         self.events: defaultdict[int, Events] = defaultdict(Events)
-
-    def find(self, host: int, port: int, kind: str) -> Service | None:
-        """The first service of a kind on a port; None if there is none."""
-        return next((each for each in self.services[host] if each[:2] == (port, kind)), None)
 
     def is_reachable(self, host_or_subnet_of: int) -> bool:
         """Whether Red can act on a host: on operational ones only while it has a session on an enterprise server."""
@@ -114,38 +224,18 @@ class Network:
 
     def restore(self, host: int) -> None:
         """Restore a host to its initial state."""
-        self.sessions[host] = [each for each in self.sessions[host] if each.is_foothold]
+        self.sessions[host] = self.sessions[host][:1] if host == FOOTHOLD else []  # Red's first session comes back
         self.services[host] = list(SERVICES[host])
         self.has_malware[host] = False
         if host == OP_SERVER:
             self.is_service_down = self.can_be_stopped = False
 
-    def held(self) -> list[int]:
-        """Hosts on which Red has a session."""
-        return [host for host, sessions in enumerate(self.sessions) if sessions]
-
-    def access(self, host: int) -> int:
-        """Red's access to a host: 0 none, 1 user, 2 privileged."""
-        sessions = self.sessions[host]
-        return (2 if any(each.is_privileged for each in sessions) else 1) if sessions else 0
-
 
 # Blue's actions
 
 
-_SLEEP, _ANALYSE, _REMOVE, _DECOY, _RESTORE = range(5)
 _MANY = 3  # number of connections or ports from which they look like more than a scan of one port
-
-
-def _taken_apart(action: int) -> tuple[int, int, int]:
-    """The verb, decoy and host of an action; -1 for missing parts."""
-    block, host = divmod(action - ANALYSE, N_HOSTS)
-    if 2 <= block < 2 + len(DECOYS):
-        return _DECOY, block - 2, host
-    return {-1: _SLEEP, 0: _ANALYSE, 1: _REMOVE}.get(block, _RESTORE), -1, host
-
-
-_ACTIONS = [_taken_apart(action) for action in range(N_ACTIONS)]
+_ANALYSE, _REMOVE, _DECOY, _RESTORE = 0, 1, 2, 2 + len(DECOYS)  # blocks of actions on hosts, after sleep and monitor
 
 
 class Blue:
@@ -164,30 +254,26 @@ class Blue:
 
     def act(self, network: Network, action: int) -> int:
         """Carry out an action; returns its cost in tenths."""
-        verb, decoy, host = _ACTIONS[action]
+        block, host = divmod(action - ANALYSE, N_HOSTS)
         self._analysed = -1
-        if verb == _RESTORE:
+        if block == _RESTORE:
             network.restore(host)
             self.thought[host] = "no"
             return RESTORE_PENALTY
-        if verb == _REMOVE:
+        if block == _REMOVE:
             sessions = network.sessions[host]
             network.sessions[host] = [each for each in sessions if each.is_privileged or not each.is_known]
             if self.thought[host] != "no":
                 self.thought[host] = "unknown"
-        elif verb == _ANALYSE and network.has_malware[host]:
+        elif block == _ANALYSE and network.has_malware[host]:
             self._analysed = host
-        elif verb == _DECOY:
-            self._deceive(network, decoy, host)
+        elif block >= _DECOY:
+            asks, kind, windows, opens = DECOYS[block - _DECOY]
+            is_taken = any(service.port == asks for service in network.services[host])
+            if not is_taken and windows in (None, host in WINDOWS):
+                network.services[host].append(Service(opens, kind, is_decoy=True))
+                network.events[host].is_after_decoy = True
         return 0
-
-    def _deceive(self, network: Network, number: int, host: int) -> None:
-        decoy = DECOYS[number]
-        is_taken = any(service.port == decoy.asks for service in network.services[host])
-        if is_taken or decoy.windows not in (None, host in WINDOWS):
-            return
-        network.services[host].append(decoy.service)
-        network.events[host].is_after_decoy = True
 
     def look(self, network: Network) -> None:
         """Monitor: observe this step's events, and clear them."""
@@ -274,7 +360,7 @@ def exploit(network: Network, host: int) -> Outcome:
     chosen = None if ports is None else _chosen(network, options(ports))
     if chosen is None or not network.is_reachable(host):
         return Outcome(False)
-    service = network.find(host, chosen.port, chosen.kind)
+    service = next((each for each in network.services[host] if each[:2] == chosen[:2]), None)
     if service is None:  # nothing answers, and no event is visible
         return Outcome(False)
     come_in = _guessed if chosen is SSH else _broken_into
@@ -286,7 +372,7 @@ def exploit(network: Network, host: int) -> Outcome:
     return Outcome(True)
 
 
-def _chosen(network: Network, options: tuple[Exploit, ...]) -> Exploit | None:
+def _chosen(network: Network, options: tuple[Service, ...]) -> Service | None:
     if len(options) < 2:
         return options[0] if options else None
     if network.rng.random() < PREFERRED:
@@ -385,10 +471,7 @@ class Meander:
     def __init__(self, rng: random.Random) -> None:
         """Begin without knowledge."""
         self._rng = rng
-        self._swept: set[int] = set()
-        self._scanned: set[int] = set()
-        self._exploited: set[int] = set()
-        self._escalated: set[int] = set()
+        self._done: defaultdict[Action, set[int]] = defaultdict(set)
         self._entered: set[int] = set()  # hosts that it once got into
         self._last: Move = (sleep, -1)
 
@@ -399,22 +482,21 @@ class Meander:
         return self._last
 
     def _next(self, network: Network) -> Move:
-        if OP_SERVER in self._escalated:
+        if OP_SERVER in self._done[escalate]:
             return impact, OP_SERVER
         for subnet in (ENTERPRISE, OPERATIONAL, USER):
-            if subnet in network.known_subnets - self._swept:
-                self._swept.add(subnet)
+            if subnet in network.known_subnets - self._done[sweep]:
+                self._done[sweep].add(subnet)
                 return sweep, subnet
-        if new := network.known_addresses - self._scanned:
-            return self._any(scan, new, self._scanned)
-        lost = self._entered - self._exploited
-        if new := network.known_hosts - self._escalated - lost:
-            return self._any(escalate, new, self._escalated)
-        return self._any(exploit, network.known_addresses - self._exploited, self._exploited)
-
-    def _any(self, kind: Action, hosts: set[int], done: set[int]) -> Move:
-        host = self._rng.choice(sorted(hosts))
-        done.add(host)
+        lost = self._entered - self._done[exploit]
+        if new := network.known_addresses - self._done[scan]:
+            kind: Action = scan
+        elif new := network.known_hosts - self._done[escalate] - lost:
+            kind = escalate
+        else:
+            kind, new = exploit, network.known_addresses - self._done[exploit]
+        host = self._rng.choice(sorted(new))
+        self._done[kind].add(host)
         return kind, host
 
     def _learn(self, last: Outcome) -> None:
@@ -425,17 +507,17 @@ class Meander:
             else:
                 self._lose(host)
         elif kind in (escalate, impact) and last.success is False:
-            self._escalated.discard(host)
+            self._done[escalate].discard(host)
             if host in self._entered:
-                self._exploited.discard(host)
+                self._done[exploit].discard(host)
 
     def _lose(self, host: int) -> None:
         """After a failed exploit: give up its path, and all operational hosts, or else all enterprise ones."""
-        self._exploited.discard(host)
+        self._done[exploit].discard(host)
         for prefix in ("Op", "Ent"):
-            if gone := {each for each in self._escalated if HOSTS[each].startswith(prefix)}:
-                self._escalated -= gone
-                self._exploited -= gone
+            if gone := {each for each in self._done[escalate] if HOSTS[each].startswith(prefix)}:
+                self._done[escalate] -= gone
+                self._done[exploit] -= gone
                 return
 
 
@@ -450,11 +532,7 @@ class Sleeper:
         return sleep, -1
 
 
-AGENTS: dict[str, type[BLine] | type[Meander] | type[Sleeper]] = {
-    "b_line": BLine,
-    "meander": Meander,
-    "sleep": Sleeper,
-}
+AGENTS: dict[str, Any] = {"b_line": BLine, "meander": Meander, "sleep": Sleeper}
 
 
 # The game
@@ -491,22 +569,11 @@ class EmbeddedGame:
         cost = self.blue.act(network, action)
         play, target = self._agent.act(network, self._outcome)
         self._outcome = play(network, target)
-        cost += self._penalty()
+        cost += IMPACT_PENALTY if network.is_service_down else 0
+        cost += sum(PENALTY[host] for host, level in enumerate(self.levels()) if level == PRIVILEGED)
         self.blue.look(network)
         return self.blue.bits(), -cost / 10
 
-    def _penalty(self) -> int:
-        network = self.network
-        found = IMPACT_PENALTY if network.is_service_down else 0
-        for host, sessions in enumerate(network.sessions):
-            if sessions and any(session.is_privileged for session in sessions):
-                found += PENALTY[host]
-        return found
-
-    def held(self) -> list[int]:
-        """Hosts on which Red has a session."""
-        return self.network.held()
-
-    def access_levels(self) -> dict[str, str]:
-        """Red's access to each host: one of :data:`ragen.cage2.layout.ACCESS_LEVELS` by host name."""
-        return {name: ACCESS_LEVELS[self.network.access(host)] for host, name in enumerate(HOSTS)}
+    def levels(self) -> list[int]:
+        """Red's access to each host, as indices into :data:`ragen.cage2.layout.ACCESS_LEVELS`."""
+        return [max((1 + each.is_privileged for each in sessions), default=0) for sessions in self.network.sessions]

@@ -74,8 +74,6 @@ def test_a_command_line_is_one_that_the_command_reads(page, line):
     assert words[0] in COMMANDS, f"{page}: {line}"
     command = COMMANDS[words[0]]
     parser = command.parser()
-    if words[0] == "cage2" and len(words) > 2:
-        words = words[:2]
     if any(action.dest == "overrides" for action in parser._actions):
         parser.add_argument("--cfg", action="store_true")
     given = parser.parse_intermixed_args(words[1:])

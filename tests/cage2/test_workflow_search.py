@@ -127,7 +127,9 @@ ENDS = [  # the episodes of the third of three environments, and how many fixes 
 
 @pytest.mark.parametrize(("third", "fixes", "ends"), ENDS)
 def test_a_training_ends_early_only_where_all_three_conditions_hold(third, fixes, ends):
-    settings = cage2_trainer.SearchSettings(**{**SMALL, "min_episodes": 4, "compliance_threshold": 0.95 if fixes else 0.5})
+    settings = cage2_trainer.SearchSettings(
+        **{**SMALL, "min_episodes": 4, "compliance_threshold": 0.95 if fixes else 0.5}
+    )
     training = cage2_trainer.WorkflowTraining(settings, ORDER, 0)
     episodes = [[episode(fixes, fixes)] * 5, [episode(fixes, fixes)] * 5, third]
     training.episodes = [[cage2_trainer.Episode(*one) for one in each] for each in episodes]

@@ -123,10 +123,15 @@ class Auto:
         """
         for tag in costs.keys() & self._members.keys():
             members = self._members[tag]
-            is_open = tag not in self.workers or tag in self._due  # resets may compute, and turns wait
-            if is_open and costs[tag].is_usual and costs[tag].usual_s >= EACH_S and not cost_hint(members[0]):
+            cost, is_open = (
+                costs[tag],
+                tag not in self.workers or tag in self._due,
+            )  # resets may compute, and turns wait
+            # More than the first of each process, which may have imported something.
+            is_usual = cost.turns.usual or cost.resets.usual
+            if is_open and is_usual and cost.usual_s >= EACH_S and not cost_hint(members[0]):
                 envs = sum(spec.env_id in left for spec in members)
-                if workers := self._useful(costs[tag], envs):
+                if workers := self._useful(cost, envs):
                     self.workers[tag] = workers
                     self._due.add(tag)
 

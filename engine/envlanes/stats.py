@@ -36,18 +36,9 @@ class Costs(NamedTuple):
         return max(self.turns.usual_s, self.resets.usual_s)
 
     @property
-    def is_usual(self) -> bool:
-        """Whether more was measured than the first in each process, which may have imported something."""
-        return bool(self.turns.usual or self.resets.usual)
-
-    @property
     def busy(self) -> float:
         """See :attr:`.Spent.busy`."""
         return (self.turns + self.resets).busy
-
-    def describe(self) -> str:
-        """The costs in words."""
-        return f"{duration(self.turns.usual_s)} a turn, {duration(self.resets.usual_s)} a reset"
 
 
 @dataclass(frozen=True)
@@ -148,12 +139,8 @@ class Stats:
 
     def take_episode(self) -> dict[str, Costs]:
         """The costs of the episode that ends; counting starts over."""
-        taken, self._before, self.episode = self.episode, self.costs(), {}
+        taken, self._before, self.episode = self.episode, _sums(self._before, self.episode), {}
         return taken
-
-    def costs(self) -> dict[str, Costs]:
-        """Costs since the engine was made, by tag."""
-        return _sums(self._before, self.episode)
 
     def count(self, worker: Worker | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
         """Count what a home has carried out: the seconds that it was busy, and what resets or turns took by tag."""
@@ -173,7 +160,7 @@ class Stats:
 
     def work(self) -> Work:
         """The work of environments since the engine was created."""
-        costs = self.costs()
+        costs = _sums(self._before, self.episode)
         inside_s = sum(each.turns.seconds + each.resets.seconds for each in costs.values())
         places: dict[str, set[str]] = defaultdict(set)
         for record in self._environments.records.values():
@@ -192,10 +179,10 @@ class Stats:
         names = {*homes, *self._busy_s, *self.restarts} - {"main"}
         for name in ("main", *sorted(names, key=lambda name: (len(name), name))):  # worker 10 after worker 9
             records = homes[name]
-            worker = records[0].worker if records else None
-            pid, node = (os.getpid() if name == "main" else None, "") if worker is None else (worker.pid, worker.node)
+            worker, own = records[0].worker if records else None, os.getpid() if name == "main" else None
             types = tuple(sorted({record.spec.env_type for record in records}))
             done = self._turns[name], self._busy_s.get(name, 0.0), self.restarts[name]
+            pid, node = (worker.pid, worker.node) if worker else (own, "")
             rows.append(LaneStats(name, pid, types, len(records), *done, node))
         return rows
 

@@ -78,7 +78,6 @@ def print_summary(
     seconds: Mapping[str, float],
     total: float,
     lanes: Sequence[Any] = (),
-    placement: Mapping[str, str] | None = None,
 ) -> None:
     """Print where the time went, and what the workers did.
 
@@ -87,7 +86,6 @@ def print_summary(
         seconds: Seconds by activity; the rest of ``total`` is shown as "other".
         total: Seconds of the rollout.
         lanes: The manager's ``LaneStats``, one per process that hosts environments.
-        placement: Homes of each tag's environments, with the reason.
     """
     other = max(0.0, total - sum(seconds.values()))
     time = plain_table("Time", "part", "seconds", "share")
@@ -97,11 +95,7 @@ def print_summary(
     workers.add_column("environment types", overflow="fold")
     for row in worker_rows(lanes):
         workers.add_row(*row)
-    places = plain_table("Placement", "tag")
-    places.add_column("where, and why", overflow="fold")
-    for place in (placement or {}).items():
-        places.add_row(*place)
-    for table in (time, workers, places):
+    for table in (time, workers):
         if table.row_count:
             print_table(console, table)
 

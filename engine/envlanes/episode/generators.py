@@ -37,7 +37,7 @@ def states(env: Any, of_spaces: bool = False) -> State:
         for name, value in attributes.items():
             if name == SEED and not of_spaces:
                 found.append(((*path, name), value))
-            else:
+            elif _sort_of(type(value)):  # type: ignore[arg-type]
                 found += _generators(value, (*path, name), not of_spaces)
         env, path = attributes.get("env"), (*path, "env")
     return found
@@ -95,7 +95,8 @@ def _generators(value: Any, path: Path, counts: bool) -> Iterator[tuple[Path, An
         return
     getattr(value, "np_random", None)  # makes it, if the space has not been sampled yet
     for name, part in _attributes(value).items():
-        yield from _generators(part, (*path, name), True)
+        if _sort_of(type(part)):  # type: ignore[arg-type]
+            yield from _generators(part, (*path, name), True)
         if name == "spaces":
             for key, space in part.items() if isinstance(part, dict) else enumerate(part):
                 yield from _generators(space, (*path, name, key), True)

@@ -4,15 +4,14 @@ Built-in types, NumPy's and the engine's own run no other code when they are unp
 Anything else is pickled separately, and unpickled where an exception of its own code fails that item alone.
 
 Classes of the main script are sent to workers by value, since workers never run that script, and become attributes of
-the worker's own ``__main__``: an environment can pickle them by name, as it can in the script. On the way back they are
-identified by a number, so that an instance arrives as an instance of the main process's own, unchanged class:
-cloudpickle alone would apply the class body to it once more.
+the worker's own ``__main__``: there they are pickled by name, as in the script, and an instance arrives as one of the
+main process's own, unchanged class. Classes that have no name, such as those of a function, come back by the id under
+which cloudpickle tracks them: alone, it would apply the class body to the main process's own class once more.
 """
 
 from __future__ import annotations
 
 import io
-import itertools
 import logging
 import pickle
 import sys
@@ -20,7 +19,7 @@ import warnings
 from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakSet
 
 from envlanes import bare
 from envlanes.episode import program
@@ -31,11 +30,8 @@ from envlanes.errors import EnvError
 log = logging.getLogger(__name__)
 
 NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
-_numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
-_classes: WeakValueDictionary[int, type] = WeakValueDictionary()
-_counter = itertools.count(1)
 _REGISTRATION = "gymnasium.envs.registration"
-_is_receiver = False  # whether this process received such classes, and must identify them by number
+_received_classes: WeakSet[type] = WeakSet()  # by value, in a worker
 
 
 class Pickled:
@@ -59,11 +55,9 @@ class Pickled:
             Exception: It cannot be pickled.
         """
         try:
-            if not _is_receiver:
-                return cls(pickle.dumps(value, protocol=5))
-        except Exception:
-            pass  # instances of classes that only the main script or a function defines
-        return cls(_carried(value))
+            return cls(pickle.dumps(value, protocol=5))
+        except Exception:  # instances of classes that only the main script or a function defines
+            return cls(_carried(value))
 
     def open(self) -> Any:
         """The value.
@@ -152,21 +146,18 @@ def _can_be_sent(value: Any) -> bool:
 
 
 def _sent(value: Any) -> bytes:
-    """A value pickled with the classes that it needs by value, with their numbers, and the script's names in it."""
-    # Filled while the value is pickled; pickle comes to them after it, as the tuple's later items.
-    numbers: dict[int, type] = {}
-    names: dict[str, Any] = {}
-    return _carried((value, numbers, names), numbers, names)
+    """A value pickled with the classes that it needs by value, and the script's names in it."""
+    names: dict[str, Any] = {}  # filled while the value is pickled; pickle comes to it after that
+    return _carried((value, names), names)
 
 
 def _received(pickled: bytes) -> Any:
     """The inverse of :func:`_sent`."""
-    global _is_receiver
-    value, numbers, names = pickle.loads(pickled)
-    if numbers:  # from here on, instances of these classes are sent back by number
-        _is_receiver = True
-        for number, kind in numbers.items():
-            _numbers[kind], _classes[number] = number, kind
+    from cloudpickle import cloudpickle
+
+    before = set(cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS)
+    value, names = pickle.loads(pickled)
+    _received_classes.update(set(cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS) - before)
     program.script_globals().update(names)
     return value
 
@@ -178,23 +169,17 @@ class _ScriptGlobals(dict[str, Any]):
         return program.script_globals, ()
 
 
-def _carried(value: Any, numbers: dict[int, type] | None = None, names: dict[str, Any] | None = None) -> bytes:
-    """A value pickled with the classes and functions it needs by value.
-
-    Those classes are added to ``numbers``, and the main script's classes and functions to ``names``, meanwhile.
-    """
+def _carried(value: Any, names: dict[str, Any] | None = None) -> bytes:
+    """A value pickled with the classes and functions it needs by value; the main script's are added to ``names``."""
     import cloudpickle  # late: workers rarely need it
 
     class Carrier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
         def reducer_override(self, obj: Any) -> Any:
-            if _is_receiver and isinstance(obj, type) and (number := _numbers.get(obj)) is not None:
-                return _class_of, (number,)
-            if _is_receiver and type(obj) in _numbers and "__slots__" in vars(type(obj)):
-                return _reduced_with_slots(obj)
-            reduced = super().reducer_override(obj)
-            made_by = getattr(reduced[0], "__name__", "") if isinstance(reduced, tuple) else ""
-            if numbers is not None and isinstance(obj, type) and "skeleton" in made_by:
-                numbers[_number(obj)] = obj
+            if isinstance(obj, type) and obj in _received_classes:
+                return _class_of, (cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[obj],)
+            reduced: Any = super().reducer_override(obj)
+            if reduced is not NotImplemented and isinstance(obj, type) and "__slots__" in vars(obj):
+                reduced[1][3]["__slots__"] = obj.__slots__  # cloudpickle loses them
             name = getattr(obj, "__name__", "")
             if names is not None and isinstance(obj, NAMED) and script.get(name) is obj:
                 names[name] = obj
@@ -208,25 +193,8 @@ def _carried(value: Any, numbers: dict[int, type] | None = None, names: dict[str
     return file.getvalue()
 
 
-def _reduced_with_slots(obj: Any) -> Any:
-    """Reduce an instance of a class that was received by value, which has lost its slots."""
-    reduced = obj.__reduce_ex__(5)
-    state = reduced[2] if len(reduced) > 2 else None
-    if isinstance(state, tuple) and len(state) == 2:
-        attributes = {**(state[0] or {}), **(state[1] or {})}
-        return *reduced[:2], (None, attributes), *reduced[3:]
-    return reduced
+def _class_of(number: str) -> Any:
+    """The class with this id, in the process that sent it or in one that received it."""
+    from cloudpickle import cloudpickle
 
-
-def _number(kind: type) -> int:
-    """The number of a class that is sent by value."""
-    number = _numbers.get(kind)
-    if number is None:
-        number = next(_counter)
-        _numbers[kind], _classes[number] = number, kind
-    return number
-
-
-def _class_of(number: int) -> type:
-    """The class with this number, in the process that sent it or in one that received it."""
-    return _classes[number]
+    return cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID[number]

@@ -27,7 +27,7 @@ from envlanes.ragen.seeds import checked_seed, counted_on, first_seed, group_see
 from envlanes.ragen.settings import ManagerSettings
 from envlanes.returned import NO_SUCCESS
 from envlanes.settings import Mode
-from envlanes.stats import LaneStats
+from envlanes.stats import LaneStats, duration
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -260,9 +260,9 @@ class RolloutManager(EnvSet):
         return self._engine.home(env_id)
 
     def placement(self) -> dict[str, str]:
-        """The home of each tag's environments, and the costs of their turns and resets."""
+        """The home of each tag's environments, and the cost of a turn."""
         work = self.work()
-        return {tag: f"in {home}: {work.costs[tag].describe()}" for tag, home in work.homes.items()}
+        return {tag: f"in {home}: {duration(work.costs[tag].turns.usual_s)} a turn" for tag, home in work.homes.items()}
 
     # Turns
 

@@ -257,7 +257,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)
     if proxy.rollout_states and proxy.config.verbose:
-        print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
+        print_summary(console, proxy.seconds, total, es_manager.lane_stats())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {shown_path(file.path)}", soft_wrap=True)
     return _exit_code(results)
 

@@ -21,12 +21,9 @@ only.
 from __future__ import annotations
 
 import itertools
-import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 from envlanes.closing import Closing
@@ -137,6 +134,8 @@ class Engine(Closing):
             self._add(EnvRecord(spec, home, is_pinned=True))
 
     def _add(self, record: EnvRecord) -> None:
+        if type(record.env_id) is not int:
+            raise InputError(f"an environment got the id {record.env_id!r}; expected an integer.")
         if self.records.setdefault(record.env_id, record) is not record:
             raise StateError(f"{record.spec.describe()} was added twice; remove it first, or give it another id.")
 
@@ -172,35 +171,29 @@ class Engine(Closing):
         Raises:
             InputError, StateError, ForkError: It cannot be forked, as the message says; nothing was added.
         """
-        added = list(new_ids)
-        with self.environments.claimed([env_id]), ExitStack() as claims:
-            with self.environments.lock:
-                parent = self.records[env_id]
-                journal = _journal_until(parent, turn)
-                for place, new_id in enumerate(added):
-                    if type(new_id) is not int:
-                        raise InputError(f"a fork got the id {new_id!r}; expected an integer.")
-                    if new_id in self.records or new_id in added[:place]:
-                        raise StateError(f"env {new_id} already exists; give each fork another id.")
-                for new_id, home in zip(added, self._placement.for_forks(parent, len(added)), strict=True):
-                    spec = replace(parent.spec, env_id=new_id, config=copied(parent.spec.config))
-                    record = EnvRecord(spec, home, parent.is_pinned, bound_to_main=parent.bound_to_main)
-                    record.journal = journal.until(None)
-                    self.records[new_id] = record
-                # Before the lock is released: another thread that resets all environments must not find them idle.
-                claims.enter_context(self.environments.claimed(added))
-            try:
+        added: list[int] = []
+        try:
+            with self.environments.claimed([env_id]), ExitStack() as claims:
+                with self.environments.lock:
+                    parent, ids = self.records[env_id], list(new_ids)
+                    journal = _journal_until(parent, turn)
+                    for new_id, home in zip(ids, self._placement.for_forks(parent, len(ids)), strict=True):
+                        spec = replace(parent.spec, env_id=new_id, config=copied(parent.spec.config))
+                        self._add(EnvRecord(spec, home, parent.is_pinned, parent.bound_to_main, journal.until(None)))
+                        added.append(new_id)
+                    # Before the lock is released: another thread that resets all environments must not find them idle.
+                    claims.enter_context(self.environments.claimed(added))
                 values = self._round(Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout).run()
                 for value in values.values():
                     if isinstance(value, EnvFailed):
                         where = f"{parent.spec.describe()} cannot be forked as it was after turn {journal.turns}"
                         raise ForkError(f"{where}: {value.text}.") from value.error
-            except BaseException:  # an interrupt too: the call has not happened
-                self.remove(added)
-                raise
-            for new_id, observation in values.items():
-                self.records[new_id].commit_fork(observation)
-            return values
+                for new_id, observation in values.items():
+                    self.records[new_id].commit_fork(observation)
+                return values
+        except BaseException:  # an interrupt too: the call has not happened
+            self.remove(added)
+            raise
 
     # Requests
 
@@ -290,11 +283,7 @@ class Engine(Closing):
                 if self._placement.mode == "auto" and len(self.environments.in_use) == len(actions):
                     round_.may_move = True
                     self._placement.reconsider(actions, episode, episode)
-            start = perf_counter()
             values = round_.run()
-            if log.isEnabledFor(logging.DEBUG):
-                homes = ", ".join(f"{count} in {home}" for home, count in Counter(map(self.home, actions)).items())
-                log.debug("turn: %s; %.3f ms", homes, 1e3 * (perf_counter() - start))
             # All results are here, and the round has declared an interrupt too late: either every environment of the
             # call has played this turn, or none has.
             with self.environments.lock:
@@ -424,14 +413,15 @@ def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
         ForkError: It has failed, and has no current state.
     """
     spec, played, failed = parent.spec, parent.journal.turns, parent.failed
-    refusal = f"{spec.describe()} cannot be forked after turn = {turn!r}"
+    error, reason = None, ""
     if parent.journal.start is None:
-        raise StateError(f"{refusal}: {f'its reset has failed: {failed.text}' if failed else 'it has not been reset'}.")
-    if turn is None and failed is not None:
-        raise ForkError(f"{refusal}: it has failed ({failed.text}); give the turn to go back to, from 0 to {played}.")
-    if turn is not None and (type(turn) is not int or not 0 <= turn <= played):
-        text = f"expected 0 (its reset) to {played}, the turns of its current episode, or None for its current state"
-        raise InputError(f"{refusal}: {text}.")
+        error, reason = StateError, f"its reset has failed: {failed.text}" if failed else "it has not been reset"
+    elif turn is None and failed is not None:
+        error, reason = ForkError, f"it has failed ({failed.text}); give the turn to go back to, from 0 to {played}"
+    elif turn is not None and (type(turn) is not int or not 0 <= turn <= played):
+        error, reason = InputError, f"expected None for its current state, or a turn from 0 (its reset) to {played}"
+    if error is not None:
+        raise error(f"{spec.describe()} cannot be forked after turn = {turn!r}: {reason}.")
     journal = parent.journal.until(turn)
     journal.entries = [
         entry if isinstance(entry, Change) else JournalTurn(spec.game.without_place(entry.action), entry.recorded)

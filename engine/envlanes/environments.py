@@ -71,16 +71,16 @@ class EnvRecord:
     spec: EnvSpec
     home: Worker | None
     is_pinned: bool = False
+    bound_to_main: str = ""
+    journal: EpisodeJournal = field(default_factory=EpisodeJournal)
     env_id: int = field(init=False)
     worker: Worker | None = field(init=False)
     generation: int = NOT_LOADED
     in_sync: bool = False
     before: tuple[Worker | None, int] | None = None
-    bound_to_main: str = ""
     is_suspect: bool = False
     tries: Tries = NO_TRIES
     failed: EnvFailed | None = None
-    journal: EpisodeJournal = field(default_factory=EpisodeJournal)
     observation: Any = ""
 
     def __post_init__(self) -> None:

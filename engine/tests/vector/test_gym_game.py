@@ -49,7 +49,7 @@ def test_a_gymnasium_environment_is_forked_within_its_present_episode(engine):
         engine.play({0: GymTurn(action % 5, AT_END)})
     journal = engine.records[0].journal
     assert journal.start.seed is None and journal.turns < 30, "an episode has begun in between"
-    with pytest.raises(InputError, match="of its current episode"):
+    with pytest.raises(InputError, match="from 0"):
         engine.fork(0, [1], 30)
     engine.fork(0, [1])
     shown = engine.fork(0, [2], 0)

@@ -33,14 +33,14 @@ from envlanes.episode.host import ResetOrder
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
-from envlanes.errors import ForkError, InputError, StateError
-from envlanes.failures import Failures, OnFailure, Requested, ignore
+from envlanes.errors import EnvLanesError, ForkError, InputError, StateError
+from envlanes.failures import Failures, OnFailure, ignore
 from envlanes.interrupts import holds_interrupts
 from envlanes.placement import Placement
 from envlanes.round import Round
 from envlanes.settings import Mode, Settings
 from envlanes.stats import LaneStats, Stats, Work, home_name
-from envlanes.workers.orders import Build, Call, Fork, Order, Play, Reset
+from envlanes.workers.orders import Build, Call, Fork, Play, Reset
 
 _numbers = itertools.count(1)  # never used twice in this process: workers know engines by them
 
@@ -183,7 +183,7 @@ class Engine(Closing):
                         added.append(new_id)
                     # Before the lock is released: another thread that resets all environments must not find them idle.
                     claims.enter_context(self.environments.claimed(added))
-                values = self._round(Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout).run()
+                values = Round(self._failures, Fork, {new_id: (new_id,) for new_id in added}).run()
                 for value in values.values():
                     if isinstance(value, EnvFailed):
                         where = f"{parent.spec.describe()} cannot be forked as it was after turn {journal.turns}"
@@ -205,7 +205,7 @@ class Engine(Closing):
         """
         items = {env_id: (env_id, None) for env_id in env_ids}
         with self.environments.claimed(items):
-            return self._round(Build, items, self.settings.reset_timeout).run()
+            return Round(self._failures, Build, items).run()
 
     def reset(
         self,
@@ -237,11 +237,11 @@ class Engine(Closing):
         orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, shared)) for env_id, seed in seeds.items()}
         reseeded = {env_id for env_id, seed in seeds.items() if seed is not None}
         with self.environments.claimed(orders):
-            round_ = self._round(Reset, orders, self.settings.reset_timeout)
+            round_ = Round(self._failures, Reset, orders)
             with self.environments.lock:
                 # Failures are forgotten even if this reset is interrupted; the journals of the last episodes are not:
                 # a reset without seeds can be made again and continues from the same generators.
-                self._failures.begin_episodes(self.environments.of(orders), reseeded)
+                self._failures.begin_episodes(self.environments.of(orders))
                 if len(orders) == len(self.records):
                     round_.may_move = self.use_lanes == "auto"
                     self._placement.decide(self._stats.take_episode(), reseeded)
@@ -253,9 +253,6 @@ class Engine(Closing):
                     saved = round_.saved.get(env_id)
                     values[env_id] = self.records[env_id].commit_reset(orders[env_id], value, saved)
             return values
-
-    def _round(self, kind: type[Order], items: Mapping[int, Any], timeout: float) -> Round:
-        return Round(self._failures, Requested(kind, items, timeout, self.settings.reset_timeout))
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play one turn in each of these environments, and add it to their episodes.
@@ -274,7 +271,7 @@ class Engine(Closing):
         with self.environments.claimed(actions):
             records, episode = self.records, self._stats.episode
             items = dict(zip(actions, actions.items(), strict=True))
-            round_ = self._round(Play, items, self.settings.step_timeout)
+            round_ = Round(self._failures, Play, items)
             with self.environments.lock:
                 for env_id in actions:
                     if records[env_id].journal.start is None and records[env_id].failed is None:
@@ -331,7 +328,7 @@ class Engine(Closing):
         """:meth:`call`, :meth:`set_attr` or :meth:`read` with separate arguments per environment, by env_id."""
         with self.environments.claimed(changes):
             items = {env_id: (env_id, change) for env_id, change in changes.items()}
-            values = self._round(Call, items, self.settings.step_timeout).run()
+            values = Round(self._failures, Call, items).run()
             with self.environments.lock:
                 for env_id, value in values.items():
                     change = changes[env_id] if is_journalled else None
@@ -413,7 +410,7 @@ def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
         ForkError: It has failed, and has no current state.
     """
     spec, played, failed = parent.spec, parent.journal.turns, parent.failed
-    error, reason = None, ""
+    error: type[EnvLanesError] | None = None
     if parent.journal.start is None:
         error, reason = StateError, f"its reset has failed: {failed.text}" if failed else "it has not been reset"
     elif turn is None and failed is not None:

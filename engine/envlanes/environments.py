@@ -61,7 +61,6 @@ class EnvRecord:
         before: Worker and generation of the replica at the end of its journal that it moves from, which stays open
             until the new one has returned a result; None if there is none.
         bound_to_main: The reason that it does not work in a worker; empty if none is known.
-        is_suspect: Whether it is in quarantine, or waits for room there.
         tries: Its failures at the current request.
         failed: The failure that ended its episode, if it has failed for good.
         journal: The episode so far.
@@ -78,7 +77,6 @@ class EnvRecord:
     generation: int = NOT_LOADED
     in_sync: bool = False
     before: tuple[Worker | None, int] | None = None
-    is_suspect: bool = False
     tries: Tries = NO_TRIES
     failed: EnvFailed | None = None
     observation: Any = ""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from envlanes.environments import NOT_LOADED, EnvFailed, Environments, EnvRecord
+from envlanes.environments import EnvFailed, Environments, EnvRecord
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import LOADING, Raised, TimedOut
 from envlanes.episode.spec import EnvSpec
 from envlanes.errors import DivergenceError, EnvError, EnvLanesError, LaneDiedError, LaneTimeoutError, without_values
 from envlanes.placement import Placement
 from envlanes.recovery import NO_TRIES, Action, Trouble, decide, decide_worker
+from envlanes.settings import Settings
 from envlanes.stats import QUARANTINE, Stats
 from envlanes.workers.failure import Cause, WorkerFailure
-from envlanes.workers.orders import Order, Rebuild
+from envlanes.workers.orders import Call, Order, Play, Rebuild
 from envlanes.workers.worker import Worker
 
 _FOLLOWS = {
@@ -53,7 +54,6 @@ class Failure:
 OnFailure = Callable[[Failure], str]
 
 
-@dataclass(frozen=True)
 class Requested:
     """The request of one call of the engine.
 
@@ -63,13 +63,13 @@ class Requested:
         timeout: Seconds that each may take.
         reset_timeout: Seconds that each step of a replay may take.
         losses: Processes that workers have lost in this call, perhaps by kills from outside, or as they started.
+        suspects: Environments that go to quarantine: each is played, in this call, in a worker of its own.
     """
 
-    kind: type[Order]
-    items: Mapping[int, Any]
-    timeout: float
-    reset_timeout: float
-    losses: Counter[Worker] = field(default_factory=Counter)
+    def __init__(self, kind: type[Order], items: Mapping[int, Any], settings: Settings) -> None:
+        self.kind, self.items, self.reset_timeout = kind, items, settings.reset_timeout
+        self.timeout = settings.step_timeout if kind in (Play, Call) else settings.reset_timeout
+        self.losses, self.suspects = Counter[Worker](), set[int]()
 
     def timeout_of(self, order: Order) -> float:
         """Seconds that each item of an order may take, which carries out the request or comes before it."""
@@ -98,15 +98,13 @@ class Failures:
         self.not_deterministic: dict[str, str] = {}
         self.not_restored: dict[str, str] = {}
 
-    def begin_episodes(self, records: Collection[EnvRecord], reseeded: Collection[int]) -> None:
+    def begin_episodes(self, records: Collection[EnvRecord]) -> None:
         """Forget the failures of environments that are about to be reset, and what their workers have lost."""
         # If episodes begin one by one, a worker's count begins anew with each of them: counted forever, a worker
         # that loses a process a day would send its environments to quarantine for good.
         for record in records:
             self._losses.pop(record.home, None)
             record.tries, record.failed = NO_TRIES, None
-        suspects = {record.env_id: record.home for record in records if record.is_suspect}
-        self.placement.place(suspects, reseeded)
 
     # Environments
 
@@ -200,14 +198,10 @@ class Failures:
             record.failed = EnvFailed(text, error, phase)
             if in_main:
                 record.bound_to_main = ""  # it fails here too: its next episode is tried in a worker again
-            if record.is_suspect:
-                # Its own worker ends now: an environment that hangs would keep it, and its processor, until the reset.
-                self.placement.evict([record])
-                record.is_suspect = False
         elif action is Action.QUARANTINE:
-            if trouble is Trouble.RAISED and not record.is_suspect:
+            if trouble is Trouble.RAISED and record.env_id not in requested.suspects:
                 self.placement.evict([record])  # it may hold a port, which the next one opens
-            record.is_suspect = True
+            requested.suspects.add(record.env_id)
         elif action is not Action.AGAIN:
             if stays:
                 record.bound_to_main = record.bound_to_main or text
@@ -278,8 +272,7 @@ class Failures:
         records = [record for record in self.environments.records.values() if record.home is worker]
         if action is Action.QUARANTINE:
             warn(f"{failure.describe()}; its {len(records)} environments now take turns in separate processes.")
-            for record in records:
-                record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
+            requested.suspects.update(record.env_id for record in records)
         elif action is Action.MAIN:
             text = f"{failure.describe()}; its {len(records)} environments stay in the main process until a reset."
             warn(text, (failure.what, action))

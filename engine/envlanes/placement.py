@@ -151,14 +151,13 @@ class Placement:
         moving = [
             record
             for record in self._environments.of(homes)
-            if (record.worker is not homes[record.env_id] or record.is_suspect)
-            and (record.env_id in reseeded or record.can_move)
+            if record.worker is not homes[record.env_id] and (record.env_id in reseeded or record.can_move)
         ]
         leaving = []
         for record in moving:
             if record.before is not None and record.before[0] is homes[record.env_id]:
                 self.undo_move(record)
-            elif record.is_live and record.before is None and not record.is_suspect:
+            elif record.is_live and record.before is None:
                 # A healthy replica stays open until the next one has played: else a worker that fails to start, or to
                 # build it, would cost an episode that nothing was wrong with.
                 record.before = record.worker, record.generation
@@ -168,7 +167,6 @@ class Placement:
         self._unload(leaving)
         for record in moving:  # last: until here, an interrupt leaves them where they are, to be rebuilt
             record.home = record.worker = homes[record.env_id]
-            record.is_suspect = False
 
     def undo_move(self, record: EnvRecord) -> None:
         """Return an environment to the replica that it was to move from; the new one is closed."""
@@ -178,7 +176,6 @@ class Placement:
         (worker, generation), record.before = record.before, None
         record.home = record.worker = worker
         record.generation, record.in_sync = generation, True
-        record.is_suspect = False
 
     def evict(self, records: Collection[EnvRecord]) -> None:
         """Close the replicas of environments that are leaving, or are to be built again."""
@@ -197,7 +194,7 @@ class Placement:
             record.in_sync, record.generation = False, NOT_LOADED
         self.close_replicas(replicas)
         # Last: a quarantine worker that is ended runs no `close` of its environment any more.
-        self._release(record for record in self._environments.of(replicas) if record.worker is not record.home)
+        self.release(self._environments.of(replicas))
 
     def close_replicas(self, replicas: Mapping[int, tuple[Home, int]]) -> None:
         """Close replicas that environments have moved from: worker and generation, by env_id."""
@@ -221,36 +218,31 @@ class Placement:
 
         Args:
             suspect: The environment.
-            left: Environments that the call has yet to play: of these, those that have a worker keep it.
+            left: Environments that the call has yet to play.
             requested: All environments of the call.
 
         Returns:
             Whether it has one now; it will have one once others of this call have been played.
         """
-        if suspect.worker is not suspect.home:
-            return True
-        guests = [record for record in self._records.values() if record.worker is not record.home]
-        if len(guests) >= self._settings.workers:
-            if sum(record.env_id in left for record in guests) >= self._settings.workers:
-                return False
-            busy = (self._environments.in_use - set(requested)) | set(left)
-            self._release([record for record in guests if record.env_id not in busy])
-        # Two threads have twice as many at most. To wait for another thread's suspects instead would need a condition
-        # that every call notifies, for something that happens to crashing environments.
-        suspect.worker = self.pool.open_extra(QUARANTINE)
-        suspect.generation, suspect.in_sync = NOT_LOADED, False
+        if suspect.worker is suspect.home:
+            guests = [record for record in self._environments.of(requested) if record.worker is not record.home]
+            if len(guests) >= self._settings.workers:
+                done = [record for record in guests if record.env_id not in left]
+                if not done:
+                    return False
+                self.release(done)
+            suspect.worker = self.pool.open_extra(QUARANTINE)
+            suspect.generation, suspect.in_sync = NOT_LOADED, False
         return True
 
-    def _release(self, guests: Iterable[EnvRecord]) -> None:
-        """Return environments to their homes, to be rebuilt when next needed; their quarantine workers are ended."""
-        for record in guests:
-            assert record.worker is not None
-            self.pool.close_extra(record.worker)
-            record.worker, record.generation, record.in_sync = record.home, NOT_LOADED, False
+    def release(self, records: Iterable[EnvRecord]) -> None:
+        """Return those that are in quarantine to their homes, to be rebuilt when next needed; their workers end."""
+        for record in records:
+            if record.worker is not record.home and record.worker is not None:
+                self.pool.close_extra(record.worker)
+                record.worker, record.generation, record.in_sync = record.home, NOT_LOADED, False
 
     def close(self, forgotten: bool) -> None:
         """Close the environments, and the workers too if no other engine uses them."""
         if self._pool is not None:
-            # A pool that other engines use would keep them.
-            self._release([record for record in self._records.values() if record.worker is not record.home])
             self._pool.leave(self.number, later=forgotten)

@@ -28,10 +28,9 @@ A worker whose process is gone while no environment was at its turn (:func:`deci
     | it did not come up       | a new worker                            | to main, until the next reset of all |
     | it timed out starting    | to main at once, likewise               |                                      |
 
-An environment in quarantine returns to its shared worker at its next reset. The ends of a worker count until one of its
-environments is reset; but kills that may come from outside, and starts, count within a call alone: something that kills
-workers at random, such as the kernel when memory is short, must not bring a long episode into quarantine, where
-environments are rebuilt for each turn.
+Quarantine ends with the call: each environment returns to its shared worker. The ends of a worker count until one of
+its environments is reset; but kills that may come from outside, and starts, count within a call alone: something that
+kills workers at random, such as the kernel when memory is short, is nobody's fault.
 
 Every row either finishes an environment or counts something that is bounded, so that every call ends.
 """

@@ -20,6 +20,7 @@ The engine writes journals when the round has come back: whatever interrupts it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import filterfalse
 from math import inf
 from operator import attrgetter
@@ -46,7 +47,7 @@ _FAILED = frozenset({Raised, TimedOut, Divergence})
 _env_id = attrgetter("env_id")
 
 
-class Round:
+class Round(Requested):
     """One call: every environment gets a result, whatever it takes.
 
     Attributes:
@@ -55,14 +56,14 @@ class Round:
         may_move: Whether what main has yet to play may move to workers during the call; not while those work.
     """
 
-    def __init__(self, failures: Failures, requested: Requested) -> None:
+    def __init__(self, failures: Failures, kind: type[Order], items: Mapping[int, Any]) -> None:
         """Request something of the environments of an engine, whose failures are handled there."""
+        self._failures, self._placement, self._stats = failures, failures.placement, failures.stats
+        self._environments, self._records = failures.environments, failures.environments.records
+        super().__init__(kind, items, self._environments.settings)
         self.values: dict[int, Any] = {}
         self.saved: dict[int, bytes] = {}
         self.may_move = False
-        self._failures, self._placement, self._stats = failures, failures.placement, failures.stats
-        self._environments, self._records = failures.environments, failures.environments.records
-        self._requested, self._kind, self._items = requested, requested.kind, requested.items
         self._sent: dict[Worker, tuple[Order, list[EnvRecord]]] = {}  # to workers that are at work
         self._rebuilt: set[int] = set()  # ready, even if a reset needs less than their whole journals
         self._parts = 0  # that main has played, if the rest may move
@@ -72,37 +73,41 @@ class Round:
     def run(self) -> dict[int, Any]:
         """Play until every environment has its result; by env_id, in the order of the request."""
         replies, done_here = dict[Worker, Reply](), None
-        lock, items, values = self._environments.lock, self._items, self.values
-        with Exchange() as exchange:
-            while True:
-                if self._sent:
-                    self._lock_records(exchange, replies)
-                else:
-                    lock.acquire()
-                try:
-                    if done_here is not None:
-                        self._take(None, *done_here)
-                    for worker, reply in replies.items():
-                        order, _ = self._sent.pop(worker)
-                        if isinstance(reply, Answer):
-                            self._take(worker, order, reply)
-                        else:
-                            self._failures.handle_worker(worker, reply, order, self._requested)
-                    todo = list(filterfalse(values.__contains__, items))
-                    if not todo:
-                        break
-                    if self._environments.is_closed:  # another thread may have abandoned it
-                        self._environments.check_open()
-                    if self._parts > 1 and not self._sent:
-                        self._move_rest(todo)
-                    orders = self._orders(todo)
-                finally:
-                    lock.release()
-                done_here, replies = self._exchange(exchange, orders)
-        if self._left or exchange.starting_s:
-            with self._environments.lock:
-                self._stats.start_s += exchange.starting_s
-                self._placement.close_replicas(self._left)
+        lock, items, values = self._environments.lock, self.items, self.values
+        exchange = Exchange()
+        try:
+            with exchange:
+                while True:
+                    if self._sent:
+                        self._lock_records(exchange, replies)
+                    else:
+                        lock.acquire()
+                    try:
+                        if done_here is not None:
+                            self._take(None, *done_here)
+                        for worker, reply in replies.items():
+                            order, _ = self._sent.pop(worker)
+                            if isinstance(reply, Answer):
+                                self._take(worker, order, reply)
+                            else:
+                                self._failures.handle_worker(worker, reply, order, self)
+                        todo = list(filterfalse(values.__contains__, items))
+                        if not todo:
+                            break
+                        if self._environments.is_closed:  # another thread may have abandoned it
+                            self._environments.check_open()
+                        if self._parts > 1 and not self._sent:
+                            self._move_rest(todo)
+                        orders = self._orders(todo)
+                    finally:
+                        lock.release()
+                    done_here, replies = self._exchange(exchange, orders)
+        finally:
+            if self._left or self.suspects or exchange.starting_s:
+                with lock:
+                    self._stats.start_s += exchange.starting_s
+                    self._placement.release(self._environments.of(items))
+                    self._placement.close_replicas(self._left)
         interrupts_come_too_late()  # from here on the engine commits
         return dict(zip(items, map(values.__getitem__, items), strict=True))
 
@@ -130,10 +135,10 @@ class Round:
 
     def _move_rest(self, todo: list[int]) -> None:
         """Move what main has yet to play, if it belongs in workers."""
-        left = [record.env_id for record in self._environments.of(todo) if not record.is_suspect]
+        left = [env_id for env_id in todo if env_id not in self.suspects]
         spent = {tag: Costs(each) for tag, each in self._spent.items()}
-        if self._kind is Reset:
-            reseeded = [env_id for env_id in left if self._items[env_id].seed is not None]
+        if self.kind is Reset:
+            reseeded = [env_id for env_id in left if self.items[env_id].seed is not None]
             self._placement.reconsider(left, spent, {}, reseeded)
         else:
             self._placement.reconsider(left, spent, self._stats.episode)
@@ -156,7 +161,9 @@ class Round:
                 self.values[env_id] = record.failed
                 self._leave(record)
                 continue
-            if record.is_suspect and not self._placement.admit(record, todo, self._items):
+            # None: it may end its worker, or fails there, and went to main.
+            is_suspect = record.worker is not None and env_id in self.suspects
+            if is_suspect and not self._placement.admit(record, todo, self.items):
                 continue
             if (worker := record.worker) not in self._sent:
                 is_loaded = record.generation == seen.setdefault(worker, IN_MAIN if worker is None else worker.current)
@@ -170,8 +177,8 @@ class Round:
                 orders[worker] = rebuild, records, seen[worker] if knows_some else None
         for worker, records in ready.items():
             if worker not in orders:  # else they play with those that are rebuilt first
-                items = list(map(self._items.__getitem__, map(_env_id, records)))
-                orders[worker] = self._kind(items), records, seen[worker]
+                items = list(map(self.items.__getitem__, map(_env_id, records)))
+                orders[worker] = self.kind(items), records, seen[worker]
         return orders
 
     def _needs(self, record: EnvRecord) -> EpisodeJournal:
@@ -179,7 +186,7 @@ class Round:
 
         A reset with a seed needs nothing of the last episode; one without goes on with what that has left.
         """
-        if self._kind is Reset and self._items[record.env_id].seed is not None:
+        if self.kind is Reset and self.items[record.env_id].seed is not None:
             return EpisodeJournal(settings=record.journal.lasting())
         return record.journal
 
@@ -193,7 +200,7 @@ class Round:
             else:
                 journal = journal.from_snapshot()
             if journal.start is not None and not (record.spec.is_replayable or journal.ends_with_snapshot):
-                self._failures.handle_lost(record, self._requested)
+                self._failures.handle_lost(record, self)
                 continue
             if record.generation != generation:
                 specs.append(record.spec)
@@ -207,11 +214,10 @@ class Round:
         """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
         requests: dict[Worker, Request] = {}
         begun: list[EnvRecord] = []
-        requested, startup, here = self._requested, self._environments.settings.startup_timeout, None
+        startup, here = self._environments.settings.startup_timeout, None
         for worker in exchange.claim(filter(None, orders)):
             order, records, generation = orders[worker]
-            timeout = requested.reset_timeout if order.rebuilds else requested.timeout
-            requests[worker] = Request(self._placement.number, order, timeout, startup, generation)
+            requests[worker] = Request(self._placement.number, order, self.timeout_of(order), startup, generation)
             self._sent[worker] = order, records
             begun += records
         # Before anything is sent: a worker may play a request of which the sender was interrupted.
@@ -236,15 +242,15 @@ class Round:
 
     def _play_here(self, order: Order, records: list[EnvRecord]) -> tuple[Order, Answer]:
         """The main process's part; of what may move to workers, only as much as begins within ``LOOK_S``."""
-        in_sync = [record for record in records if record.in_sync]
+        in_sync = [record.in_sync for record in records]
         self._begin(records)
         may_move = self.may_move and order.counts and not self._sent
         until, counts_children = (perf_counter() + LOOK_S, self._parts > 0) if may_move else (inf, False)
-        done = self._placement.main.run(order.carry_out, self._requested.timeout_of(order), until, counts_children)
-        if order.counts and len(done.outcomes) < len(records):
-            played = {outcome.env_id for outcome in done.outcomes}
-            for record in in_sync:
-                record.in_sync = record.env_id not in played
+        done = self._placement.main.run(order.carry_out, self.timeout_of(order), until, counts_children)
+        if may_move:
+            played = len(done.outcomes)
+            for record, was_in_sync in zip(records[played:], in_sync[played:], strict=True):
+                record.in_sync = was_in_sync
         return order, Answer(*done, IN_MAIN)
 
     # Results
@@ -258,12 +264,13 @@ class Round:
         """Keep what succeeded, and decide on what did not."""
         outcomes, spent, generation = answer
         bad = list[tuple[EnvRecord, Any]]()
-        gives_values = not order.rebuilds or self._kind is Fork  # a fork is there once it is rebuilt
+        gives_values = not order.rebuilds or self.kind is Fork  # a fork is there once it is rebuilt
         busy_s = 0.0
         for env_id, value, seconds, saved in outcomes:
             busy_s += seconds
             record = self._records[env_id]
-            if order.rebuilds and record.worker is worker and not _is_not_loaded(value):  # else another thread moved it
+            is_loaded = type(value) is not Raised or value.phase != "load"
+            if order.rebuilds and record.worker is worker and is_loaded:  # else another thread has moved it
                 record.generation = generation
             if type(value) in _FAILED and _is_failure(order, value):
                 bad.append((record, value))
@@ -288,13 +295,9 @@ class Round:
                 self._spent[tag] = self._spent.get(tag, Spent()) + more
             self._parts += 1
         for record, value in bad:  # last: they may move others, which would have looked unfinished
-            self._failures.handle_env(record, value, order, self._requested)
+            self._failures.handle_env(record, value, order, self)
 
 
 def _is_failure(order: Order, value: Any) -> bool:
     """Whether an outcome is a failure; an exception that a called method raises is its value."""
     return type(value) in _FAILED and not (type(order) is Call and type(value) is Raised and value.phase == "call")
-
-
-def _is_not_loaded(value: Any) -> bool:
-    return type(value) is Raised and value.phase == "load"

@@ -179,7 +179,7 @@ def _carried(value: Any, names: dict[str, Any] | None = None) -> bytes:
                 return _class_of, (cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[obj],)
             reduced: Any = super().reducer_override(obj)
             if reduced is not NotImplemented and isinstance(obj, type) and "__slots__" in vars(obj):
-                reduced[1][3]["__slots__"] = obj.__slots__  # cloudpickle loses them
+                reduced[1][3]["__slots__"] = vars(obj)["__slots__"]  # cloudpickle loses them
             name = getattr(obj, "__name__", "")
             if names is not None and isinstance(obj, NAMED) and script.get(name) is obj:
                 names[name] = obj

@@ -186,7 +186,7 @@ function body(row) {
 
 // The list
 
-const FILTERS = { tag: "Tag", outcome: "Outcome", failure: "Failure", replies: "Some reply", worker: "Worker" };
+const FILTERS = { tag: "Tag", outcome: "Outcome", failure: "Failure", replies: "Some reply" };
 const ORDERS = { "": "as played", "reward -1": "highest reward", "reward 1": "lowest reward", "turns -1": "most turns" };
 
 function start(holder, rows) {
@@ -212,8 +212,7 @@ function start(holder, rows) {
   async function fill(line, number) {
     if (line.dataset.state) return;
     line.dataset.state = "asked";
-    const row = await whole(number);
-    line.append(row ? body(row) : element("p", "soft", "Left out, to keep the page small."));
+    line.append(body(await whole(number)));
   }
 
   function heads(row) {
@@ -221,7 +220,7 @@ function start(holder, rows) {
     return [
       [row.tag, "name"], ["env " + row.env], ["group " + row.group + seed], [row.outcome, row.outcome === "success" ? "yes" : "no"],
       [row.failure, "bad"], ["reward " + Number(row.reward.toPrecision(4))], [row.penalty ? "penalty " + row.penalty : ""],
-      [row.turns + (row.turns === 1 ? " turn" : " turns")], ...row.replies.map((each) => [each, "bad"]), [row.worker, "soft"],
+      [row.turns + (row.turns === 1 ? " turn" : " turns")], ...row.replies.map((each) => [each, "bad"]),
     ].filter(([words]) => words);
   }
 

@@ -14,11 +14,9 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
-import itertools
 import json
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -37,7 +35,6 @@ from ragen.results.rows import (
     RECORDED,
     ROWS,
     RUNS,
-    TIMES,
     USAGE,
     Row,
     outcome,
@@ -54,9 +51,7 @@ PROG = "ragen report"
 _LOCAL = ("hf", "vllm")  # backends that load a model by its path
 _LONGEST = 300  # characters of a text in the list
 _LONGEST_LINE = 10_000  # characters of a line above the list, such as a command
-MOST_PACKED = 24_000_000  # characters of packed trajectories; further ones are listed alone
-_PACK = 1_000_000  # characters of trajectories that are packed together, about
-_MOST_SPANS = 600  # of a worker in the timeline; closer ones are merged
+_PACK = 64  # trajectories that are unpacked together, when one of them is looked at
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -130,16 +125,10 @@ def render(path: Path, rows: Sequence[Row], images: Mapping[int, Any] | None = N
 
     if not rows:
         raise ConfigError(f"{path} has no trajectory.")
-    times, images = _times(path), images or {}
-    homes = times["homes"]
-    beside = [{"worker": homes.get(str(row["env_id"])), "images": images.get(row["env_id"])} for row in rows]
-    whole_rows = [
-        {**row, **{name: value for name, value in each.items() if value}}
-        for row, each in zip(rows, beside, strict=True)
-    ]
+    shown = [{**row, "images": images[row["env_id"]]} if images and row["env_id"] in images else row for row in rows]
     try:
         results = evaluate(rows)
-        listed = [_listed(row) for row in whole_rows]
+        listed = [_listed(row) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is not a rollout of this package: {type(error).__name__}: {error}.") from error
     facts, configuration = _about(path, rows)
@@ -158,14 +147,8 @@ def render(path: Path, rows: Sequence[Row], images: Mapping[int, Any] | None = N
         unfinished=unfinished(path, rows),
         results=[(result, cells(result)) for result in results],
         lines=lines_of(whole(results), read_usage(path.with_name(USAGE))),
-        seconds=times["seconds"],
-        count=len(rows),
-        played=len(homes),
-        timeline=times["tracks"],
-        length=times["length"],
-        workers=times["workers"],
         listed=json_text(listed).replace("<", "\\u003c"),
-        packs=list(_packed(map(json_text, whole_rows))),
+        packs=list(_packed([json_text(row) for row in shown])),
     )
 
 
@@ -208,43 +191,6 @@ def _title(facts: Mapping[str, str]) -> str:
     return f"{model} ({facts['mode']})" if model and "mode" in facts else model
 
 
-def _times(path: Path) -> dict[str, Any]:
-    """The times of the last run; empty if it has not ended."""
-    times = {"seconds": {}, "length": 1e-9, "tracks": {}, "workers": [], "homes": {}}
-    with suppress(OSError, ValueError, TypeError):
-        times |= json.loads(path.with_name(TIMES).read_text("utf-8"))
-    return times
-
-
-def tracks_of(timeline: Any) -> dict[str, list[tuple[str, float, float, str]]]:
-    """The activities and marks of each track: kind, start and width in percent, and a text."""
-    length = max(timeline.end - timeline.start, 1e-9)
-    tracks: dict[str, list[Any]] = defaultdict(list)
-    for span in sorted(timeline.spans, key=lambda span: span.start):
-        spans = tracks[span.track]
-        last = next((place for place in range(len(spans) - 1, -1, -1) if spans[place].kind == span.kind), None)
-        if last is not None and span.end - spans[last].start < length / _MOST_SPANS:  # too short to be seen apart
-            spans[last] = spans[last]._replace(end=max(spans[last].end, span.end), note="several")
-        else:
-            spans.append(span)
-    found = {
-        track: [
-            (
-                span.kind,
-                100 * (span.start - timeline.start) / length,
-                max(0.1, 100 * (span.end - span.start) / length),
-                f"{span.kind}, {span.end - span.start:.3f} s {span.note}",
-            )
-            for span in spans
-        ]
-        for track, spans in tracks.items()
-    }
-    for mark in timeline.marks:
-        shape = ("restart", min(99.5, 100 * (mark.at - timeline.start) / length), 0.5, mark.text)
-        found.setdefault(mark.track, []).append(shape)
-    return {track: found[track] for track in sorted(found, key=lambda track: (len(track), track))}
-
-
 # Trajectories
 
 
@@ -263,28 +209,17 @@ def _listed(row: Row) -> dict[str, Any]:
         "outcome": ended if ended != JUDGED else "success" if row["success"] else "no success",
         "failure": error_type(error)[:_LONGEST] if error else "",
         "replies": sorted(faults | invalid),
-        "worker": steady_text(row.get("worker", ""))[:_LONGEST],
         "reward": reward_of(row),
         "penalty": row.get("penalty", 0),
         "turns": len(row["actions"]),
     }
 
 
-def _packed(bodies: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Packs of trajectories up to the limit: the number of the first, and their compressed JSON in base 64."""
-    waiting: list[str] = []
-    first, size, room = 0, 0, MOST_PACKED
-    for body in itertools.chain(bodies, (None,)):
-        if waiting and (body is None or size > _PACK):
-            data = base64.b64encode(zlib.compress(f"[{','.join(waiting)}]".encode(), 6)).decode()
-            room -= len(data)
-            if room < 0 and first:
-                return
-            yield first, data
-            first, waiting, size = first + len(waiting), [], 0
-        if body is not None:
-            waiting.append(body)
-            size += len(body)
+def _packed(bodies: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Packs of trajectories: the number of the first, and their compressed JSON in base 64."""
+    for first in range(0, len(bodies), _PACK):
+        body = f"[{','.join(bodies[first : first + _PACK])}]"
+        yield first, base64.b64encode(zlib.compress(body.encode(), 6)).decode()
 
 
 def unpacked(data: str) -> list[dict[str, Any]]:

@@ -6,11 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from envlanes.stats import LaneStats
 from ragen.llm_agent.rollout import command
-from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
-from ragen.results.page import main, render, tracks_of, unpacked
-from ragen.results.tables import worker_rows
+from ragen.results.page import main, render, unpacked
 
 EVIL = [
     "</script><script>alert(1)</script>",
@@ -88,20 +85,9 @@ def trajectories(html):
 @pytest.mark.parametrize("text", EVIL, ids=range(len(EVIL)))
 def test_texts_make_no_elements_wherever_they_are_shown(text, tmp_path):
     def page(word, path):
-        timeline = Timeline()
-        timeline.add(Span(word, "generation", timeline.start, timeline.start + 1, word))
-        timeline.marks.append(Mark(word, timeline.start, word))
         about = {"mode": word, "actor.model": word, word: word}
         rows = [row(word, word, tag=word, error=word), row(tag=word, env_id=1, env_error=word, last_state=word)]
-        path = write(path, rows, about, command=word, server=word)
-        times = {
-            "tracks": tracks_of(timeline),
-            "workers": worker_rows([LaneStats(word, 1, (word,), 1, 1, 1.0, 1)]),
-            "seconds": {word: 1.0},
-            "homes": {"0": word},
-        }
-        path.with_name("times.json").write_text(json.dumps(times))
-        return render(path, rows)
+        return render(write(path, rows, about, command=word, server=word), rows)
 
     evil, plain = page(text, tmp_path / "evil"), page("plain", tmp_path / "plain")
     assert Page(evil).elements == Page(plain).elements
@@ -124,28 +110,19 @@ def test_rows_are_listed_with_what_they_are_filtered_by(tmp_path):
         row(tag="B", env_id=1, success=False, error="down", invalid=[True], rewards=[0.1]),
         row(tag="B", env_id=2, success=False, env_error="ValueError: it raised"),
     ]
-    path = write(tmp_path, rows)
-    path.with_name("times.json").write_text('{"homes": {"0": "worker 1"}}')
-    html = render(path, rows)
-    names = ("tag", "outcome", "failure", "replies", "worker", "reward")
+    html = render(write(tmp_path, rows), rows)
+    names = ("tag", "outcome", "failure", "replies", "reward")
     assert [[each[name] for name in names] for each in listed(html)] == [
-        ["A", "success", "", ["cut off", "empty"], "worker 1", 1.0],
-        ["B", "missing reply", "", ["invalid reply"], "", 0.1],
-        ["B", "env error", "ValueError", [], "", 1.0],
+        ["A", "success", "", ["cut off", "empty"], 1.0],
+        ["B", "missing reply", "", ["invalid reply"], 0.1],
+        ["B", "env error", "ValueError", [], 1.0],
     ]
-    assert trajectories(html) == [rows[0] | {"worker": "worker 1"}, *rows[1:]]
+    assert trajectories(html) == rows
     assert re.findall(r'data-label="judged">([^<]*)<', html) == ["1/1", "0/2", "1/3"]
 
 
-def test_trajectories_beyond_the_size_of_a_page_are_listed_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("ragen.results.page.MOST_PACKED", 10_000)
-    rows = [row("".join(chr(33 + at * number % 90) for at in range(400_000)), env_id=number) for number in range(9)]
-    html = render(write(tmp_path, rows), rows)
-    assert len(listed(html)) == 9 and 0 < len(trajectories(html)) < 9
-
-
 @pytest.mark.models
-def test_a_run_writes_a_page_with_images_and_the_command_one_with_the_times(tmp_path, monkeypatch):
+def test_a_run_writes_a_page_with_images_and_the_command_one_without(tmp_path, monkeypatch):
     tags = "es_manager.val.env_configs.tags=[VisualSimpleSokoban,Countdown]"
     groups = ["es_manager.val.env_configs.n_groups=[1,1]", "es_manager.val.env_groups=2", "es_manager.val.group_size=2"]
     folder = tmp_path / "outputs" / "one"
@@ -157,14 +134,12 @@ def test_a_run_writes_a_page_with_images_and_the_command_one_with_the_times(tmp_
     found = trajectories(before)
     assert [each for each in found if "images" in each] == found[:2]
     assert all(uri.startswith("data:image/png;base64,") for uri in found[0]["images"][0])
-    own = [{key: value for key, value in each.items() if key not in ("images", "worker")} for each in found]
-    assert own == list(map(json.loads, rows)) and {each["worker"] for each in listed(before)} == {"main"}
+    own = [{key: value for key, value in each.items() if key != "images"} for each in found]
+    assert own == list(map(json.loads, rows))
     page.unlink()
     monkeypatch.chdir(tmp_path)
     assert main([]) == 0 == main([str(folder)])
-    again = page.read_text("utf-8")
-    assert 'id="times"' in again and {each["worker"] for each in listed(again)} == {"main"}
-    assert len(trajectories(again)) == 4
+    assert trajectories(page.read_text("utf-8")) == own
 
 
 def test_without_a_run_the_command_says_so(tmp_path, monkeypatch):

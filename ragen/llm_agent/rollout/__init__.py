@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from ragen.llm_agent.rollout.actor import BackendActor
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
     from ragen.llm_agent.rollout.shards import ParallelRolloutManager
-    from ragen.llm_agent.rollout.timeline import Timeline
 
 __all__ = [
     "BackendActor",
     "LLMAgentProxy",
     "ParallelRolloutManager",
-    "Timeline",
 ]
 
 __getattr__, __dir__ = attach(
@@ -25,6 +23,5 @@ __getattr__, __dir__ = attach(
         "BackendActor": "actor",
         "LLMAgentProxy": "proxy",
         "ParallelRolloutManager": "shards",
-        "Timeline": "timeline",
     },
 )

@@ -37,7 +37,7 @@ from ragen.llm_agent.backends.batch import check_sampling_overrides, read_sampli
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.llm_agent.rollout.reporting import write_report_of, write_times
+from ragen.llm_agent.rollout.reporting import write_report_of
 from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
     Limits,
@@ -251,8 +251,6 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     is_complete = all(outcome(record) == JUDGED for record in records)
     if file.journal is not None and is_complete and not proxy.config.raw:
         file.journal.forget()
-    if proxy.rollout_states:
-        write_times(proxy, mode, file)
     _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)
@@ -303,13 +301,10 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     if len(file.kept) == len(es_manager.envs):
         return
 
-    def at_work() -> float:
-        return proxy.timeline.open_s("environments")
-
     check = limits.watch(lambda: usage_of(proxy))
     known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
     earlier = len(file.kept), len(known), sum(map(bool, known))
-    progress = Progress(proxy.actor.activity, lambda: usage_of(proxy), len(es_manager.envs), earlier, at_work)
+    progress = Progress(proxy.actor.activity, lambda: usage_of(proxy), len(es_manager.envs), earlier)
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:

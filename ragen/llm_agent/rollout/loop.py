@@ -13,8 +13,10 @@ same rollouts, bit for bit. A :class:`DataProto` is made only for an actor of an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,6 @@ from ragen.llm_agent.backends.base import Reply, Request, StreamingBackend
 from ragen.llm_agent.backends.batch import exchange_of, replies_of, requests_of
 from ragen.llm_agent.batches.dataproto import object_array
 from ragen.llm_agent.rollout.actor import Actor, BackendActor
-from ragen.llm_agent.rollout.timeline import Timeline
 
 if TYPE_CHECKING:
     from ragen.llm_agent.ctx_manager import ContextManager
@@ -65,7 +66,7 @@ class Rollout:
         asks_failed: Whether the actor is asked about environments that failed in their reset, as in training.
         on_turn: Called before every turn.
         on_over: Called with the states of episodes that ended in a turn.
-        timeline: Seconds of each part.
+        seconds: Seconds of each part; by name.
         failures: The reason that an environment got no reply, by environment id.
     """
 
@@ -76,12 +77,17 @@ class Rollout:
     asks_failed: bool = False
     on_turn: TurnCallback = lambda: None
     on_over: OverCallback | None = None
-    timeline: Timeline = field(default_factory=Timeline)
+    seconds: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)
 
-    def timed(self, part: str) -> AbstractContextManager[None]:
-        """Count a block's time for an activity: ``generation``, ``environments``, ``tokenizing``."""
-        return self.timeline.span("rollout", part)
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Count a block's time for a part: ``generation``, ``environments`` or ``tokenizing``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] += time.perf_counter() - start
 
     def play(self, es_manager: EnvStateManager, episodes: Sequence[Cache]) -> None:
         """Play episodes, after their reset, to their end."""
@@ -176,7 +182,7 @@ class Rollout:
         for env_id, reason in answers.full.items():
             es_manager.end_episode(env_id, reason)
         inputs = [answers.inputs[cache["env_id"]] for cache in playing if cache["env_id"] in answers.inputs]
-        with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
+        with self.timed("environments"):
             active = es_manager.step(inputs) if inputs else []
         going = [cache for cache in active if turn_of(cache) < self.max_turn]
         self._over(es_manager, playing, going)

@@ -20,7 +20,6 @@ from ragen.llm_agent.backends.base import Activity, tokens_of
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories
 _BAR = 10  # columns
-_LONG_TURN_S = 2.0  # for which no model was asked
 
 
 def spent(usage: Mapping[str, float]) -> dict[str, str]:
@@ -43,7 +42,6 @@ class Progress:
         used: Callable[[], Mapping[str, float]],
         trajectories: int,
         earlier: tuple[int, int, int] = (0, 0, 0),
-        environments_s: Callable[[], float] = float,
     ) -> None:
         """Begin now.
 
@@ -52,10 +50,9 @@ class Progress:
             used: Returns tokens, cost and retries of all runs.
             trajectories: Number of trajectories, including those of earlier runs.
             earlier: Number finished by earlier runs, how many of these can be judged, and how many of those succeeded.
-            environments_s: Returns for how long environments have been playing their current turns.
         """
         self.finished, self._judged, self._succeeded = earlier
-        self._activity, self._used, self._environments_s = activity, used, environments_s
+        self._activity, self._used = activity, used
         self._trajectories = trajectories
         self._start = time.monotonic()
 
@@ -66,15 +63,14 @@ class Progress:
 
     def words(self) -> str:
         """The progress in one line, the most important part first."""
-        usage, doing, at_work = self._used(), self._activity, self._environments_s()
+        usage, doing = self._used(), self._activity
         kept = f" ({doing.kept} kept)" if doing.kept else ""
-        is_played = at_work >= _LONG_TURN_S and not doing.under_way
         parts = (
             f"{self.finished} of {self._trajectories} trajectories",
             f"{self._succeeded} of {self._judged} succeeded" if self._judged else "",
             f"last failure: {' '.join(doing.failure.split())}" if doing.failure else "",
             counted(doing.replies, "reply", "replies") + kept,
-            f"environments at work for {clock(at_work)}" if is_played else f"{doing.under_way} pending",
+            f"{doing.under_way} pending",
             *spent(usage).values(),
             counted(int(usage["retries"]), "retry", "retries") if usage.get("retries") else "",
         )

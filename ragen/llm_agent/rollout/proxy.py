@@ -22,6 +22,8 @@ once, and worker processes, which may import the main module, stay small.
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from random import Random
@@ -32,7 +34,6 @@ from ragen.config.loading import as_config
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.rollout.actor import actor_of
 from ragen.llm_agent.rollout.loop import OverCallback, Rollout, TurnCallback
-from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.validity import check_share, env_error
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from ragen.turns.rollouts import TurnRollouts
 
 MODES = ("train", "val")
-PARTS = ("generation", "environments", "tokenizing")
 
 
 class LLMAgentProxy(Closing):
@@ -65,7 +65,7 @@ class LLMAgentProxy(Closing):
         max_turn: Maximum number of turns of a rollout.
         failures: The reason that an environment got no reply in the last rollout, by environment id.
         rollout_states: The result of ``EnvStateManager.get_rollout_states()`` for the last rollout.
-        timeline: The last rollout's time spans, by track.
+        seconds: Seconds of the last rollout by part: ``generation``, ``environments``, ``tokenizing``.
     """
 
     def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any) -> None:
@@ -92,7 +92,7 @@ class LLMAgentProxy(Closing):
         self.actor = actor_of(actor_rollout_wg, config, tokenizer)
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
-        self.timeline = Timeline()
+        self.seconds: Counter[str] = Counter()
         self._turn_rollouts: TurnRollouts | None = None
         self._errors: list[str | None] = []  # of each trajectory that was played for training
 
@@ -187,17 +187,18 @@ class LLMAgentProxy(Closing):
         if not val:
             check_share(self._errors)
         self._prepare_parallel_envs()
+        start = time.perf_counter()
         if self._turn_rollouts is not None:
-            self.timeline, collector = Timeline(), self._turn_rollouts.collector
-            with self.timeline.span("rollout", "environments"):
-                batch = self._turn_rollouts.rollout(self, dataproto, val)
+            collector = self._turn_rollouts.collector
+            batch = self._turn_rollouts.rollout(self, dataproto, val)
+            self.seconds = Counter(environments=time.perf_counter() - start)
             self.failures, played = dict(collector.failures), collector.played
         else:
             played = self.play(dataproto.meta_info or {}, val, asks_failed=True)
             _, ctx_manager = self.prepare(val)
-            with self.timeline.span("rollout", "tokenizing"):
-                include = bool((dataproto.meta_info or {}).get("compute_collapse", True))
-                batch = ctx_manager.formulate_rollouts(played, include_collapse_data=include)
+            start, include = time.perf_counter(), bool((dataproto.meta_info or {}).get("compute_collapse", True))
+            batch = ctx_manager.formulate_rollouts(played, include_collapse_data=include)
+            self.seconds["tokenizing"] += time.perf_counter() - start
         if not val:
             self._errors += map(env_error, played)
         return batch
@@ -230,15 +231,14 @@ class LLMAgentProxy(Closing):
         ctx_manager.reset_memory_managers()
         rollout = Rollout(self.actor, ctx_manager, self.max_turn, meta_info, asks_failed, on_over=on_over)
         rollout.on_turn = on_turn or rollout.on_turn
-        self.timeline, self.failures = Timeline(), rollout.failures
-        rollout.timeline = self.timeline
+        self.seconds, self.failures = rollout.seconds, rollout.failures
         over, seed = list[dict[str, Any]](), None
         if self.parallel is not None and on_turn is None and on_over is None and not skip:
             over, seed = self.parallel.play(rollout, MODES[val], self._give_examples)
             skip = {state["env_id"] for state in over}
         if not over or seed is not None:
             es_manager, _ = self.prepare(val)
-            with rollout.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
+            with rollout.timed("environments"):
                 episodes = [cache for cache in es_manager.reset(seed) if cache["env_id"] not in skip]
             self._give_examples(es_manager.example_action)
             rollout.play(es_manager, episodes)
@@ -251,11 +251,6 @@ class LLMAgentProxy(Closing):
         """Set where a scripted backend gets the actions that environments propose; others need none."""
         if isinstance(self.actor.backend, ScriptedBackend):
             self.actor.backend.example = example
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds of the last rollout by activity; overlapping activities are counted each."""
-        return self.timeline.seconds(PARTS)
 
     def close(self) -> None:
         """Close the environments and their workers; may be called twice."""

@@ -8,34 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.config.loading import as_config
 from ragen.errors import ConfigError, shown_path
-from ragen.files import json_text, write_whole
-from ragen.results.rows import PAGE, TIMES, read_rows
-from ragen.results.tables import worker_rows
+from ragen.files import write_whole
+from ragen.results.rows import PAGE, read_rows
 
 if TYPE_CHECKING:
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 MOST_IMAGES = 12_000_000  # characters of data URIs; further images are omitted
-
-
-def write_times(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
-    """Write ``times.json``, where the time of a rollout went, for its report.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
-    from ragen.results.page import tracks_of  # late, so that help comes at once
-
-    es_manager, timeline = proxy.prepare(val=mode == "val")[0], proxy.timeline
-    times = {
-        "seconds": proxy.seconds,
-        "length": max(timeline.end - timeline.start, 1e-9),
-        "tracks": tracks_of(timeline),
-        "workers": worker_rows(es_manager.lane_stats()),
-        "homes": {str(state["env_id"]): es_manager.home(state["env_id"]) for state in proxy.rollout_states},
-    }
-    file.write_beside(TIMES, json_text(times) + "\n")
 
 
 def write_report_of(proxy: LLMAgentProxy, file: RolloutFile) -> None:

@@ -11,13 +11,12 @@ import pytest
 
 from ragen.env import BaseEnvConfig
 from ragen.errors import ConfigError
-from ragen.llm_agent.agent_proxy import ApiCallingWrapperWg, LLMAgentProxy, VllmWrapperWg
-from ragen.llm_agent.backends import Backend, wrappers
+from ragen.llm_agent.agent_proxy import LLMAgentProxy, VllmWrapperWg
+from ragen.llm_agent.backends import Backend
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.utils import all_seed, register_resolvers
-from support.chat_server import chat_server, say
 from support.configurations import composed
 from support.later import shipped
 from support.rollouts import no_prompts
@@ -174,42 +173,10 @@ def test_a_configuration_written_for_ragen_derives_from_its_base():
     assert (BaseEnvConfig().invalid_act, BaseEnvConfig().invalid_act_score) == ("", 0)
 
 
-def api_config(**changes):
-    info = {"provider_name": "openai", "model_name": "tiny", "generation_kwargs": {"temperature": 0, "max_tokens": 9}}
-    return {"model_config": {"model_name": "it", "max_concurrency": 2}, "model_info": {"it": info | changes}}
-
-
 def prompts():
     config = configured("SimpleSokoban")
     with EnvStateManager(config) as manager:
         return ContextManager(config, shipped()).get_lm_inputs(manager.reset(seed=1))
-
-
-def test_the_api_wrapper_asks_its_provider(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    with chat_server(lambda prompt, tries: say("<answer>Up</answer>")) as server:
-        monkeypatch.setitem(wrappers.PROVIDERS, "openai", (server.url, "OPENAI_API_KEY"))
-        wrapper = ApiCallingWrapperWg(api_config(), shipped())
-        batch = prompts()
-        answered = wrapper.generate_sequences(batch).non_tensor_batch
-        assert list(answered["response_texts"]) == ["<answer>Up</answer>"] and list(answered["env_ids"]) == [0]
-        batch.meta_info["skip_generation"] = True
-        assert wrapper.generate_sequences(batch) is batch
-        wrapper.close()
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (api_config() | {"model_config": {"model_name": "other"}}, "model_info has no such entry; it has it"),
-        (api_config(provider_name="me"), "expected one of openai, deepseek, anthropic, together"),
-        (api_config(), "OPENAI_API_KEY"),
-    ],
-)
-def test_an_api_wrapper_that_cannot_work_is_refused(config, said, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match=said):
-        ApiCallingWrapperWg(config, shipped())
 
 
 def test_the_vllm_wrapper_samples_as_at_validation(monkeypatch):

@@ -20,13 +20,6 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 from ragen.errors import BackendError, ConfigError, InputError
 from ragen.output import valid_text
 
-SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
-    "max_completion_tokens": (1, None),
-    "max_tokens": (1, None),
-    "temperature": (0, None),
-    "top_p": (0, 1),
-}
-"""Lower and upper bound of each number of a request."""
 TOKENS = ("prompt_tokens", "completion_tokens")
 """Names of the token counts in a reply's usage."""
 

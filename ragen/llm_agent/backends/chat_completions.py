@@ -8,9 +8,8 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from openai import APIConnectionError, APIStatusError, APITimeoutError, DefaultAsyncHttpxClient
 
@@ -18,11 +17,8 @@ from ragen.errors import one_line
 from ragen.llm_agent.backends.base import Reply
 from ragen.output import printable, shown_address, valid_text
 
-MOST_BYTES = 16 * 2**20
-"""Maximum size of an answer; 8,000 tokens with 20 alternatives each are about 10 MiB."""
 _RETRIES = "x-stainless-retry-count"  # a header in which openai's client counts
 _BEGIN = 4096  # bytes of an unreadable answer
-_CODED = ("content-encoding", "content-length", "transfer-encoding")
 
 _base = next(each for each in DefaultAsyncHttpxClient.__mro__ if each.__name__ == "AsyncClient")
 http: Any = import_module(_base.__module__.partition(".")[0])
@@ -30,7 +26,7 @@ http: Any = import_module(_base.__module__.partition(".")[0])
 
 
 class UnreadableAnswerError(http.RemoteProtocolError):  # type: ignore[misc]
-    """An answer is not a chat completion, is too long, or was broken off by the server."""
+    """An answer is not a chat completion, or was broken off by the server."""
 
 
 class HttpClient(DefaultAsyncHttpxClient):
@@ -38,9 +34,8 @@ class HttpClient(DefaultAsyncHttpxClient):
 
     openai's client retries lost connections and statuses such as 429 and 503. An answer that cannot be read is raised
     here as a connection that failed, and an error that is sent with status 200 gets the status that it names; both are
-    thereby retried by the same rules. Answers are requested uncompressed, since half a megabyte could expand into half
-    a gigabyte. Redirects are not followed, since requests carry a key, and the user chose the address. Connections are
-    not limited, since the backend limits concurrent requests.
+    thereby retried by the same rules. Redirects are not followed, since requests carry a key, and the user chose the
+    address. Connections are not limited, since the backend limits concurrent requests.
     """
 
     def __init__(self, timeout: float, read: Callable[[dict[str, Any]], Any], may_retry: Callable[[], bool]) -> None:
@@ -52,11 +47,8 @@ class HttpClient(DefaultAsyncHttpxClient):
                 UnreadableAnswerError.
             may_retry: Whether requests are tried again; a first try was recorded as sent, and so is sent.
         """
-        super().__init__(
-            limits=http.Limits(max_connections=None, max_keepalive_connections=None),
-            headers={"Accept-Encoding": "identity"},
-            follow_redirects=False,
-        )
+        limits = http.Limits(max_connections=None, max_keepalive_connections=None)
+        super().__init__(limits=limits, follow_redirects=False)
         self._timeout_s, self._read, self._may_retry = timeout, read, may_retry
 
     async def send(self, request: Any, **options: Any) -> Any:
@@ -65,35 +57,17 @@ class HttpClient(DefaultAsyncHttpxClient):
             raise asyncio.CancelledError
         try:
             async with asyncio.timeout(self._timeout_s):
-                received = await super().send(request, **{**options, "stream": True})
-                try:
-                    body = await _body(received)
-                finally:
-                    await received.aclose()
+                answer = await super().send(request, **{**options, "stream": False})
         except TimeoutError as error:
             raise http.ReadTimeout("the server did not answer in time", request=request) from error
-        headers = [(name, value) for name, value in received.headers.multi_items() if name.lower() not in _CODED]
-        answer = http.Response(received.status_code, headers=headers, content=body, request=request)
         if request.method == "POST" and answer.is_success:
-            found = read_json(body)
+            found = read_json(answer.content)
             if (fault := found.get("error")) and not found.get("choices"):
                 code = fault.get("code") if isinstance(fault, dict) else None
                 answer.status_code = code if isinstance(code, int) and 400 <= code < 600 else 502
             else:
                 answer.extensions["read"] = self._read(found)
         return answer
-
-
-async def _body(answer: Any) -> bytes:
-    """The body of an answer, limited to ``MOST_BYTES``."""
-    if coding := answer.headers.get("content-encoding", "identity").strip().lower().removeprefix("identity"):
-        raise UnreadableAnswerError(f"the answer is compressed as {coding[:20]!r}, which was not asked for")
-    body = bytearray()
-    async for chunk in answer.aiter_raw():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            raise UnreadableAnswerError(f"the answer has more than {MOST_BYTES // 2**20} MiB")
-    return bytes(body)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -254,33 +228,25 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 # Failures
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """The failure of a request.
 
     Attributes:
         reason: The reason, for messages.
         retries: Number of times it was tried again.
         is_out_of_context: Whether the prompt does not fit the model's context.
-        cure: The key that leaves out fields which the server refuses, to follow the reason; may be empty.
     """
 
     reason: str
     retries: int = 0
     is_out_of_context: bool = False
-    cure: str = ""
 
 
-def diagnose(error: Exception, body: Mapping[str, Any]) -> Failure:
-    """The failure of a request.
-
-    Args:
-        error: The client's exception.
-        body: The request's fields, of which the server may refuse some.
-    """
+def diagnose(error: Exception) -> Failure:
+    """The failure of a request, from the client's exception."""
     if not isinstance(error, APIConnectionError | APIStatusError):
         return Failure(f"{type(error).__name__}: {one_line(error)}")
-    retries = int(error.request.headers.get("x-stainless-retry-count", 0))  # set by the openai client
+    retries = int(error.request.headers.get(_RETRIES, 0))
     if isinstance(error, APIConnectionError):
         if isinstance(error.__cause__, UnreadableAnswerError):
             return Failure(f"the server's answer cannot be read: {one_line(error.__cause__)}", retries)
@@ -293,11 +259,9 @@ def diagnose(error: Exception, body: Mapping[str, Any]) -> Failure:
     said = error.body.get("message") if isinstance(error.body, Mapping) else error.body
     reason = f"HTTP {status}: {' '.join(str(said or error.message).split())}"
     words = f"{error.message} {error.body}"  # codes and types may say more than the message
-    if status == 413 or (status in (400, 422, 500) and _OUT_OF_CONTEXT.search(words)):
-        return Failure(reason, retries, is_out_of_context=True)
-    refused = [name for name in body if status in (400, 422) and re.search(rf"(?<!\w){name}(?!\w)", words)]
-    request = ", ".join(f"{name}: null" for name in refused)
-    return Failure(reason, retries, cure=f"; to leave it out: 'actor.openai.request={{{request}}}'" if refused else "")
+    return Failure(
+        reason, retries, status == 413 or (status in (400, 422, 500) and bool(_OUT_OF_CONTEXT.search(words)))
+    )
 
 
 def redirect_of(error: APIStatusError) -> str:

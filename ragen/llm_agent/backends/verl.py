@@ -160,9 +160,9 @@ class VerlBackend(Backend):
 def is_worker_group(actor: Any) -> bool:
     """Whether an actor splits a batch over workers, and therefore needs batches of the right size.
 
-    RAGEN's wrappers do not, whatever attributes a subclass has: RAGEN's trainers give their mock actors a
+    RAGEN's wrapper does not, whatever attributes a subclass has: RAGEN's trainers give their mock actors a
     ``world_size`` too.
     """
-    from ragen.llm_agent.backends.wrappers import RagenWrapper
+    from ragen.llm_agent.backends.wrappers import VllmWrapperWg
 
-    return isinstance(actor, WorkerGroup) and not isinstance(actor, RagenWrapper)
+    return isinstance(actor, WorkerGroup) and not isinstance(actor, VllmWrapperWg)

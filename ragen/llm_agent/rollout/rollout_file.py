@@ -27,7 +27,6 @@ from ragen.config.loading import as_config, changed_settings, decisive_settings
 from ragen.errors import ConfigError, StorageError, shown_path
 from ragen.files import json_text, why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, has_replies
-from ragen.llm_agent.backends.openai_settings import OPENAI_URL
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 from ragen.output import shown_address, shown_words
 from ragen.results.rows import (
@@ -322,18 +321,16 @@ def describe_run(config: Any) -> dict[str, Any]:
         config: The whole configuration.
 
     Returns:
-        ``began`` (local time with its UTC offset), ``version``, ``server`` (None if there is none) and ``command``
-        (empty if no command runs).
+        ``began`` (local time with its UTC offset), ``version``, ``server`` (None for the default one, or none) and
+        ``command`` (empty if no command runs).
 
     Raises:
         ConfigError: A key cannot be read.
     """
-    has_server = as_config(config).actor.backend == "openai"
-    url = as_config(config).actor.base_url or OPENAI_URL if has_server else None
     return {
         "began": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "version": f"ragen {ragen.__version__}, Python {platform.python_version()}",
-        "server": None if url is None else shown_address(url),
+        "server": shown_address(as_config(config).actor.base_url or "") or None,
         "command": command_to_repeat(),
     }
 

@@ -16,8 +16,8 @@ class SharedLLMInferenceManager:
         """Share an actor.
 
         Args:
-            actor_rollout_wg: Anything with ``generate_sequences``: a worker group of verl, also of Ray, one of RAGEN's
-                wrappers, or an actor of this package.
+            actor_rollout_wg: Anything with ``generate_sequences``: a worker group of verl, also of Ray, or an
+                actor of this package.
         """
         self.actor_rollout_wg = actor_rollout_wg
         self._lock = threading.Lock()

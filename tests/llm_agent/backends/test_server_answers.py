@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from ragen.config.schema import OpenAI
 from ragen.llm_agent.backends import Request, Sampling, openai
-from ragen.llm_agent.backends.openai_settings import ApiSettings
 from support.chat_server import chat_server, completion, raw
 
 WINDOW = "This model's maximum context length is 800 tokens."
@@ -66,10 +66,10 @@ def answer(status, error):
     return lambda handler: handler.answer(status, body, {"Content-Type": "application/json"})
 
 
-def replied(script, **settings):
+def replied(script):
     """The reply to a request, and how often it was sent."""
     with chat_server(script) as server:
-        backend = openai.OpenAIBackend(ApiSettings("tiny", server.url, max_retries=1, **settings))
+        backend = openai.OpenAIBackend("tiny", server.url, OpenAI(max_retries=1))
         (reply,) = backend.generate([Request(0, 0, "T", [{"role": "user", "content": "a"}])], Sampling())
         backend.close()
         return reply, len(server.bodies)

@@ -30,10 +30,7 @@ from ragen.llm_agent.batches.dataproto import (
     Exchange,
     Layout,
     data_proto,
-    image_objects,
     object_array,
-    pad_id,
-    token_tensors,
 )
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics
@@ -73,11 +70,11 @@ def filter_group_data(
     *,
     group_n: int | None = None,
 ) -> tuple[Any, ...]:
-    """Drop the groups that give no learning signal: the rewards of trajectories that failed do not count.
+    """Drop the groups that give no learning signal: those whose rewards differ by no more than rounding.
 
     Args:
         batch_list: The rows of each trajectory, in the order of its turns; members of a group are adjacent.
-        episode_rewards: Sums of rewards.
+        episode_rewards: Sums of rewards; NaN for trajectories that failed, which do not count.
         episode_lengths: Turns.
         success: Arrays by name, such as ``success_rate``.
         traj_uid: Unique names.
@@ -92,27 +89,22 @@ def filter_group_data(
     Raises:
         InputError: The trajectories are not whole groups, or the size of groups is unknown.
     """
-    signal = [bool(rows) and all(row.get("has_signal", True) for row in rows) for rows in batch_list]
-    size = group_n or _group_size(config or {})
-    kept = list(range(len(batch_list))) if last_try else _differing(episode_rewards.tolist(), signal, size)
-    known = {name: values[kept] for name, values in success.items()}
+    size, count = group_n or _group_size(config or {}), len(batch_list)
+    if not last_try and (size is None or count % size):
+        raise InputError(f"{count} trajectories are no whole groups of {size} (group_n, or env.rollout.n).")
+    groups = np.reshape(episode_rewards, (-1, 1 if last_try else size or 1))
+    known = [group[~np.isnan(group)] for group in groups]
+    stays = [last_try or not np.allclose(some, some[:1]) for some in known]
+    kept = np.flatnonzero(np.repeat(stays, groups.shape[1]))
+    left = {name: values[kept] for name, values in success.items()}
     sums = episode_rewards[kept], episode_lengths[kept]
-    return [batch_list[place] for place in kept], *sums, known, traj_uid[kept], tool_callings[kept]
+    return [batch_list[place] for place in kept], *sums, left, traj_uid[kept], tool_callings[kept]
 
 
 def _group_size(config: Any) -> int | None:
     whole = as_config(config)
     train = whole.es_manager.train
     return whole.select("env.rollout.n") or (None if train is None else train.group_size)
-
-
-def _differing(rewards: Sequence[float], signal: Sequence[bool], size: int | None) -> list[int]:
-    """The members of the groups in which rewards differ by more than rounding among those with a signal."""
-    if size is None or len(rewards) % size:
-        raise InputError(f"{len(rewards)} trajectories are no whole groups of {size} (group_n, or env.rollout.n).")
-    groups = [range(start, start + size) for start in range(0, len(rewards), size)]
-    counted = [[rewards[place] for place in group if signal[place]] for group in groups]
-    return [i for group, some in zip(groups, counted, strict=True) if not np.allclose(some, some[:1]) for i in group]
 
 
 class TrajectoryCollector:
@@ -165,29 +157,44 @@ class TrajectoryCollector:
         Raises:
             InputError: A prompt is too long, and ``data.truncation`` is ``error``.
         """
-        return self._prompts(gen_batch, obs, range(len(obs["text"])))[0]
+        return self._prompts(self._begun(gen_batch, [{}] * len(obs["text"]), None), obs, 0)[0]
 
-    def _prompts(self, gen_batch: DataProto, obs: Any, rows: Sequence[int]) -> tuple[DataProto, list[EncodedChat]]:
-        size = len(obs["text"])
-        images, anchors = ([None] * size if obs.get(name) is None else obs[name] for name in ("image", "anchor"))
-        chats = [[self._message(obs["text"][row], images[row])] for row in rows]
-        encoded = [self._fitted(*each) for each in zip(self._encoder.prompts(chats), rows, strict=True)]
-        columns = {**_origins(gen_batch, size), "anchor_obs": anchors, "env_ids": range(size)}
-        objects = {name: object_array(each[row] for row in rows) for name, each in columns.items()}
-        objects |= {name: object_array(chats) for name in ("raw_prompt", "messages_list")}
-        objects["raw_prompt_ids"] = object_array(list(chat.ids) for chat in encoded)
-        objects |= image_objects(encoded) if self.processor is not None else {}
-        layout = Layout([len(chat.ids) for chat in encoded], least=self._width)
-        tensors = token_tensors(encoded, layout, pad_id(self.tokenizer), self.processor)
+    def _begun(self, gen_batch: DataProto, infos: Sequence[Any], envs: Any) -> list[Cache]:
+        """The caches of episodes that have begun with these infos."""
+        size, group_n, before = len(infos), self._group_n(envs), len(self.played)
+        tags, uids = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
+        origins: dict[str, Sequence[Any]] = {"index": range(size), "data_source": ["default"] * size}
+        given = {name: gen_batch.non_tensor_batch.get(name, ()) for name in origins}
+        origins |= {name: values for name, values in given.items() if len(values) == size}
+        found = []
+        for row, info in enumerate(infos):
+            group = {"group_id": (before + row) // group_n, "uid": uids[row // group_n], "traj_uid": str(uuid.uuid4())}
+            error = env_error(info)
+            state = {"history": [], "error": error, "env_error": error}
+            origin = {name: values[row] for name, values in origins.items()}
+            found.append({"env_id": row, "tag": tags[row], **group, **origin, **state})
+        return found
+
+    def _prompts(self, active: Sequence[Cache], obs: Any, turn: int) -> tuple[DataProto, list[EncodedChat]]:
+        chats = [[self._message(obs, each["env_id"])] for each in active]
+        pairs = zip(self._encoder.prompts(chats), active, strict=True)
+        encoded = [self._fitted(chat, each["env_id"]) for chat, each in pairs]
+        objects = self._batches.columns([Row(0, each, 0, 0, True) for each in active], chats, encoded)
+        objects |= {name: object_array(each[name] for each in active) for name in ("index", "data_source")}
+        objects["anchor_obs"] = object_array(obs["anchor"][each["env_id"]] for each in active)
+        objects["turns"] = object_array([turn] * len(active))
+        objects |= {"raw_prompt": object_array(chats), "raw_prompt_ids": object_array(chat.ids for chat in encoded)}
+        tensors = self._batches.tensors(encoded, Layout([len(chat.ids) for chat in encoded], least=self._width))
         del tensors["responses"]
-        return data_proto(tensors, objects, dict(gen_batch.meta_info)), encoded
+        return data_proto(tensors, objects, {}), encoded
 
-    def _message(self, text: str, image: Any) -> dict[str, Any]:
-        content: Any = self._control.defuse(text)
+    def _message(self, obs: Any, row: int) -> dict[str, Any]:
+        content: Any = self._control.defuse(obs["text"][row])
         if self.processor is not None:
             from PIL import Image
 
-            content = list(items_of(content, iter(() if image is None else [Image.fromarray(image)])))
+            images = [] if obs.get("image") is None else [obs["image"][row]]
+            content = list(items_of(content, (Image.fromarray(image) for image in images if image is not None)))
         return {"role": "user", "content": content}
 
     def _fitted(self, chat: EncodedChat, row: int) -> EncodedChat:
@@ -261,41 +268,33 @@ class TrajectoryCollector:
     def vanilla_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> list[Cache]:
         """Play one episode in every environment; see :meth:`multi_turn_loop`."""
         obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
-        size, group_n = len(infos), self._group_n(envs)
-        tags, uids = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
-        origins, found = _origins(gen_batch, size), list[Cache]()
-        for row, info in enumerate(infos):
-            group = {"group_id": (len(self.played) + row) // group_n, "uid": uids[row // group_n]}
-            names = {"env_id": row, "tag": tags[row], "traj_uid": str(uuid.uuid4()), "history": [], **group}
-            error = env_error(info)
-            state = {"error": error, "env_error": error, "over": error is not None}
-            found.append(names | state | {name: values[row] for name, values in origins.items()})
+        found = self._begun(gen_batch, infos, envs)
+        active = [each for each in found if each["error"] is None]
         for turn in range(self.config.env.max_steps or self.config.agent_proxy.max_turn):
-            active = [each for each in found if not each["over"]]
             if not active:
                 break
-            prompts, encoded = self._prompts(gen_batch, obs, [each["env_id"] for each in active])
-            facts = {"tags": [each["tag"] for each in active], "turns": [turn] * len(active)}
-            facts["group_ids"] = [each["env_id"] // group_n for each in active]
-            prompts.non_tensor_batch |= {name: object_array(values) for name, values in facts.items()}
+            prompts, encoded = self._prompts(active, obs, turn)
+            prompts.meta_info |= gen_batch.meta_info
             replies = replies_of(actor_rollout_wg.generate_sequences(prompts), self.tokenizer)
             if len(replies) != len(active):
                 raise BackendError(f"the actor answered {len(replies)} of {len(active)} prompts.")
-            known = zip(active, replies, strict=True)
-            texts = {each["env_id"]: reply.text for each, reply in known if reply.is_answer}
+            asked, active, texts = list(zip(active, encoded, replies, strict=True)), [], [None] * len(found)
+            for each, _, reply in asked:
+                if reply.is_answer:
+                    texts[each["env_id"]] = reply.text
+                elif reply.out_of_context is None:
+                    each["error"] = reply.error
             shown = obs["anchor"]
-            obs, rewards, dones, infos = envs.step([texts.get(row) for row in range(size)])
-            for each, chat, reply in zip(active, encoded, replies, strict=True):
-                row = each["env_id"]
-                if row in texts:
+            obs, rewards, dones, infos = envs.step(texts)
+            for each, chat, reply in asked:
+                if reply.is_answer:
+                    row = each["env_id"]
                     played = {"state": shown[row], "reward": float(rewards[row]), "info": infos[row], "chat": chat}
                     each["history"].append(
                         {**played, "llm_response": reply.text, "exchange": self._exchange(chat, reply)}
                     )
                     each["error"] = each["env_error"] = env_error(infos[row])
-                    each["over"] = bool(dones[row])
-                else:
-                    each["over"], each["error"] = True, reply.error if reply.out_of_context is None else None
+                    active += [] if dones[row] else [each]
         self._judge(found, envs)
         return found
 
@@ -346,8 +345,11 @@ class TrajectoryCollector:
             if not any(signal):  # with a service that is down, this would never end
                 check_share([env_error(each) for each in self.played])
             last = number == most and keys.on_exhausted == "keep"
-            kept = range(len(played)) if last else _differing(list(map(total_reward, played)), signal, size)
-            found += [played[place] for place in kept]
+            rewards = [total_reward(each) if known else np.nan for each, known in zip(played, signal, strict=True)]
+            nothing = np.zeros(len(played))
+            found += filter_group_data(
+                played, np.array(rewards), nothing, {}, nothing, nothing, last_try=last, group_n=size
+            )[0]
             if len(found) >= wanted or last:
                 return found
         raise CollectError(
@@ -386,13 +388,6 @@ def _row(row: Row) -> TrainingRow:
 
 def _is_valid(turn: Mapping[str, Any]) -> bool:
     return bool(turn["info"].get("is_action_valid", True))
-
-
-def _origins(gen_batch: DataProto, size: int) -> dict[str, Sequence[Any]]:
-    """The columns ``index`` and ``data_source``; those of the batch if it has a row for each environment."""
-    origins: dict[str, Sequence[Any]] = {"index": range(size), "data_source": ["default"] * size}
-    given = {name: gen_batch.non_tensor_batch.get(name, ()) for name in origins}
-    return origins | {name: values for name, values in given.items() if len(values) == size}
 
 
 def _columns(found: Sequence[Cache], rows: Sequence[TrainingRow]) -> dict[str, np.ndarray]:

@@ -138,10 +138,8 @@ def test_an_environment_that_fails_counts_as_no_failure_of_the_model(is_train, s
 
 @pytest.mark.parametrize(("failed", "kept"), [("0000", [0, 1]), ("0100", []), ("0011", [0, 1]), ("1111", [])])
 def test_a_failed_trajectory_has_no_vote_in_its_groups_filter(failed, kept):
-    rows, *others = some_rewards(1, 2, 0, 0)
-    for each, flag in zip(rows, failed, strict=True):
-        each[0]["has_signal"] = flag == "0"
-    found = collecting.filter_group_data(rows, *others, group_n=2)
+    rewards = [np.nan if flag == "1" else reward for flag, reward in zip(failed, (1, 2, 0, 0), strict=True)]
+    found = collecting.filter_group_data(*some_rewards(*rewards), group_n=2)
     assert [each[0]["row"] for each in found[0]] == kept
 
 

@@ -8,26 +8,5 @@
     rollouts      the same for ``LLMAgentProxy``, as RAGEN's training batches
 
 Environments live in workers of :class:`~envlanes.engine.Engine`: results are equal for any number of workers, killed
-or not. ``ragen.env`` exports the names too.
+or not. ``ragen.env`` exports the names.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from envlanes.lazy import attach
-
-if TYPE_CHECKING:
-    from ragen.turns.container import MultiProcessEnvironmentContainer, to_numpy
-
-__all__ = [
-    "MultiProcessEnvironmentContainer",
-    "to_numpy",
-]
-
-__getattr__, __dir__ = attach(
-    __name__,
-    {
-        **dict.fromkeys(("MultiProcessEnvironmentContainer", "to_numpy"), "container"),
-    },
-)

@@ -23,18 +23,17 @@ import numpy as np
 from ragen.config.loading import as_config
 from ragen.errors import BackendError, CollectError, InputError
 from ragen.llm_agent.backends.base import Reply
-from ragen.llm_agent.backends.batch import exchange_of, replies_of
+from ragen.llm_agent.backends.batch import replies_of
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.dataproto import (
-    Exchange,
     Layout,
     data_proto,
     object_array,
 )
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.metrics import mean_metrics
-from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, signal_of, total_reward
+from ragen.llm_agent.batches.training_rows import TrainingRow, signal_of, total_reward
 from ragen.llm_agent.prompts.conversation import Row, items_of
 from ragen.llm_agent.prompts.replies import ControlTokens
 from ragen.llm_agent.prompts.settings import LIMITED, ContextSettings
@@ -49,7 +48,7 @@ _KINDS = ("mean", "min", "max")
 MAX_TRIES = 10  # verl-agent's default
 Cache = dict[str, Any]
 """A rollout cache with the names ``uid`` and ``traj_uid``, and ``success`` by kind; ``error`` is the reason that it got
-no reply, or its environment's failure. Turns also have the encoded prompt, and the exchange."""
+no reply, or its environment's failure. Turns also have their tokens."""
 
 
 def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
@@ -59,7 +58,7 @@ def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
 
 
 def filter_group_data(
-    batch_list: list[list[dict[str, Any]]],
+    batch_list: Sequence[Any],
     episode_rewards: np.ndarray,
     episode_lengths: np.ndarray,
     success: dict[str, np.ndarray],
@@ -98,7 +97,7 @@ def filter_group_data(
     kept = np.flatnonzero(np.repeat(stays, groups.shape[1]))
     left = {name: values[kept] for name, values in success.items()}
     sums = episode_rewards[kept], episode_lengths[kept]
-    return [batch_list[place] for place in kept], *sums, left, traj_uid[kept], tool_callings[kept]
+    return [batch_list[int(place)] for place in kept], *sums, left, traj_uid[kept], tool_callings[kept]
 
 
 def _group_size(config: Any) -> int | None:
@@ -157,32 +156,38 @@ class TrajectoryCollector:
         Raises:
             InputError: A prompt is too long, and ``data.truncation`` is ``error``.
         """
-        return self._prompts(self._begun(gen_batch, [{}] * len(obs["text"]), None), obs, 0)[0]
+        return self._prompts(self._begun(gen_batch, [{}] * len(obs["text"]), None), obs)[0]
 
     def _begun(self, gen_batch: DataProto, infos: Sequence[Any], envs: Any) -> list[Cache]:
         """The caches of episodes that have begun with these infos."""
-        size, group_n, before = len(infos), self._group_n(envs), len(self.played)
-        tags, uids = getattr(envs, "tags", ["default"] * size), [str(uuid.uuid4()) for _ in infos]
-        origins: dict[str, Sequence[Any]] = {"index": range(size), "data_source": ["default"] * size}
-        given = {name: gen_batch.non_tensor_batch.get(name, ()) for name in origins}
-        origins |= {name: values for name, values in given.items() if len(values) == size}
-        found = []
+        name, group_n, before = uuid.uuid4().hex, self._group_n(envs), len(self.played)
+        found: list[Cache] = []
         for row, info in enumerate(infos):
-            group = {"group_id": (before + row) // group_n, "uid": uids[row // group_n], "traj_uid": str(uuid.uuid4())}
-            error = env_error(info)
-            state = {"history": [], "error": error, "env_error": error}
-            origin = {name: values[row] for name, values in origins.items()}
-            found.append({"env_id": row, "tag": tags[row], **group, **origin, **state})
+            cache = {"env_id": row, "index": row, "data_source": "default", "tag": "default", "history": []}
+            cache |= {"group_id": (before + row) // group_n, "penalty": 0.0}
+            cache |= {"uid": f"{name}-{row // group_n}", "traj_uid": f"{name}-{row // group_n}-{row}"}
+            cache["error"] = cache["env_error"] = env_error(info)
+            found.append(cache)
+        known = {"tag": getattr(envs, "tags", ())} | gen_batch.non_tensor_batch
+        for column in ("tag", "index", "data_source"):
+            values = known.get(column, ())
+            if len(values) not in (0, len(found)):
+                raise InputError(
+                    f"{len(values)} prompts were given for {len(found)} environments; expected one for each group in "
+                    "training, or one for each environment."
+                )
+            for cache, value in zip(found, values, strict=False):
+                cache[column] = value
         return found
 
-    def _prompts(self, active: Sequence[Cache], obs: Any, turn: int) -> tuple[DataProto, list[EncodedChat]]:
+    def _prompts(self, active: Sequence[Cache], obs: Any) -> tuple[DataProto, list[EncodedChat]]:
         chats = [[self._message(obs, each["env_id"])] for each in active]
         pairs = zip(self._encoder.prompts(chats), active, strict=True)
         encoded = [self._fitted(chat, each["env_id"]) for chat, each in pairs]
         objects = self._batches.columns([Row(0, each, 0, 0, True) for each in active], chats, encoded)
         objects |= {name: object_array(each[name] for each in active) for name in ("index", "data_source")}
         objects["anchor_obs"] = object_array(obs["anchor"][each["env_id"]] for each in active)
-        objects["turns"] = object_array([turn] * len(active))
+        objects["turns"] = object_array(len(each["history"]) for each in active)
         objects |= {"raw_prompt": object_array(chats), "raw_prompt_ids": object_array(chat.ids for chat in encoded)}
         tensors = self._batches.tensors(encoded, Layout([len(chat.ids) for chat in encoded], least=self._width))
         del tensors["responses"]
@@ -243,16 +248,18 @@ class TrajectoryCollector:
             BackendError: The actor answered too few prompts.
             CollectError: There is no row, or too few groups had differing rewards.
         """
-        gen_batch, self.played = self._repeated(gen_batch, envs, is_train), []
+        self.played = []
+        if is_train and len(gen_batch) < len(envs):
+            gen_batch = gen_batch.repeat(self._group_n(envs), interleave=True)
         actor = VerlBackend(actor_rollout_wg, self.tokenizer) if is_worker_group(actor_rollout_wg) else actor_rollout_wg
         dynamic = is_train and self.config.algorithm.filter_groups.enable
         found = (self.dynamic_multi_turn_loop if dynamic else self.vanilla_multi_turn_loop)(gen_batch, actor, envs)
         learned = self._signal(found) if is_train else [env_error(each) is None for each in found]
         rows = [
-            _row(Row(episode, each, turn, turn + 1, False))
+            TrainingRow(Row(episode, each, place, place + 1, False), turn["chat"], *turn["tokens"])
             for episode, each in enumerate(found)
             if learned[episode]  # a group without a signal can still be judged
-            for turn in range(len(each["history"]))
+            for place, turn in enumerate(each["history"])
         ]
         if not rows:
             why = next(iter(self.failures.values()), "no environment was played")
@@ -270,44 +277,49 @@ class TrajectoryCollector:
         obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
         found = self._begun(gen_batch, infos, envs)
         active = [each for each in found if each["error"] is None]
-        for turn in range(self.config.env.max_steps or self.config.agent_proxy.max_turn):
+        for _ in range(self.config.env.max_steps or self.config.agent_proxy.max_turn):
             if not active:
                 break
-            prompts, encoded = self._prompts(active, obs, turn)
+            prompts, encoded = self._prompts(active, obs)
             prompts.meta_info |= gen_batch.meta_info
             replies = replies_of(actor_rollout_wg.generate_sequences(prompts), self.tokenizer)
             if len(replies) != len(active):
                 raise BackendError(f"the actor answered {len(replies)} of {len(active)} prompts.")
-            asked, active, texts = list(zip(active, encoded, replies, strict=True)), [], [None] * len(found)
-            for each, _, reply in asked:
+            chats = prompts.non_tensor_batch["messages_list"]
+            asked, active = list(zip(active, chats, encoded, replies, strict=True)), []
+            texts: list[str | None] = [None] * len(found)
+            for each, *_, reply in asked:
                 if reply.is_answer:
                     texts[each["env_id"]] = reply.text
                 elif reply.out_of_context is None:
                     each["error"] = reply.error
             shown = obs["anchor"]
             obs, rewards, dones, infos = envs.step(texts)
-            for each, chat, reply in asked:
+            for each, chat, tokens, reply in asked:
                 if reply.is_answer:
-                    row = each["env_id"]
-                    played = {"state": shown[row], "reward": float(rewards[row]), "info": infos[row], "chat": chat}
-                    each["history"].append(
-                        {**played, "llm_response": reply.text, "exchange": self._exchange(chat, reply)}
-                    )
-                    each["error"] = each["env_error"] = env_error(infos[row])
+                    row, info = each["env_id"], infos[each["env_id"]]
+                    turn = {"state": shown[row], "reward": float(rewards[row]), "info": info}
+                    turn |= {"llm_response": reply.text, "chat": chat, "tokens": self._tokens(tokens, reply)}
+                    turn["is_action_valid"] = bool(info.get("is_action_valid", True))
+                    each["history"].append(turn)
+                    each["penalty"] += 0.0 if turn["is_action_valid"] else self.config.es_manager.format_penalty
+                    each["error"] = each["env_error"] = env_error(info)
                     active += [] if dones[row] else [each]
         self._judge(found, envs)
         return found
 
-    def _exchange(self, chat: EncodedChat, reply: Reply) -> Exchange:
-        """The tokens of a turn, those of the reply's text if the actor knows none."""
-        exchange = exchange_of((), chat.ids, reply)
-        if exchange.has_tokens:
-            return exchange
-        ids = self.tokenizer([reply.text], add_special_tokens=False)["input_ids"][0]
-        return Exchange((), chat.ids, [*ids, self.tokenizer.eos_token_id])
+    def _tokens(self, chat: EncodedChat, reply: Reply) -> tuple[EncodedChat, list[tuple[int, float]] | None]:
+        """The tokens of a turn, those of the reply's text if the actor knows none, and their log-probabilities."""
+        prompt, said = list(reply.prompt_ids or chat.ids), reply.token_ids
+        if said is None:
+            (ids,) = self.tokenizer([reply.text], add_special_tokens=False)["input_ids"]
+            said = [*ids, self.tokenizer.eos_token_id]
+        span = range(len(prompt), len(prompt) + len(said))
+        known = None if reply.log_probs is None else list(zip(span, reply.log_probs, strict=True))
+        return replace(chat, ids=[*prompt, *said], replies=[(span.start, span.stop)]), known
 
     def _judge(self, found: Sequence[Cache], envs: Any) -> None:
-        """Set each trajectory's penalty, success and metrics."""
+        """Set each trajectory's success and metrics."""
         turns, sums = [each["history"] for each in found], list(map(total_reward, found))
         success = envs.success_evaluator(
             total_infos=[[turn["info"] for turn in each] for each in turns],
@@ -316,7 +328,6 @@ class TrajectoryCollector:
             episode_lengths=np.array(list(map(len, turns)), np.float32),
         )
         for place, each in enumerate(found):
-            each["penalty"] = self.config.es_manager.format_penalty * sum(not _is_valid(turn) for turn in turns[place])
             each["success"] = {} if each["error"] else {name: float(values[place]) for name, values in success.items()}
             known = {"num_actions": float(len(turns[place])), "reward": sums[place]}
             known |= {name.removesuffix("_rate"): value for name, value in each["success"].items()}
@@ -363,32 +374,6 @@ class TrajectoryCollector:
     def _group_n(self, envs: Any) -> int:
         return getattr(envs, "group_n", None) or _group_size(self.config) or 1
 
-    def _repeated(self, gen_batch: DataProto, envs: Any, is_train: bool) -> DataProto:
-        """The batch with a row for each environment, if it has rows."""
-        has_rows = gen_batch.batch is not None or bool(gen_batch.non_tensor_batch)
-        if not has_rows or not hasattr(envs, "__len__"):
-            return gen_batch
-        size = self._group_n(envs)
-        repeated = gen_batch.repeat(size, interleave=True) if is_train and len(gen_batch) != len(envs) else gen_batch
-        if len(repeated) != len(envs):
-            raise InputError(
-                f"{len(gen_batch)} prompts{f' in groups of {size}' if is_train else ''} were given for {len(envs)} "
-                "environments; expected one for each group in training, or one for each environment."
-            )
-        return repeated
-
-
-def _row(row: Row) -> TrainingRow:
-    """A turn as a row of tokens."""
-    (turn,) = row.turns
-    reply = {"role": "assistant", "content": turn["llm_response"]}
-    built, chat = exchanged_row(row, [turn["exchange"]], reply), turn["chat"]
-    return replace(built, encoded=replace(built.encoded, images=chat.images, image_inputs=chat.image_inputs))
-
-
-def _is_valid(turn: Mapping[str, Any]) -> bool:
-    return bool(turn["info"].get("is_action_valid", True))
-
 
 def _columns(found: Sequence[Cache], rows: Sequence[TrainingRow]) -> dict[str, np.ndarray]:
     """The columns of trajectories and turns."""
@@ -401,7 +386,7 @@ def _columns(found: Sequence[Cache], rows: Sequence[TrainingRow]) -> dict[str, n
     turns = [row.row.turns[0] for row in rows]
     columns["anchor_obs"] = object_array(turn["state"] for turn in turns)
     columns["rewards"] = object_array(turn["reward"] for turn in turns)
-    columns["is_action_valid"] = object_array(map(_is_valid, turns))
+    columns["is_action_valid"] = object_array(turn["is_action_valid"] for turn in turns)
     columns["active_masks"] = np.ones(len(rows), bool)
     valid = [place for place, each in enumerate(found) if each["history"] and env_error(each) is None]
     means = {f"{name}_{kind}": getattr(own[name][valid], kind)() for name in list(sums)[:2] for kind in _KINDS}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,26 +44,6 @@ def to_numpy(data: Any) -> np.ndarray:
     if isinstance(data, list | tuple | int | float | bool | np.generic):
         return np.array(data)
     raise InputError(f"{type(data).__name__} cannot be made an array; expected a tensor, array, number or list.")
-
-
-@dataclass(slots=True)
-class _State:
-    """The main process's record of one environment between two actions."""
-
-    raw: Any = ""
-    info: dict[str, Any] = field(default_factory=dict)
-    actions: list[Any] = field(default_factory=list)
-    names: dict[Any, str] = field(default_factory=dict)
-    done: bool = False
-    played: int = 0
-
-    def take(self, shown: Shown | EnvFailed) -> None:
-        if isinstance(shown, EnvFailed):
-            self.info, self.done = {"env_error": shown.text, "error": shown.text}, True
-            return
-        self.raw, self.info = shown.raw, shown.info
-        self.actions = self.actions if shown.actions is None else shown.actions
-        self.names = self.names if shown.names is None else shown.names
 
 
 class EnvironmentContainer(EnvSet):
@@ -103,7 +83,7 @@ class EnvironmentContainer(EnvSet):
         self.env_types, self.tags = [spec.env_type for spec in self._specs], [spec.tag for spec in self._specs]
         self.configs = [spec.config for spec in self._specs]
         self._hold(self._specs, settings or read.engine, on_failure=read.keep_failure())
-        self._states: list[_State] = []
+        self._shown: list[Shown] = []
         self.seed_counter = 0
 
     # Episodes
@@ -137,15 +117,22 @@ class EnvironmentContainer(EnvSet):
         chosen = dict(enumerate(self._one_each("seeds", seeds)))
         own = {i: {"mode": "train" if self.is_train else "val", **(each or {})} for i, each in enumerate(given)}
         chosen = {i: checked_seed(own[i].pop("seed", seed)) for i, seed in chosen.items()}
-        self._states = []
+        self._shown = []
         shown = self._engine.reset(chosen, own_options=own)
         self._raise_failures(shown, at_build=True)
-        self._states = [_State() for _ in self._specs]
-        for i, state in enumerate(self._states):
-            state.take(shown[i])
+        self._shown, self._done = [Shown("", {}, [], {})] * len(self), [False] * len(self)
+        self._played = [0] * len(self)
+        for i, each in shown.items():
+            self._take(i, each)
         if counts and self.is_train:
             self.seed_counter += self.env_num
-        return [copied(state.raw) for state in self._states], [dict(state.info) for state in self._states]
+        return [copied(each.raw) for each in self._shown], [dict(each.info) for each in self._shown]
+
+    def _take(self, i: int, shown: Shown | EnvFailed, done: bool = False) -> None:
+        self._done[i] = done or isinstance(shown, EnvFailed)
+        if isinstance(shown, EnvFailed):
+            shown = self._shown[i]._replace(info={"env_error": shown.text, "error": shown.text})
+        self._shown[i] = shown
 
     @holds_interrupts
     def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
@@ -168,7 +155,7 @@ class EnvironmentContainer(EnvSet):
         """
         self._check_reset()
         actions = self._one_each("actions", actions)
-        keys = {i: self._key(i, action) for i, action in enumerate(actions) if not self._states[i].done}
+        keys = {i: self._key(i, action) for i, action in enumerate(actions) if not self._done[i]}
         asked = {i: key for i, key in keys.items() if key is not None}
         results = self._engine.play(asked) if asked else {}
         answers = [self._answer(i, results.get(i)) for i in range(len(self))]
@@ -177,17 +164,19 @@ class EnvironmentContainer(EnvSet):
         return observations, rewards, dones, infos
 
     def _answer(self, i: int, result: ActionResult | EnvFailed | None) -> tuple[Any, float, bool, dict[str, Any]]:
-        state, reward = self._states[i], 0.0
-        if result is None:  # it was not stepped
-            return copied(state.raw), reward, state.done, {**state.info, "finished": True} if state.done else {}
+        reward = 0.0
         if isinstance(result, EnvFailed):
-            state.take(result)
-        else:
-            state.take(result.observation)
-            state.played, state.done, reward = state.played + 1, result.done, result.reward
-            if not state.done and state.played >= self._limits[i]:
-                state.done, state.info = True, {**state.info, "truncated": True}
-        return copied(state.raw), reward, state.done, dict(state.info)
+            self._take(i, result)
+        elif result is not None:
+            self._played[i] += 1
+            shown, ends, reward = result.observation, self._played[i] >= self._limits[i], result.reward
+            if ends and not result.done:
+                shown = shown._replace(info={**shown.info, "truncated": True})
+            self._take(i, shown, result.done or ends)
+        raw, info, done = self._shown[i].raw, self._shown[i].info, self._done[i]
+        if result is None:  # it was not stepped
+            info = {**info, "finished": True} if done else {}
+        return copied(raw), reward, done, dict(info)
 
     # Queries
 
@@ -204,21 +193,21 @@ class EnvironmentContainer(EnvSet):
         """
         self._check_reset()
         wanted = range(len(self)) if env_idx is None else [env_idx]
-        living = [i for i in wanted if is_valid(self._states[i].info)]
+        living = [i for i in wanted if is_valid(self._shown[i].info)]
         shown = self._engine.read(living, "render", mode)
         self._values_of(shown)
-        views = [shown.get(i, self._states[i].raw) for i in wanted]
+        views = [shown.get(i, self._shown[i].raw) for i in wanted]
         return views if env_idx is None else views[0]
 
     def get_available_actions(self) -> list[list[Any]]:
         """The available actions of each environment: keys, texts, or empty if it accepts any text."""
         self._check_reset()
-        return [list(state.actions) for state in self._states]
+        return [list(each.actions) for each in self._shown]
 
     def action_names(self) -> list[dict[Any, str]]:
         """The name of each key, for each environment; a bandit's depend on its seed. Empty where actions are text."""
         self._check_reset()
-        return [dict(state.names) for state in self._states]
+        return [dict(each.names) for each in self._shown]
 
     def __len__(self) -> int:
         return self.num_processes
@@ -227,7 +216,7 @@ class EnvironmentContainer(EnvSet):
 
     def _check_reset(self) -> None:
         self._check_open()
-        if not self._states:
+        if not self._shown:
             raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
 
     def _one_each(self, what: str, values: Any) -> Sequence[Any]:
@@ -238,7 +227,7 @@ class EnvironmentContainer(EnvSet):
     def _key(self, i: int, action: Any) -> Any:
         """The key or text for the environment's ``step``; None for no action."""
         action = action.item() if isinstance(action, np.generic) else action
-        spec, names = self._specs[i], self._states[i].names
+        spec, names = self._specs[i], self._shown[i].names
         is_known = any(type(action) is type(key) and action == key for key in names)  # True is no 1
         if is_known or action is None:
             return action

@@ -19,14 +19,14 @@ class Shown(NamedTuple):
     Attributes:
         raw: The observation that ``reset`` or ``step`` returned; text, or a copied array.
         info: Its info.
-        actions: The available actions, keys or texts; None if unchanged.
-        names: The name of each key; empty if actions are text, None if unchanged.
+        actions: The available actions, keys or texts.
+        names: The name of each key; empty if actions are text.
     """
 
     raw: Any
     info: dict[str, Any]
-    actions: list[Any] | None
-    names: dict[Any, str] | None
+    actions: list[Any]
+    names: dict[Any, str]
 
 
 class ActionResult(NamedTuple):
@@ -49,7 +49,7 @@ class ActionGame(Game):
         returned = env.reset(seed=seed, **options_for(env, options))
         is_pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)
         raw, info = returned if is_pair else (returned, {})
-        return Shown(copied(raw), _detached(info), available_actions(env), dict(action_lookup(env) or {}))
+        return shown_by(env, raw, info)
 
     def play(self, env: Any, action: Any) -> ActionResult:
         """Execute one action.
@@ -61,7 +61,7 @@ class ActionGame(Game):
         expected = FIVE if isinstance(returned, tuple | list) and len(returned) == 5 else FOUR
         try:
             raw, reward, *ends, info = returned
-            done, info = any(map(bool, ends)), _detached(info)
+            done, info = any(map(bool, ends)), dict(info or {})
         except Exception as error:
             raise wrong_step(env, returned, expected) from error
         if len(ends) not in (1, 2):
@@ -69,8 +69,7 @@ class ActionGame(Game):
         reward = checked_reward(env, reward)
         for key in SUCCESS_KEYS:
             check_success(env, info, key)
-        changing = available_actions(env) if hasattr(env, "get_available_actions") else None
-        shown = Shown(copied(raw), info, changing, None)
+        shown = shown_by(env, raw, info)
         return ActionResult(reward, done, self.digest(shown), shown)
 
     def digest(self, observation: Shown) -> Any:
@@ -81,13 +80,13 @@ class ActionGame(Game):
 ACTIONS = ActionGame()
 
 
-def available_actions(env: Any) -> list[Any]:
-    """The texts of the page or the keys that an environment offers now; empty where any text will do."""
+def shown_by(env: Any, raw: Any, info: dict[str, Any]) -> Shown:
+    """An observation, and what the environment offers now: texts, keys, or nothing if any text will do."""
+    names = dict(action_lookup(env) or {})
     for name in ("get_available_actions", "get_all_actions"):
         if (method := getattr(env, name, None)) is not None:
-            return list(method())
-    return list(action_lookup(env) or ())
-
-
-def _detached(info: Any) -> dict[str, Any]:
-    return {key: copied(value) for key, value in dict(info or {}).items()}
+            actions = list(method())
+            break
+    else:
+        actions = list(names)
+    return Shown(copied(raw), {key: copied(value) for key, value in info.items()}, actions, names)

@@ -8,7 +8,6 @@ from typing import Any
 from ragen.env.alfworld.config import AlfWorldEnvConfig
 from ragen.env.alfworld.engine import story
 from ragen.env.alfworld.tasks import GENERATED, Game, alfworld_folder, generate, official_games, read_game
-from ragen.env.base import StepResult
 from ragen.env.textworld.adventure import Adventure
 
 NOTHING = "Nothing happens."
@@ -43,7 +42,7 @@ class AlfWorldEnv(Adventure):
         self.game = self._game(seed, self.config.split(mode))
         if self._story is None:
             self._story = story()
-        self.steps, self._won = 0, False
+        self.steps, self._over = 0, False
         self._show(self._story.begin(self.game))
 
     def _game(self, seed: int, split: str) -> Game:
@@ -57,35 +56,20 @@ class AlfWorldEnv(Adventure):
         return read_game(files[seed % len(files)])
 
     def _show(self, words: str) -> None:
-        self.admissible = [] if self._won else list(self._story.state["admissible_commands"])
-        self._write(words.strip(), self._won)
+        self.admissible = [] if self._over else list(self._story.state["admissible_commands"])
+        self._write(words.strip())
 
-    def _play(self, action: str) -> StepResult:
-        """Carry out a command.
+    def _position(self) -> int:
+        return int(self._story.applied)
 
-        Args:
-            action: Any text; only admissible commands have an effect.
-
-        Returns:
-            The observation ("Nothing happens." for a command that is not admissible); the reward, ``score`` for the
-            command that completes the task and 0 for others; whether the episode is over; and info with ``success``.
-        """
-        command = " ".join(action[:1000].lower().split())
-        self.steps += 1
-        valid, won, before = command in self.admissible, False, self._story.applied
+    def _carry_out(self, command: str, valid: bool) -> tuple[float, bool]:
+        """Only admissible commands have an effect; the one that completes the task earns ``score``."""
+        words = NOTHING
         if valid:
-            state, _, self._won = self._story.step(command)
-            won = self._won
-            self._show(str(state.feedback))
-        elif not self._won:
-            self._show(NOTHING)
-        info = {
-            "action_is_valid": valid,
-            "action_is_effective": self._story.applied > before,
-            "success": won,
-        }
-        done = self._won or self.steps >= self.config.max_steps
-        return self.observation, float(self.config.score) if won else 0.0, done, info
+            state, _, self._over = self._story.step(command)
+            words = str(state.feedback)
+        self._show(words)
+        return float(self.config.score) if self._over else 0.0, self._over
 
     def rollout_info(self) -> dict[str, Any]:
         """The type of the task, by ALFWorld's name."""

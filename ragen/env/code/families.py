@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
-from itertools import product
 from random import Random
 from string import Template
 from typing import Any
@@ -297,13 +296,3 @@ _LIST = [
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _LIST}
 LEVELS = tuple(sorted({family.level for family in _LIST}))
-
-
-def solve(text: str) -> str:
-    """The solution of the generated problem that a text states; empty if it states none."""
-    for family in FAMILIES.values():
-        for values in product(*family.parameters.values()):
-            parameters = dict(zip(family.parameters, values, strict=True))
-            if family.statement(parameters) in text:
-                return family.solution(parameters)
-    return ""

@@ -284,41 +284,31 @@ def keep(link, setup, processes):
 def watch(pid, link, reading, job, processes):
     """Read a run's output and count its resources until it ends; returns None if the worker has hung up."""
     ours = {1, os.getpid(), os.getppid()}
-    ended, parts, size, idle, looked, stopped = os.pidfd_open(pid), [], 0, 0, 0.0, ""
-    open_ends, began = [ended, link.fileno(), reading], now()
-    last = began
-    while ended in open_ends and not stopped:
-        ready = select.select(open_ends, [], [], LOOK)[0]
-        if link.fileno() in ready:
-            end(pid)
-            return None
-        if reading in ready:
-            part = os.read(reading, 1 << 16)
-            parts.append(part)
-            size += len(part)
+    ended, output, idle, looked, stopped = os.pidfd_open(pid), bytearray(), 0, 0.0, ""
+    began = last = now()
+    waited = {ended, reading, link.fileno()}
+    while len(waited) > 1 and not stopped:
+        for ready in select.select(waited, [], [], LOOK)[0]:
+            if ready == link.fileno():
+                end(pid)
+                return None
+            part = os.read(reading, 1 << 16) if ready == reading else b""
+            output += part
             if not part:
-                open_ends.remove(reading)
-            if size > job["output_bytes"]:
-                stopped = "output"
-        elif ended in ready:
-            break
-        if now() - last >= LOOK:
+                waited.remove(ready)
+        if len(output) > job["output_bytes"]:
+            stopped = "output"
+        elif now() - last >= LOOK:
             last = now()
             used = usage(processes, ours)
             idle += used.waits  # never reset, so that neither naps nor a byte now and then buy more time
             looked = used.seconds
-            stopped = stopped or over(job, used, idle, last - began)
+            stopped = over(job, used, idle, last - began)
     exit_status, resources = end(pid) if stopped else os.wait4(pid, 0)[1:]
-    while not stopped and reading in open_ends and size <= job["output_bytes"] and (part := os.read(reading, 1 << 16)):
-        parts.append(part)
-        size += len(part)
     spent = max(looked, resources.ru_utime + resources.ru_stime)
-    if not stopped and size > job["output_bytes"]:
-        stopped = "output"
-    if not stopped and spent > job["cpu_seconds"]:
-        stopped = "time"
-    header = {"stopped": stopped, "cpu": spent, "status": exit_status}
-    return header, b"".join(parts)
+    if spent > job["cpu_seconds"]:
+        stopped = stopped or "time"
+    return {"stopped": stopped, "cpu": spent, "status": exit_status}, bytes(output)
 
 
 real_clock = time.clock_gettime_ns  # programs see another

@@ -65,15 +65,12 @@ def changed(base: Files, layer: Layer, changes: Layer) -> dict[str, Entry | None
 def read_tree(folder: Path) -> dict[str, Entry]:
     """Read the files of a folder, by relative path; links are kept and not followed."""
     files: dict[str, Entry] = {}
-    for root, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            path = Path(root) / name
-            info = path.lstat()
-            where, mode = path.relative_to(folder).as_posix(), stat.S_IMODE(info.st_mode)
-            if stat.S_ISLNK(info.st_mode):
-                files[where] = Entry("l", 0o777, os.fsencode(os.readlink(path)))
-            elif stat.S_ISDIR(info.st_mode):
-                files[where] = Entry("d", mode)
-            elif stat.S_ISREG(info.st_mode):
-                files[where] = Entry("f", mode, path.read_bytes())
+    for path in folder.rglob("*"):
+        mode, where = path.lstat().st_mode, path.relative_to(folder).as_posix()
+        if stat.S_ISLNK(mode):
+            files[where] = Entry("l", 0o777, os.fsencode(path.readlink()))
+        elif stat.S_ISDIR(mode):
+            files[where] = Entry("d", stat.S_IMODE(mode))
+        elif stat.S_ISREG(mode):
+            files[where] = Entry("f", stat.S_IMODE(mode), path.read_bytes())
     return files

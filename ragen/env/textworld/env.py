@@ -15,9 +15,6 @@ from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.games import FAMILIES, choose, story
 from ragen.extras import needs
 
-LONGEST = 150
-"""Maximum length of a command, in characters; the interpreter reads 198 bytes."""
-
 _PLAIN = re.compile(r"[a-z0-9' -]+")
 _SHORT = {"n", "s", "e", "w", "north", "south", "east", "west", "i", "l", "x"}
 _NEVER = {"then", "again", "g", "undo", "oops"}  # they start another command, or repeat or undo one
@@ -31,6 +28,7 @@ class TextWorldEnv(Adventure):
 
     config_class = TextWorldEnvConfig
     extra = "textworld"
+    longest = 150  # the interpreter reads 198 bytes
     preload = (*Adventure.preload, "ragen.env.textworld.engine")
     action_hint = "a command, such as: go east"
 
@@ -56,53 +54,40 @@ class TextWorldEnv(Adventure):
             from ragen.env.textworld.engine import Story
 
             self._story, self.game = Story(str(story(game))), game
-        self.steps, self._done = 0, False
+        self.steps, self._over = 0, False
         self._show(self._story.reset())
 
     def _show(self, state: Any) -> None:
         self._score = state["score"] or 0
-        self.admissible = [] if self._done else list(state["admissible_commands"])
-        self._write(_without_trimmings(state["feedback"]), self._done)
+        self.admissible = [] if self._over else list(state["admissible_commands"])
+        self._write(_without_trimmings(state["feedback"]))
 
     def _play(self, action: str) -> StepResult:
-        """Carry out a command.
+        """Carry out a command; info has the game's ``score`` and ``max_score`` as well."""
+        text, reward, done, info = super()._play(action)
+        return text, reward, done, {**info, "score": self._score, "max_score": self._max_score()}
 
-        Args:
-            action: Any text; case does not matter. A command that is not admissible is passed to the game as well,
-                which explains why it fails, unless it is outside the game's world.
+    def _max_score(self) -> int:
+        return self._story.state["max_score"] or 1
 
-        Returns:
-            The observation; the reward; whether the episode is over; and info with ``success``, ``score`` and
-            ``max_score``.
-        """
-        command = " ".join(action[: LONGEST + 1].lower().split())
-        valid = command in self.admissible
-        before, won, gained, effective = self._story.facts, False, 0, False
-        max_score = self._story.state["max_score"] or 1
-        self.steps += 1
-        if not self._done and (valid or self._is_for_the_game(command)):
-            points = self._score
-            state, _, self._done = self._story.step(command)
-            won = bool(state["won"])
-            self._show(state)
-            gained, effective = self._score - points, self._done or self._story.facts != before
-        elif not self._done:
-            self._write(_REFUSAL, self._done)
-        done = self._done or self.steps >= self.config.max_steps
-        reward = gained / max_score if self.config.reward == "share" else float(won)
-        info = {
-            "action_is_valid": valid,
-            "action_is_effective": effective,
-            "success": won,
-            "score": self._score,
-            "max_score": max_score,
-        }
-        return self.observation, float(reward), done, info
+    def _position(self) -> Any:
+        return self._over, self._story.facts
+
+    def _carry_out(self, command: str, valid: bool) -> tuple[float, bool]:
+        """The game itself explains why a command fails, unless it is outside the game's world."""
+        if not valid and not self._is_for_the_game(command):
+            self._write(_REFUSAL)
+            return 0.0, False
+        points = self._score
+        state, _, self._over = self._story.step(command)
+        self._show(state)
+        won = bool(state["won"])
+        return (self._score - points) / self._max_score() if self.config.reward == "share" else float(won), won
 
     def _is_for_the_game(self, command: str) -> bool:
         """Whether this is one command about the game's world: it does not save, quit or restart."""
         words = command.split()
-        if not words or len(command) > LONGEST or not _PLAIN.fullmatch(command) or _NEVER & set(words):
+        if not words or len(command) > self.longest or not _PLAIN.fullmatch(command) or _NEVER & set(words):
             return False
         return words[0] in _SHORT or words[0] in self._story.state["verbs"]
 

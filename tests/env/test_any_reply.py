@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragen.env import resolve_env
 
-LANGUAGE_ENVS = ("countdown", "metamathqa", "sudoku", "webshop")
+LANGUAGE_ENVS = ("countdown", "metamathqa", "search", "sudoku", "webshop")
 MILLION = 1_000_000
 
 WORDS = ("place ", "at ", "row ", "col ", "the answer is ", "47 + 31 + 63", "__import__('os')", "0x", "e")
@@ -23,17 +23,10 @@ HUGE = {
     "spaces": " " * MILLION,
     "digits": "1" * MILLION,
     "parentheses": "(" * MILLION,
-    "closed parentheses": "(" * (MILLION // 2) + ")" * (MILLION // 2),
     "signs": "-" * MILLION,
-    "numbers": "1 " * (MILLION // 2),
-    "commas": "1," * (MILLION // 2),
     "unfinished placements": "place 1 at " * (MILLION // 11),
     "placements in brackets": "(1,2," * (MILLION // 5),
     "digits of another script": "٣" * MILLION,
-    "newlines": "\n" * MILLION,
-    "comments": "#\n" * (MILLION // 2),
-    "another script": "答" * MILLION,
-    "zero bytes": "\0" * MILLION,
     "an expression far away": " " * MILLION + "47 + 31 + 63",
     "a search for much": f"search[{'shoe ' * (MILLION // 5)}]",
     "a search for many things": f"search[{' '.join(map(str, range(MILLION // 7)))}]",
@@ -52,6 +45,7 @@ NASTY = {
     "a surrogate": "search[\ud800]",
     "a search for a category": "search[<c>]",
     "a search for nothing": "search[ ]",
+    "operators of a search": 'search[" OR title:x AND NOT (b * NEAR(a b) ; drop table]',
 }
 
 

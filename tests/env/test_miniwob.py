@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 
 import psutil
 import pytest
@@ -40,21 +39,6 @@ def test_actions_are_read(action: str, read: tuple[str, int, str] | None) -> Non
     assert read_action(action) == read
 
 
-# In a browser
-
-
-def chromiums() -> set[psutil.Process]:
-    """The browsers of this process and its workers."""
-    return set(filter(is_browser, psutil.Process().children(recursive=True)))
-
-
-def is_browser(process: psutil.Process) -> bool:
-    """Whether a process, which may have ended meanwhile, is one of a browser's."""
-    with suppress(psutil.NoSuchProcess):
-        return "chrom" in process.name()
-    return False
-
-
 @needs_browser
 @pytest.mark.timeout(300)  # on a busy machine
 def test_an_episode_follows_from_seed_and_actions_in_a_browser_without_network_or_rights() -> None:
@@ -75,7 +59,7 @@ def test_an_episode_follows_from_seed_and_actions_in_a_browser_without_network_o
     second.reset(1)
     assert second.reset(0) == shown and env_contract.play(second, actions) == expected
     assert [json.loads(turn)[3]["action_is_valid"] for turn in expected[:3]] == [True, False, False]
-    left = chromiums()
+    left = [each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()]
     running = [each.cmdline() for each in left]
     assert running and not any("--no-sandbox" in line for line in running)
     asked = 'fetch("https://example.com").then(() => "reached", () => "not reached")'

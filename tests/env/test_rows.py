@@ -51,17 +51,11 @@ def test_a_directory_gives_the_files_of_the_split_in_order(suffix: str, tmp_path
     assert list(test) == [(9, "z")]
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-def test_a_missing_column_is_named_with_those_there_are(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path / name, [{"a": 1, "c": 2}])
-    with pytest.raises(ConfigError, match="no column 'b'; it has 'a', 'c'"):
-        load_rows(source(path))
-
-
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl", "rows.csv"])
-def test_a_file_that_is_not_what_its_name_says_is_a_config_error(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [[{"a": 1, "c": 2}], b"\xff\xfe nothing of the kind"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
+def test_a_file_without_such_rows_is_a_config_error(name: str, content: Any, tmp_path: Path) -> None:
     path = tmp_path / name
-    path.write_bytes(b"\xff\xfe nothing of the kind")
+    path.write_bytes(content) if isinstance(content, bytes) else write(path, content)
     with pytest.raises(ConfigError) as caught:
         load_rows(source(path))
     assert f"train_path={str(path)!r}" in str(caught.value)

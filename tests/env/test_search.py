@@ -19,8 +19,6 @@ from ragen.errors import SearchError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import config, kill_workers
 
-SMALL = {"entities": 120}
-MODES = ["train", "val"]
 DOCUMENTS = [
     {"id": "0", "title": "Oak", "text": "The oak is a tree with acorns."},
     {"id": "1", "contents": '"Elm"\nThe elm is a tree that beetles kill.'},
@@ -28,10 +26,7 @@ DOCUMENTS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -58,7 +53,7 @@ def own(tmp_path: Path, rows: int = 40, **settings: Any) -> dict[str, Any]:
     return {"corpus": corpus, "questions": lines(tmp_path / "questions.jsonl", *questions), **settings}
 
 
-def solved(env: SearchEnv, seed: int, mode: str = "train") -> float:
+def solved(env: SearchEnv, seed: int, mode: str) -> float:
     """The reward of the player that reads everything."""
     told, done, reward = env.reset(seed, mode), False, 0.0
     while not done:
@@ -70,12 +65,10 @@ def solved(env: SearchEnv, seed: int, mode: str = "train") -> float:
 # The generated world
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_player_that_follows_the_passages_answers_generated_questions(
-    mode: str, make: Callable[..., SearchEnv]
-) -> None:
+def test_a_player_that_follows_the_passages_answers_generated_questions(make: Callable[..., SearchEnv]) -> None:
     env = make()
-    assert sum(solved(env, seed, mode) for seed in range(40)) >= 38
+    for mode in ("train", "val"):
+        assert sum(solved(env, seed, mode) for seed in range(40)) >= 38
 
 
 # Actions and answers
@@ -118,25 +111,6 @@ def test_rewards_follow_the_configuration(
     _, got, done, info = env.step(f"answer[{answer}]")
     assert (got, done, info["success"]) == (reward, True, success)
     assert env.rollout_info()["answers"][1] == "one"
-
-
-def test_any_text_can_be_searched_for(make: Callable[..., SearchEnv]) -> None:
-    env = make(max_steps=100, **SMALL)
-    env.reset(0)
-    for query in (
-        '" OR title:x',
-        "a AND NOT (b",
-        "*",
-        "ä\0ö\ud800",
-        "NEAR(a b)",
-        "_",
-        "ﷺ",
-        "town " * 900,
-        "'; drop table",
-    ):
-        shown, _, done, _ = env.step(f"search[{query}]")
-        assert shown.encode() and not done
-    assert "[5]" in env.step("search[and or not in town]")[0]
 
 
 # Indexes and data of the user's

@@ -24,6 +24,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -302,7 +303,9 @@ class ServedSession:
             return
         try:
             self._journal = journal = await asyncio.to_thread(JournalFile, self._path)
-            head, *turns = journal.events or [{}]
+            events = journal.events
+            begun = max((place for place, each in enumerate(events) if "head" in each), default=0)
+            head, *turns = events[begun:] or [{}]
             if head and ["head" in head, *(each["turn"] for each in turns)] != [True, *range(len(turns))]:
                 raise ConfigError("the lines of its journal do not follow one another; remove it to begin anew.")
         except BaseException as error:
@@ -335,7 +338,9 @@ class ServedSession:
             about = {"turn": 0, **{name: head[name] for name in ("env", "seed", "episode_id")}}
             answer = await _answer(opened.observation, None, False, about)
             line = {"head": head, "first": session.first, "request_id": request_id, "answer": answer}
-            await self._disk(JournalFile.replace, [line])
+            # Appended before earlier episodes are dropped, so that a full disk leaves these.
+            await self._disk(JournalFile.write, [line], True)
+            await self._disk(partial(JournalFile.write, anew=True), [line], True)
         except BaseException:
             await session.close()
             raise

@@ -3,11 +3,11 @@
 Reading order: ``episode`` (the state of one trajectory), ``script`` (prompts, and parsing of replies), ``tokens`` (the
 trajectory in tokens), ``service`` (the environments), ``ray_service`` (the service in a Ray actor), ``session`` (one
 trajectory's environment), ``replies`` (their journal, for a job that is killed), ``loop`` (verl's side: the class that
-``config/agent_loop/agent_loops.yaml`` names), ``sampler`` (failed trajectories are left out), ``dataset`` (the rows
-that the trainer reads) and ``training`` (starting the trainer).
+``config/agent_loop/agent_loops.yaml`` names), ``dataset`` (the rows that the trainer reads) and ``training`` (starting
+the trainer).
 
-Only ``loop`` and ``sampler`` import verl. Neither registers anything on import: verl's ``@register`` would replace the
-entry from the YAML file together with its arguments.
+Only ``loop`` imports verl. It registers nothing on import: verl's ``@register`` would replace the entry from the YAML
+file together with its arguments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,5 @@ __all__ = [
 
 __getattr__, __dir__ = attach(
     __name__,
-    {
-        **dict.fromkeys(("allow_verl_keys", "train"), "training"),
-    },
+    dict.fromkeys(("allow_verl_keys", "train"), "training"),
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragen.agent_loop.verl_keys import IN_RAGEN, ROLLOUT, SWITCHES
+from ragen.agent_loop.verl_keys import ROLLOUT, SWITCHES
 from ragen.config.loading import as_config
 from ragen.errors import ConfigError
 from ragen.llm_agent.environments import read_config
 from ragen.llm_agent.filtering.group_filter import PREFIX, GroupFilter
 from ragen.llm_agent.prompts.settings import CollapseSettings, ContextSettings
+from ragen.validity import MASK
 
 
 def check_environments(config: Mapping[str, Any]) -> None:
@@ -19,25 +20,18 @@ def check_environments(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: They cannot.
     """
-    for check in (_check_ragens_trainer, _check_modes):
-        check(config)
-
-
-def _check_ragens_trainer(config: Mapping[str, Any]) -> None:
-    settings = ContextSettings.read(config)
+    settings, whole = ContextSettings.read(config), as_config(config)
     asked = {
         f"{ROLLOUT}{PREFIX}*": not GroupFilter.read(config).keeps_all(),
         "collapse_detection.*_enabled": bool(CollapseSettings.read(config)),
         "agent_proxy.use_turn_scores": settings.use_turn_scores,
         "enable_response_mask=false": not settings.enable_response_mask,
         "agent_proxy.reward_normalization.method": settings.method != "identity",
-        **{key: as_config(config).select(key) not in (None, False, "none") for key in SWITCHES},
+        "es_manager.failed_trajectories": whole.es_manager.failed_trajectories != MASK,
+        **{key: whole.select(key) not in (None, False, "none") for key in SWITCHES},
     }
     if named := [name for name, is_asked in asked.items() if is_asked]:
-        raise ConfigError(f"{', '.join(named)}: set, {IN_RAGEN}; train in RAGEN, or do not set it.")
-
-
-def _check_modes(config: Mapping[str, Any]) -> None:
+        raise ConfigError(f"{', '.join(named)}: set, which verl's trainer does not do; do not set it.")
     for mode in ("train", "val"):
         for entry in read_config(config, mode).entries:
             if getattr(entry.spec.config, "render_mode", None) == "rgb_array":

@@ -1,7 +1,5 @@
 """The rows that verl's trainer reads: the environment and seed of each prompt group.
 
-``python -m ragen.agent_loop.dataset --config-name _2_sokoban OUT.parquet [key=value ...]``
-
 A row is a group: ``rollout.n`` trajectories are played from it, with the same tag and seed. Row ``s * env_groups + g``
 is group ``g`` of step ``s``, with the tag and the seed that ``EnvStateManager`` gives that group at its ``s``-th reset:
 training seeds count on from ``seed.train``, validation starts from ``seed.val`` each time. A row's prompt is never
@@ -10,20 +8,14 @@ shown to a model; the agent loop writes prompts itself.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from envlanes.ragen.seeds import counted_on, first_seed, group_seeds
-from ragen.commands import CommandParser, command, positive
-from ragen.config.command_line import add_config_arguments
-from ragen.config.loading import load_config
 from ragen.errors import ConfigError, InputError, one_line
 from ragen.llm_agent.environments import read_config
 
-PROG = "python -m ragen.agent_loop.dataset"
 STEPS = 200  # default
 
 
@@ -82,29 +74,3 @@ def _row(index: int, tag: str, seed: int, mode: str) -> dict[str, Any]:
         "reward_model": {"style": "environment", "ground_truth": ""},
         "extra_info": {"index": index, "tag": tag, "seed": seed, "mode": mode},
     }
-
-
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line, under this name."""
-    top = CommandParser(
-        prog=prog,
-        description="Write the (tag, seed) rows that verl's trainer reads, a row for each group of trajectories.",
-    )
-    top.add_argument("--mode", choices=("train", "val"), default="train", help="default: %(default)s")
-    top.add_argument("--steps", type=positive, default=STEPS, help="training steps (default: %(default)s)")
-    top.add_argument("out", type=Path, metavar="OUT.parquet", help="the file to write")
-    add_config_arguments(top)
-    return top
-
-
-@command(parser, PROG)
-def main(arguments: argparse.Namespace, prog: str) -> int:
-    """Run the command; its exit code: 0, or 2 for a configuration that cannot work."""
-    config = load_config(arguments.config_name, arguments.overrides, arguments.config_path)
-    count = write(config, arguments.out, arguments.mode, arguments.steps)
-    print(f"{count} rows in {arguments.out}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

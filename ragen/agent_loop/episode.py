@@ -72,12 +72,6 @@ class Episode:
         """Whether it succeeded."""
         return self.status.terminated and not self.status.truncated
 
-    @property
-    def env_error(self) -> str:
-        """The environment's final failure; "" if there was none."""
-        played = self.rollout["history"][:-1]
-        return str(played[-1]["info"].get("env_error", "")) if played else ""
-
     def apply(self, reply: ParsedReply, result: TurnResult) -> None:
         """Record a turn.
 

@@ -15,7 +15,7 @@ import copy
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -39,7 +39,7 @@ from ragen.errors import (
     SessionLostError,
 )
 from ragen.extras import needs
-from ragen.validity import ENV_ERROR
+from ragen.validity import ENV_ERROR, failures_in_words
 
 with needs("verl", "verl's agent loop"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
@@ -61,6 +61,7 @@ class SharedParts:
         reply_length: Maximum number of tokens of a reply.
         seed: ``agent_loop.seed``, from which the seed of each reply is derived; None for unseeded sampling.
         replies: The journal of the step in flight, in ``replies`` of the output folder.
+        errors: Of environments that failed in this process.
         trainer_config: Kept alive so that its id is not reused.
     """
 
@@ -70,6 +71,7 @@ class SharedParts:
     seed: int | None
     replies: StepReplies
     trainer_config: Any
+    errors: list[str] = field(default_factory=list)
 
 
 _shared: dict[int, SharedParts] = {}
@@ -118,7 +120,9 @@ class RagenEnvLoop(AgentLoopBase):
     async def run(  # type: ignore[override]  # verl's V1 trainer takes lists, verl's annotation does not say so
         self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any
     ) -> AgentLoopOutput | list[AgentLoopOutput]:
-        """Play a trajectory to its end.
+        """Play a trajectory to its end; if its environment fails, raise.
+
+        verl leaves out a trajectory that raised: its group's advantages and all metrics are computed without it.
 
         Args:
             sampling_params: The sampling parameters.
@@ -126,13 +130,13 @@ class RagenEnvLoop(AgentLoopBase):
             **kwargs: The row of the data set, from which ``extra_info`` with ``tag``, ``seed`` and ``mode`` is read.
 
         Returns:
-            The trajectory as one output; or, if the context shows only the last turns, an output per turn. If its
-            environment failed, ``env_error`` is in ``extra_fields``, no token is trained on, and
-            :mod:`ragen.agent_loop.sampler` leaves the trajectory out of its group.
+            The trajectory as one output; or, if the context shows only the last turns, an output per turn.
 
         Raises:
             InputError: The row names no environment, or the instruction is longer than ``rollout.prompt_length``.
             BackendError: The server returned no tokens for the first prompt.
+            EnvError: The environment failed.
+            SessionLostError, ServiceTimeoutError: So did its service.
         """
         tag, seed, mode = read_row(kwargs)
         step, number = kwargs.get("global_steps", 0), kwargs.get("session_id", 0)
@@ -140,19 +144,24 @@ class RagenEnvLoop(AgentLoopBase):
         self._place = f"{mode}/{step}/{tag}/{seed}/{number}"
         session = Session(self._parts.service, tag, seed, mode)
         asked: dict[str, Any] = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
-        episode = Episode(tag, seed, 0, self._parts.script.format_penalty, "")  # if there is no environment to begin it
-        error = ""
         try:
             with simple_timer("tool_calls", self._seconds):
                 opened = await session.open()
             penalty = self._parts.script.format_penalty
             episode = Episode(tag, seed, opened.max_actions, penalty, opened.observation)
             await self._play(session, episode, partial(self._sample, **asked))
-        except (EnvError, SessionLostError, ServiceTimeoutError) as failure:
-            error = str(failure) if type(failure) is EnvError else f"{type(failure).__name__}: {failure}"
+        except (EnvError, SessionLostError, ServiceTimeoutError) as error:
+            self._parts.errors.append(str(error) if type(error) is EnvError else type(error).__name__)
+            log.warning(
+                "tag %r, seed %d: left out, its environment failed (%s in this process so far)",
+                tag,
+                seed,
+                failures_in_words(self._parts.errors),
+            )
+            raise
         finally:
             await asyncio.shield(session.close())  # also while the trajectory is canceled
-        return self._outputs(episode, episode.env_error or error)
+        return self._outputs(episode)
 
     async def _play(
         self, session: Session, episode: Episode, sample: Callable[[TrajectoryTokens, int], Awaitable[list[int]]]
@@ -172,6 +181,8 @@ class RagenEnvLoop(AgentLoopBase):
                 result = await session.play(reply.actions, episode.actions_left)
             self._invalid_replies += bool(result.malformed)
             episode.apply(reply, result)
+            if error := result.info.get(ENV_ERROR):
+                raise EnvError(str(error))
 
     def _make_room(self, token_rows: list[TrajectoryTokens], episode: Episode) -> int:
         """Append the prompt for the next reply to the last row, or to a new one.
@@ -236,20 +247,14 @@ class RagenEnvLoop(AgentLoopBase):
         digest = hashlib.sha256(f"{base}/{self._place}/{self._asked}".encode()).digest()
         return {"seed": int.from_bytes(digest[:4], "big") >> 1}
 
-    def _outputs(self, episode: Episode, error: str) -> AgentLoopOutput | list[AgentLoopOutput]:
-        """The outputs of an episode; if its environment failed, with masks of zeros."""
-        rows, tokenizer = self._rows, cast(Any, self.tokenizer)  # verl's annotation is another class
-        if error:
-            rows = [row_tokens.untrained() for row_tokens in rows if row_tokens.response]
+    def _outputs(self, episode: Episode) -> AgentLoopOutput | list[AgentLoopOutput]:
+        tokenizer = cast(Any, self.tokenizer)  # verl's annotation is another class
         score = float(sum(episode.turn_scores))
         extra_fields = {
             **self._server_says,
             "turn_scores": list(episode.turn_scores),
             "tool_rewards": list(episode.status.rewards),
             "env_metrics": episode.metrics(),
-            ENV_ERROR: error,
-            "env_tag": episode.tag,
-            "env_seed": episode.status.seed,
             "reward_extra_info": self._summary(episode, score),
         }
         outputs = [
@@ -263,14 +268,14 @@ class RagenEnvLoop(AgentLoopBase):
                 metrics=AgentLoopMetrics(num_preempted=self._preempted, **self._seconds),
                 extra_fields=copy.deepcopy(extra_fields),
             )
-            for row_tokens in rows or [TrajectoryTokens.nothing(tokenizer.eos_token_id)]
+            for row_tokens in self._rows or [TrajectoryTokens.nothing(tokenizer.eos_token_id)]
         ]
         return outputs[0] if self._parts.script.is_one_row else outputs
 
     def _summary(self, episode: Episode, score: float) -> dict[str, float]:
         """The values that verl averages at validation, and may filter groups by; the same keys for every tag.
 
-        ``acc`` is not among them: verl counts a trajectory that is left out as one with an ``acc`` of 0.
+        ``acc`` is not among them: verl counts a trajectory that raised as one with an ``acc`` of 0.
         """
         return {
             "score": score,
@@ -312,8 +317,5 @@ def read_row(row: Mapping[str, Any]) -> tuple[str, int, str]:
     info = row.get("extra_info") or {}
     tag, seed = info.get("tag"), info.get("seed")
     if not isinstance(tag, str) or seed is None:
-        raise InputError(
-            f"a row's extra_info is {dict(info)!r}, without tag or seed; write the data set with "
-            "python -m ragen.agent_loop.dataset."
-        )
+        raise InputError(f"a row's extra_info is {dict(info)!r}, without tag or seed; train.py writes the data set.")
     return tag, int(seed), str(info.get("mode", "train"))

@@ -9,9 +9,8 @@
                                               +----------------------------------+
 
 There is one set of environments, and one thread per worker that calls it, so that a slow environment delays no other
-worker. Requests that arrive together, or while a worker is busy, are one call. Time-outs, recovery, quarantine,
-journals and crash reports are the engine's. Members of a group (same tag and seed) share a worker, if that keeps the
-workers balanced.
+worker. Requests that arrive together, or while a worker is busy, are one call, but for resets, of which each call has
+one. Time-outs, recovery, quarantine, journals and crash reports are the engine's.
 
 ``es_manager.use_multiprocessing: false`` disables workers; types in ``sequential_env_types`` live in the service's own
 process. ``auto`` means workers here, since a round trip is short compared to a model's answer.
@@ -24,8 +23,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -39,7 +36,6 @@ from ragen.errors import SessionLostError
 from ragen.llm_agent.environments import EnvEntry, read_config
 
 GATHER = 0.001  # seconds to wait for requests that arrive together
-Group = tuple[str, int, str]  # tag, seed and mode
 
 
 @dataclass(frozen=True)
@@ -108,9 +104,8 @@ class EnvService:
         self.limits = ServiceSettings.read(config)
         self._config = config
         self._entries: dict[str, EnvEntry] = {}
-        self._group_numbers: dict[tuple[str, str], int] = {}  # apart for groups of another tag or mode
         self._settings = read_config(config, "train")
-        self._open: dict[str, _Place] = {}
+        self._open: dict[str, tuple[int, _Queue]] = {}  # number and queue, by name
         self._numbers = itertools.count()
         self._envs = _ServedEnvs(self._settings.engine, self._settings.keep_failure())
         self._main = _Queue(self._envs, None)
@@ -130,14 +125,14 @@ class EnvService:
         """
         if tag not in self._entries:
             self._entries[tag] = read_entry(self._config, tag)
-        entry, group = self._entries[tag], (tag, seed, mode)
-        place = self._open[name] = _Place(next(self._numbers), self._queue_for(entry.spec, group), group)
-        place.queue.groups[group] += 1
-        number = self._group_numbers.setdefault((tag, mode), len(self._group_numbers))
-        spec = replace(entry.spec, config=copy.deepcopy(entry.spec.config), env_id=place.number, group_id=number)
-        found = await place.queue.ask("open", (spec, seed, mode))
+        entry, number = self._entries[tag], next(self._numbers)
+        queue = self._queue_for(entry.spec)
+        self._open[name] = number, queue
+        queue.envs += 1
+        spec = replace(entry.spec, config=copy.deepcopy(entry.spec.config), env_id=number, group_id=number)
+        found = await queue.ask("open", (spec, seed, mode))
         if name not in self._open:  # its caller gave up meanwhile, and the closing may have come first
-            await place.queue.ask("close", place.number)
+            await queue.ask("close", number)
         if isinstance(found, EnvFailed):
             return Opened("", entry.max_actions_per_traj, found.text)
         return Opened(found, entry.max_actions_per_traj)
@@ -158,16 +153,16 @@ class EnvService:
         """
         if name not in self._open:
             raise SessionLostError("an environment is not open in this service; open it and play it again.")
-        place = self._open[name]
-        result: TurnResult = await place.queue.ask("play", (place.number, Turn(tuple(actions), actions_left)))
+        number, queue = self._open[name]
+        result: TurnResult = await queue.ask("play", (number, Turn(tuple(actions), actions_left)))
         return result
 
     async def close(self, name: str) -> None:
         """Close an environment; one that is not open is ignored."""
-        place = self._open.pop(name, None)
-        if place is not None:
-            place.queue.groups -= Counter([place.group])
-            await place.queue.ask("close", place.number)
+        if name in self._open:
+            number, queue = self._open.pop(name)
+            queue.envs -= 1
+            await queue.ask("close", number)
 
     async def shut_down(self) -> None:
         """Close all environments and end the workers."""
@@ -176,16 +171,14 @@ class EnvService:
             await queue.shut_down(self.limits.step_timeout)
         await asyncio.to_thread(self._envs.close)
 
-    def _queue_for(self, spec: EnvSpec, group: Group) -> _Queue:
-        """The worker of a group's members until it has its share of them; then the emptiest one."""
+    def _queue_for(self, spec: EnvSpec) -> _Queue:
+        """The worker with the fewest environments."""
         settings = self._settings
         if settings.engine.use_lanes is False or spec.env_type in settings.engine.sequential_env_types:
             return self._main
         if not self._queues:
             self._queues = [_Queue(self._envs, index) for index in range(settings.engine.workers)]
-        share = math.ceil(settings.env_groups * settings.group_size / len(self._queues))
-        begun = [queue for queue in self._queues if 0 < queue.groups[group] < share]
-        return begun[-1] if begun else min(self._queues, key=lambda queue: queue.groups.total())
+        return min(self._queues, key=lambda queue: queue.envs)
 
 
 class _ServedEnvs(EnvSet):
@@ -197,15 +190,10 @@ class _ServedEnvs(EnvSet):
         policy = "fallback" if settings.on_env_failure == "raise" else settings.on_env_failure
         self._hold([], replace(settings, use_lanes=False, on_env_failure=policy), on_failure=on_failure)
 
-    def open(self, asked: Sequence[tuple[EnvSpec, int, str]], lane: int | None) -> list[Any]:
-        """Add environments, given with seed and mode, to a worker (None: the main process), and reset them."""
-        for spec, _, _ in asked:
-            self._engine.add(spec, lane)
-        found: dict[int, Any] = {}
-        for mode in {mode for _, _, mode in asked}:
-            seeds = {spec.env_id: seed for spec, seed, its_mode in asked if its_mode == mode}
-            found |= self._engine.reset(seeds, {"mode": mode})
-        return [found[spec.env_id] for spec, _, _ in asked]
+    def open(self, spec: EnvSpec, seed: int, mode: str, lane: int | None) -> Any:
+        """Add an environment to a worker (None: the main process), and reset it."""
+        self._engine.add(spec, lane)
+        return self._engine.reset({spec.env_id: seed}, {"mode": mode})[spec.env_id]
 
     def play(self, items: Sequence[tuple[int, Turn]]) -> list[TurnResult]:
         """Play turns of environments, given by number."""
@@ -225,9 +213,9 @@ class _Queue:
     """Requests for one worker, or for the service's own process; used in one event loop."""
 
     def __init__(self, envs: _ServedEnvs, lane: int | None) -> None:
-        self.groups: Counter[Group] = Counter()  # of its open environments
+        self.envs = 0  # that are open
         self._calls: dict[str, Callable[[list[Any]], list[Any]]] = {
-            "open": lambda asked: envs.open(asked, lane),
+            "open": lambda asked: [envs.open(*each, lane) for each in asked],
             "play": envs.play,
             "close": envs.remove,
         }
@@ -254,12 +242,12 @@ class _Queue:
     async def _serve(self) -> None:
         while self._waiting:
             await asyncio.sleep(GATHER)
-            # Without those whose callers have given up; what they opened is closed. Further groups are reset later,
-            # so that turns do not wait for them.
+            # Without those whose callers have given up; what they opened is closed. One is reset, and others later, so
+            # that turns do not wait for them.
             live = [job for job in self._waiting if job[0] == "close" or not job[2].done()]
-            first = next(filter(None, map(_reset_of, live)), None)
-            batch = [job for job in live if _reset_of(job) in (None, first)]
-            self._waiting = [job for job in live if _reset_of(job) not in (None, first)]
+            resets = [job for job in live if job[0] == "open"]
+            batch = [*resets[:1], *(job for job in live if job[0] != "open")]
+            self._waiting = resets[1:]
             try:
                 answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, batch)
             except RuntimeError:  # shut_down has ended the thread: this batch had no effect
@@ -286,20 +274,6 @@ class _Queue:
                     found = [error] * len(places)
                 answers |= zip(places, found, strict=True)
         return [answers[place] for place in range(len(batch))]
-
-
-def _reset_of(job: tuple[str, Any, Any]) -> tuple[Any, ...] | None:
-    """The group number, seed and mode of a request for a reset; None for other requests."""
-    verb, item, _ = job
-    return (item[0].group_id, *item[1:]) if verb == "open" else None
-
-
-class _Place(NamedTuple):
-    """The place of an open environment."""
-
-    number: int
-    queue: _Queue
-    group: Group
 
 
 def read_entry(config: Mapping[str, Any], tag: str) -> EnvEntry:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from envlanes.episode.turn import TEXT, Turn, TurnResult, digest_observation, state_hash
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened
-from ragen.config.loading import as_config
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.files import json_text
 from ragen.llm_agent.environments import read_config
@@ -24,7 +23,6 @@ from ragen.llm_agent.environments import read_config
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-KINDS = ("ray", "local")
 Played = tuple[Turn, str]
 
 
@@ -169,21 +167,17 @@ def _recorded(result: TurnResult) -> str:
 
 
 def connect(config: Mapping[str, Any]) -> Service:
-    """The service to use: this node's actor, or with ``agent_loop.service: local`` one in this process.
+    """The service to use: this node's actor, or without Ray one in this process.
 
     Args:
         config: RAGEN's whole configuration as plain dicts.
 
     Raises:
-        ConfigError: ``agent_loop.service`` is neither ``ray`` nor ``local``, or no service could be made of this.
+        ConfigError: A key has an invalid value.
     """
-    kind = service_kind(config)
-    if kind == "local":
+    import ray
+
+    if not ray.is_initialized():
         return EnvService(config)
     read_config(config, "train")  # raises here rather than in an actor that does not start
     return RemoteService(config)
-
-
-def service_kind(config: Any) -> str:
-    """``agent_loop.service``, checked."""
-    return as_config(config).agent_loop.service

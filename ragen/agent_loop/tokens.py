@@ -76,11 +76,6 @@ class TrajectoryTokens:
         self.mask += [0] * len(unsaid)
         self._log_probs += [0.0] * len(unsaid)
 
-    def untrained(self) -> TrajectoryTokens:
-        """The same tokens, none of them to be trained on."""
-        self.mask = [0] * len(self.mask)
-        return self
-
     def take_back_context(self) -> None:
         """Remove the context after the last reply, if the model gave no reply to it."""
         while self.mask and not self.mask[-1]:

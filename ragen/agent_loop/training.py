@@ -118,12 +118,6 @@ def trainer_config(config: Any) -> DictConfig:
     OmegaConf.set_struct(verl, True)
     for key, value in values.items():
         _set(verl, key, value, free)
-    sampler = "trainer.v1.sampler.custom_sampler.path"
-    if not verl.trainer.use_v1 or OmegaConf.select(verl, sampler) != OmegaConf.select(ours, sampler):
-        raise ConfigError(
-            "trainer.use_v1 is false, or trainer.v1.sampler.custom_sampler is another one; this package's sampler of "
-            "verl's V1 trainer leaves out failed trajectories, so neither can be set."
-        )
     if ignored:
         log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(ignored)))
     if "trainer.log_val_generations" not in values:

@@ -13,7 +13,6 @@ from typing import Any
 
 from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
 
-IN_RAGEN = "which RAGEN's own trainer does, and verl's does not"
 ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
 
 SWITCHES = (

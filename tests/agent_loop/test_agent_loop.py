@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from ragen.config.loading import load_config, plain_sections
-from ragen.errors import BackendError, ConfigError, InputError
+from ragen.errors import BackendError, ConfigError, EnvError, InputError
 from support.agent_loop import StandInClient, make_loop, play, service_of, tokenizer, trainer_config
 
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenLake", 4), ("Bandit", 5)]
@@ -19,7 +19,7 @@ ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenL
 
 @cache
 def composed(*overrides):
-    given = ["es_manager.max_workers=2", "es_manager.crash_report_dir=null", "agent_loop.service=local", "output_dir=x"]
+    given = ["es_manager.max_workers=2", "es_manager.crash_report_dir=null", "output_dir=x"]
     return plain_sections(load_config("_2_sokoban", [*given, *overrides]))
 
 
@@ -102,7 +102,6 @@ def test_rewards_metrics_and_versions_of_weights_are_forwarded(played):
         assert "acc" not in info and info["success"] == extra["env_metrics"][f"{tag}/success"]
         assert info["num_actions"] == extra["env_metrics"][f"{tag}/num_actions"] >= 0
         assert info["env_seconds"] == output.metrics.tool_calls > 0 < output.metrics.generate_sequences
-        assert extra["env_error"] == ""
         assert 1 <= extra["min_global_steps"] <= extra["max_global_steps"] <= len(client.calls)
         assert (output.num_turns > 2) == (extra["min_global_steps"] < extra["max_global_steps"])
     assert any(output.extra_fields["reward_extra_info"]["format_penalty"] < 0 for output in outputs)
@@ -141,21 +140,15 @@ def test_kills_of_lanes_in_between_change_nothing(played):
 
 @pytest.mark.parametrize("policy", ["fallback", "truncate", "raise"])
 @pytest.mark.parametrize("window", [[], ["+agent_proxy.context_window_mode=single_turn"]])
-@pytest.mark.parametrize(
-    ("place", "error"),
-    [("init", "boom in init"), ("reset", "boom in reset"), ("turn 0", "boom"), ("turn 1", "boom")],
-)
-def test_no_token_of_a_failed_trajectory_is_trained_on_and_it_says_why(place, error, window, policy):
+@pytest.mark.parametrize("place", ["init", "reset", "turn 0", "turn 1"])
+def test_a_failed_trajectory_raises_and_disturbs_no_other(place, window, policy):
     env = f"{{env_type: 'support.faulty_envs:Faulty', env_config: {{fault: raises, place: {place}}}, "
     env += "max_actions_per_traj: 9, env_instruction: go}"
     client = StandInClient(tokenizer())
     config = trainer_config(ragen(f"+custom_envs.Evil={env}", f"es_manager.on_env_failure={policy}", *window), 3000)
     bad, good = play(config, client, [("Evil", 1), ("SimpleSokoban", 1)])
-    for output in bad if window else [bad]:
-        assert output.extra_fields["env_error"] and not any(output.response_mask)
-        assert len(output.response_ids) == len(output.response_mask) >= 1 and output.prompt_ids
-    for output in good if window else [good]:
-        assert output.extra_fields["env_error"] == "" and any(output.response_mask)
+    assert isinstance(bad, EnvError) and "boom" in str(bad)
+    assert all(any(output.response_mask) for output in (good if window else [good]))
 
 
 def test_a_trajectory_that_runs_out_of_room_ends_with_what_the_model_said():
@@ -244,7 +237,7 @@ def test_an_observation_that_does_not_fit_ends_its_own_trajectory(page, window):
     of_long, other = play(config, StandInClient(tokenizer()), [("Pages", 1), ("Pages", 2)])
     ends = [rows[-1] if isinstance(rows, list) else rows for rows in (of_long, other)]
     assert [end.num_turns for end in ends] == [2 * page, 2 * 4]
-    assert ends[0].extra_fields["env_error"] == "" and ends[0].reward_score == page * ends[1].reward_score / 4
+    assert ends[0].reward_score == page * ends[1].reward_score / 4
     assert any(ends[0].response_mask) == (page > 0)
 
 
@@ -258,7 +251,6 @@ SOKOBAN = {"tag": "SimpleSokoban", "seed": 1}
         (SOKOBAN, {"prompt_length": 100}, {}),
         ({"tag": "VisualSimpleSokoban", "seed": 1}, {}, {}),
         ({"tag": "X", "seed": 1}, {}, {}),
-        (SOKOBAN, {}, {"agent_loop": {"service": "far"}}),
         (SOKOBAN, {}, None),
     ],
 )

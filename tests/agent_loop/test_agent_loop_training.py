@@ -65,11 +65,11 @@ def test_seeds_that_would_run_out_are_refused():
         list(dataset.rows(config(f"seed.train={2**32 - 8}"), "train", 3))
 
 
-def test_the_command_writes_what_verls_dataset_reads(tmp_path):
+def test_what_is_written_is_what_verls_dataset_reads(tmp_path):
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
     path = tmp_path / "rows" / "train.parquet"
-    assert dataset.main(["--config-name", "_2_sokoban", "--steps", "2", str(path), *SMALL]) == 0
+    assert dataset.write(config(), path, steps=2) == 6
     settings = OmegaConf.create({"cache_dir": str(tmp_path), "filter_overlong_prompts": False})
     read = RLHFDataset(str(path), None, settings)
     row = read[3]
@@ -144,7 +144,7 @@ def test_a_heading_with_nothing_below_says_nothing(tmp_path):
         ("agent_loop.queue_timeout=0", "agent_loop.queue_timeout"),
         ("es_manager.val.env_configs.tags=[VisualSimpleSokoban]", "render_mode"),
         ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len"),
-        ("agent_loop.service=far", "agent_loop.service"),
+        ("es_manager.failed_trajectories=drop_group", "es_manager.failed_trajectories"),
         ("agent_proxy.max_turn=0", "max_turn"),
         ("es_manager.train.env_groups=4", "es_manager.train"),
         ("algorithm=3", "algorithm"),
@@ -156,7 +156,6 @@ def test_a_heading_with_nothing_below_says_nothing(tmp_path):
         ("actor_rollout_ref.rollout.rollout_filter_ratio=0.25", "rollout_filter"),
         ("collapse_detection.first_turn_enabled=true", "collapse_detection"),
         ("actor_rollout_ref.actor.filter_loss_scaling=sqrt", "filter_loss_scaling"),
-        ("trainer.use_v1=false", "trainer.use_v1"),
         ("use_parallel_envs=true", "use_parallel_envs"),
         ("agent_proxy.use_parallel_rollout=true", "agent_proxy.use_parallel_rollout"),
     ],
@@ -237,15 +236,6 @@ def test_ragens_own_configuration_is_taken_and_what_nobody_reads_is_told_once(tm
     for key in ("algorithm.high_level_gamma", "trainer.validation_steps"):
         assert key in ignored
     assert "lora" not in ignored and made.actor_rollout_ref.model.lora_rank == 0
-    sampler = made.trainer.v1.sampler
-    assert (sampler.custom_sampler.name, sampler.sampler_kwargs.n, sampler.sampler_kwargs.train_batch_size) == (
-        "sampler",
-        2,
-        2,
-    )
-    assert (
-        sampler.sampler_kwargs.failed_trajectories == "mask" and sampler.sampler_kwargs.filter_groups.metric == "reward"
-    )
     assert (made.data.train_batch_size, made.data.max_prompt_length) == (2, 1024)
     assert made.critic.model.path == made.actor_rollout_ref.model.path == "some/model"
     assert (made.algorithm.adv_estimator, made.trainer.total_training_steps) == ("gae", 3)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ragen.agent_loop import dataset, training
+from ragen.agent_loop import training
 from ragen.config.loading import load_config
 from support.taught_qwen import save_tiny_model
 from support.verl_on_cpu import CRITIC, ENVIRONMENT, GROUPS, MERGED, ON_CPU, OWN_RAY, TRAINING, values
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "training_with_verl.md"
-_, ON_ONE_NODE, PPO, WITH_LORA, _, _, ON_A_CLUSTER, _, ROWS = range(9)
+_, ON_ONE_NODE, PPO, WITH_LORA, _, _, ON_A_CLUSTER, _ = range(8)
 
 
 def documented():
@@ -40,14 +40,6 @@ def overrides_of(words):
     return name, overrides
 
 
-def test_the_data_sets_command_writes_rows(tmp_path, monkeypatch):
-    words = COMMANDS[ROWS]
-    assert words[:3] == ["python", "-m", dataset.__name__]
-    monkeypatch.chdir(tmp_path)
-    assert dataset.main(words[3:]) == 0
-    assert (tmp_path / "train.parquet").stat().st_size > 0
-
-
 @pytest.mark.parametrize("place", [ON_ONE_NODE, PPO, WITH_LORA, ON_A_CLUSTER])
 def test_the_training_commands_compose_to_what_they_say(place, tmp_path):
     name, overrides = overrides_of(COMMANDS[place])
@@ -56,7 +48,6 @@ def test_the_training_commands_compose_to_what_they_say(place, tmp_path):
     made = training.trainer_config(config)
     for key, value in (override.split("=") for override in overrides if override.startswith("trainer.n")):
         assert str(made.trainer[key.removeprefix("trainer.")]) == value
-    assert made.trainer.v1.sampler.custom_sampler.name == "sampler"
     assert training.prepare(made).is_file()
 
 

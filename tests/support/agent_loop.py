@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from ragen.errors import EnvError
 from ragen.llm_agent.tokenizer import load_tokenizer
 
 Policy = Callable[[str, Random], str]
@@ -113,7 +114,11 @@ def play(
                 )
                 for loop, (tag, seed) in zip(loops, rows, strict=True)
             ]
-            return await asyncio.gather(*runs)
+            outputs = await asyncio.gather(*runs, return_exceptions=True)
+            for output in outputs:
+                if isinstance(output, BaseException) and not isinstance(output, EnvError):
+                    raise output
+            return outputs
         finally:
             await service.shut_down()
 

@@ -15,7 +15,6 @@ from ragen.llm_agent.testing.suite import (
     Check,
     Size,
     checks_of_disturbances,
-    checks_of_the_engine,
     playable,
     run,
     shipped_envs,
@@ -26,7 +25,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
     """Give pytest the checks: all of them for one kind of workers, disturbances for the other."""
     if "check" in metafunc.fixturenames:
         disturbed = checks_of_disturbances({tag: shipped_envs()[tag] for tag in MIXED})
-        checks = [*checks_of_types(), *disturbed, *checks_of_the_engine()]
+        checks = [*checks_of_types(), *disturbed]
         cases = {f"process-{check}": (check, "process") for check in checks}
         cases |= {f"executor-{check}": (check, "executor") for check in disturbed}
         metafunc.parametrize(("check", "backend"), cases.values(), ids=cases)

@@ -26,7 +26,7 @@ from ragen.config.loading import load_config
 from ragen.errors import RagenError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, Request, Sampling, create_backend, create_tokenizer
-from ragen.llm_agent.testing.equivalence import Difference, Recording
+from ragen.llm_agent.testing.equivalence import Recording
 
 SHOWN = ("success", "num_actions")  # metrics of each tag that the table shows
 
@@ -116,13 +116,13 @@ def note(seen: Recording, where: str, batch: Any, proxy: LLMAgentProxy) -> None:
     seen.note(f"{where}, metrics", batch.meta_info["metrics"])
 
 
-def compare(config: Any, rollouts: int) -> tuple[Played, Played, Difference | None]:
+def compare(config: Any, rollouts: int) -> tuple[Played, Played, str]:
     """The ordinary rollouts, the parallel ones, and where they first differ."""
     ordinary, parallel = (play(config, parallel, rollouts) for parallel in (False, True))
     return ordinary, parallel, ordinary.seen.first_difference(parallel.seen)
 
 
-def report(ordinary: Played, parallel: Played, difference: Difference | None) -> None:
+def report(ordinary: Played, parallel: Played, difference: str) -> None:
     """Print times, metrics and the verdict."""
     mean = [sum(played.seconds) / len(played.seconds) for played in (ordinary, parallel)]
     print(f"{'':28}{'ordinary':>12}{'parallel':>12}")
@@ -139,11 +139,11 @@ def report(ordinary: Played, parallel: Played, difference: Difference | None) ->
     if parallel.reason is not None:
         print(f"the ordinary loop had to help: {parallel.reason}")
     print(
-        f"DIFFERENT at {difference}" if difference else f"equal in all {len(ordinary.seen.notes)} parts of the rollouts"
+        f"DIFFERENT at {difference}" if difference else f"equal in all {len(ordinary.seen.facts)} facts of the rollouts"
     )
 
 
-def check_errors(config: Any) -> list[Difference]:
+def check_errors(config: Any) -> list[str]:
     """Where rollouts in which something fails differ from undisturbed ones; prints a line for each."""
     ordinary, differences = play(config, False, 0), []
     for name, disturb in DISTURBANCES.items():
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 1 if result[2] is not None or differences else 0
+    return 1 if result[2] or differences else 0
 
 
 def test_parallel_rollouts_are_equal_to_the_ordinary_ones(capsys: Any) -> None:

@@ -288,7 +288,7 @@ def play(cluster: Connection, given: argparse.Namespace) -> int:
             began = time.monotonic()
             try:
                 got = record_episode(manager, RandomPlayer(seed), TURNS, seed)
-                wrong = str(expected.first_difference(got) or "")
+                wrong = expected.first_difference(got)
             except RagenError as error:
                 wrong = f"{type(error).__name__}: {error}"
             faulthandler.cancel_dump_traceback_later()

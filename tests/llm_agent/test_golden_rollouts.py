@@ -177,7 +177,7 @@ class Replay:
             self.manager.step([_input(entry) for entry in played])
         after = Recording()
         after.note("cache", self.manager.rollout_cache)
-        assert before.first_difference(after) is None
+        assert before.first_difference(after) == ""
 
     def _final(self, event: Record) -> None:
         caches = self.manager.get_rollout_states()
@@ -210,8 +210,8 @@ def replay(version: str, session: golden.Session, custom_envs: dict[str, Record]
     with EnvStateManager(config, mode=session.header["mode"]) as manager:
         both = Replay(manager, version)
         both.play(session.events)
-        assert len(both.golden.notes) >= len(session.events)
-        assert both.golden.first_difference(both.ours) is None
+        assert len(both.golden.facts) >= len(session.events)
+        assert both.golden.first_difference(both.ours) == ""
         assert bool(manager.lane_stats()[0].turns) == (mode == "main")
 
 

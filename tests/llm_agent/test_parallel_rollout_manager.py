@@ -66,8 +66,7 @@ def lockstep(episodes=1, val=False):
 
 
 def assert_equal(one, other):
-    difference = one.first_difference(other)
-    assert difference is None, str(difference)
+    assert one.first_difference(other) == ""
 
 
 class Wrapped(Backend):

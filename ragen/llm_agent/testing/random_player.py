@@ -71,26 +71,17 @@ class RandomPlayer:
 def _actions(manager: EnvStateManager, cache: dict[str, Any], rng: Random) -> list[str]:
     """Actions of the scripted policy or the environment's own example, or chosen among its names, examples or texts."""
     entry, config = manager.envs[cache["env_id"]], manager.sys_config["custom_envs"][cache["tag"]]
-    is_good, names = rng.random() < _GOOD, _names_of_actions(entry)
-    named = named_in(config.get("env_instruction") or "")
-    if is_good and config["env_type"] not in POLICIES:
-        if example := manager.example_action(cache["env_id"], rng):
-            return [example]
-        if not names and named:
-            return [rng.choice(named)]  # alone, since a turn's info is that of its last action
-    state = cache["history"][-1]
+    env_type, is_good = config["env_type"], rng.random() < _GOOD
+    if is_good and env_type not in POLICIES and (example := manager.example_action(cache["env_id"], rng)):
+        return [example]
+    lookup = getattr(entry["config"], "action_lookup", {})
+    if lookup is None:  # it is created by reset
+        lookup = entry["env"].config.action_lookup
+    named, state = named_in(config.get("env_instruction") or ""), cache["history"][-1]
     prompt = Prompt(
         state=state["state"],
         symbols=getattr(entry["config"], "grid_vocab", None) or {},
-        actions=names or (*named, *TEXTS, *ODD),
+        actions=tuple(lookup.values()) or (named if is_good else ()) or (*named, *TEXTS, *ODD),
         limit=max(1, min(_MOST, state["actions_left"])),
     )
-    return list(decide(config["env_type"], prompt, rng, thoughtful=is_good).actions)
-
-
-def _names_of_actions(entry: dict[str, Any]) -> tuple[str, ...]:
-    """The names in the action lookup; empty for environments that take any text."""
-    if not hasattr(entry["config"], "action_lookup"):
-        return ()
-    lookup = entry["config"].action_lookup or entry["env"].config.action_lookup  # some are created by reset
-    return tuple(lookup.values())
+    return list(decide(env_type, prompt, rng, thoughtful=is_good).actions)

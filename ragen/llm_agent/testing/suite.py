@@ -3,7 +3,7 @@
     ragen suite                                     every environment, and all disturbances
     ragen suite --backend executor                  the same with another kind of workers
     ragen suite --config-name my_config key=value   the tags of a configuration
-    ragen suite --env-type my_package.my_module:MyEnv --env-config size=8 level=hard
+    ragen suite --env-type my_package.my_module:MyEnv
 
 Each check plays the same seeds and replies twice: in the main process, undisturbed, and in workers. Everything that the
 two managers show is compared without tolerance: states, image bytes, rewards and their types, infos, penalties,
@@ -20,17 +20,17 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envlanes.settings import BACKENDS
-from ragen.commands import CommandParser, beside, positive, refusing
-from ragen.config.command_line import command_keys
+from ragen.commands import CommandParser, beside, command, positive
+from ragen.config.command_line import add_config_arguments
 from ragen.config.loading import load_config
 from ragen.env import resolve_env
 from ragen.env.registry import registered_names
-from ragen.errors import ConfigError, RagenError
+from ragen.errors import RagenError
 from ragen.extras import check_installed
 from ragen.llm_agent.environments import check_extras, custom_env, read_config
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -43,9 +43,11 @@ if TYPE_CHECKING:
 PROG = "ragen suite"
 GROUP_SIZE = 2
 BASE_SEED = 10_000
+SHIPPED = "base"
 MIXED = ("SimpleSokoban", "FrozenLake", "VisualSimpleSokoban", "Bandit", "Countdown", "MetamathQA", "WebShop")
 
 CustomEnvs = Mapping[str, Mapping[str, Any]]
+Finding = Callable[[EnvStateManager], str]
 
 
 @dataclass(frozen=True)
@@ -71,40 +73,35 @@ class Check:
         finding: Returns what is wrong with it after the last turn, if anything; by default, that an environment was
             played in the main process.
         seeds: The seed of each ``reset``; None for None in every episode.
-        replays: Whether environments are rebuilt from their journals.
     """
 
     name: str
     custom_envs: CustomEnvs
     settings: Mapping[str, Any] = field(default_factory=dict)
     disturb: BeforeTurn | None = None
-    finding: Callable[[EnvStateManager], str] = lambda manager: _played_in_main(manager)
+    finding: Finding = lambda manager: _played_in_main(manager)
     seeds: tuple[int | None, ...] | None = None
-    replays: bool = False
 
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """The result of a check.
 
     Attributes:
         difference: The first difference or other finding, or why nothing was compared; empty if the rollouts are equal.
         seconds: Seconds in the main process, and with workers.
-        notes: Observations of the main process, by tag: an error, or no valid action.
     """
 
     difference: str
     seconds: tuple[float, float] = (0.0, 0.0)
-    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
 def shipped_envs() -> dict[str, dict[str, Any]]:
     """All tags of the package's configurations, and the registered types without one."""
-    tags = {tag: dict(entry) for tag, entry in load_config("base").custom_envs.items()}
+    tags = {tag: dict(entry) for tag, entry in load_config(SHIPPED).custom_envs.items()}
     types = {entry["env_type"] for entry in tags.values()}
     return tags | {name: {"env_type": name} for name in registered_names() if name not in types}
 
@@ -137,44 +134,36 @@ def manager_config(custom_envs: CustomEnvs, settings: Mapping[str, Any], groups:
 
 def run(check: Check, size: Size) -> Report:
     """Play a check in the main process and in workers, and compare; where they differ, the main process plays twice."""
-    notes: dict[str, str] = {}
-    alone = Check(check.name, check.custom_envs, {"use_multiprocessing": False}, None, lambda manager: "", check.seeds)
-    expected, _ = _played(alone, size, notes)
+    alone = replace(check, settings={"use_multiprocessing": False}, disturb=None, finding=_nothing)
+    expected, idle = _played(alone, size)
+    if idle:
+        return Report(idle)
     workers = {"use_multiprocessing": True, "max_workers": size.workers, "backend": size.backend}
     if check.disturb is not None:
         workers["crash_report_dir"] = None  # a failure from here on is intended
-    got, finding = _played(check, size, {}, workers)
-    difference = str(expected.first_difference(got) or finding)
-    if difference and (own := expected.first_difference(_played(alone, size, {})[0])):
+    got, finding = _played(replace(check, settings={**workers, **check.settings}), size)
+    difference = expected.first_difference(got) or finding
+    if difference and (own := expected.first_difference(_played(alone, size)[0])):
         difference = f"not reproducible: the main process played it twice, and {own}"
-    return Report(difference, (expected.seconds, got.seconds), notes)
+    return Report(difference, (expected.seconds, got.seconds))
 
 
-def _played(
-    check: Check, size: Size, notes: dict[str, str], settings: Mapping[str, Any] | None = None
-) -> tuple[Recording, str]:
+def _played(check: Check, size: Size) -> tuple[Recording, str]:
     """A manager's output, and the finding."""
     from ragen.llm_agent.testing.equivalence import Recording, record_episode  # late, as it imports numpy
 
-    recording, valid, acted = Recording(), set[str](), set[str]()
-    config = manager_config(check.custom_envs, {**(settings or {}), **check.settings}, size.groups)
-    with EnvStateManager(config) as manager:
+    recording, idle = Recording(), dict.fromkeys(check.custom_envs, "no valid action; give it an example_action")
+    with EnvStateManager(manager_config(check.custom_envs, check.settings, size.groups)) as manager:
         manager.reset(BASE_SEED - 1)  # workers start, data is loaded: no part of the times; None goes on at BASE_SEED
         for episode, seed in enumerate(check.seeds or (None,) * size.seeds):
             record_episode(manager, RandomPlayer(episode), size.turns, seed, check.disturb, recording)
-            for tag, turn in ((each["tag"], turn) for each in manager.rollout_cache or () for turn in each["history"]):
-                info = turn.get("info") or {}
-                if turn.get("actions"):
-                    acted.add(tag)
-                if error := info.get("env_error"):
-                    notes.setdefault(tag, error)
-                elif turn.get("actions") and info.get("action_is_valid", True):
-                    valid.add(tag)
-        for tag in set(notes) - acted:
-            entry = check.custom_envs[tag]
-            raise ConfigError(f"{tag} cannot be played: {notes[tag]}; `ragen check {entry['env_type']}` shows where")
-        for tag in set(check.custom_envs) - valid:
-            notes.setdefault(tag, "no valid action was played; give it an example_action, or name some by --actions")
+            for state in manager.get_rollout_states():
+                if any(turn.get("actions") for turn in state["history"]):
+                    idle.pop(state["tag"], None)
+                elif state["tag"] in idle and "env_error" in state:
+                    idle[state["tag"]] = state["env_error"]
+        for tag, why in idle.items():
+            return recording, f"nothing was played of {tag}: {why}"
         return recording, check.finding(manager)
 
 
@@ -203,6 +192,10 @@ def _worker_pids(manager: EnvStateManager) -> list[int]:
     return [lane.pid for lane in manager.lane_stats() if lane.pid not in (None, os.getpid())]
 
 
+def _nothing(manager: EnvStateManager) -> str:
+    return ""
+
+
 def _played_in_main(manager: EnvStateManager) -> str:
     main, *lanes = manager.lane_stats()
     if main.turns:
@@ -210,11 +203,13 @@ def _played_in_main(manager: EnvStateManager) -> str:
     return "" if any(lane.turns for lane in lanes) else "no worker played a turn"
 
 
-def _homes_with_webshop_in_main(manager: EnvStateManager) -> str:
-    main, *lanes = manager.lane_stats()
-    if main.env_types == ("webshop",) and lanes and not any("webshop" in lane.env_types for lane in lanes):
-        return ""
-    return f"the main process hosts {main.env_types}, and workers host {[lane.env_types for lane in lanes]}"
+def _only_in_main(env_type: str) -> Finding:
+    def finding(manager: EnvStateManager) -> str:
+        main, *lanes = (lane.env_types for lane in manager.lane_stats())
+        is_right = main == (env_type,) and lanes and not any(env_type in types for types in lanes)
+        return "" if is_right else f"the main process hosts {main}, and workers host {lanes}"
+
+    return finding
 
 
 def _no_restart(manager: EnvStateManager) -> str:
@@ -224,59 +219,36 @@ def _no_restart(manager: EnvStateManager) -> str:
 # The checks
 
 
-def checks_of_tags(custom_envs: CustomEnvs) -> list[Check]:
-    """One check for each tag."""
-    return [Check(tag, {tag: entry}) for tag, entry in custom_envs.items()]
-
-
 def checks_of_disturbances(envs: CustomEnvs) -> list[Check]:
     """A check for each disturbance, with all of these tags in one manager."""
-    replayed: dict[str, Any] = {"finding": _no_restart, "replays": True}
-    return [
-        *([Check("all of them in one manager", envs)] if len(envs) > 1 else []),
-        Check("auto", envs, {"use_multiprocessing": "auto"}, finding=lambda manager: ""),
+    types = {entry["env_type"]: resolve_env(entry["env_type"])[0] for entry in envs.values()}
+    last = [*types][-1]
+    checks = [
+        Check("auto", envs, {"use_multiprocessing": "auto"}, finding=_nothing),
         Check("fresh interpreters (spawn)", envs, {"start_method": "spawn"}),
-        Check("switched in mid-episode", envs, disturb=switch, finding=lambda manager: "", replays=True),
-        Check("a worker killed before each turn", envs, disturb=kill_a_worker, **replayed),
-        Check("a worker frozen in a turn, and timed out", envs, {"step_timeout": 1.0}, freeze_a_worker, **replayed),
         Check("given seeds, the same twice", envs, seeds=(7, 7, 2**32 - 100, None)),
     ]
-
-
-def checks_of_the_engine() -> list[Check]:
-    """A check of ``sequential_env_types``."""
-    mixed, settings = {tag: shipped_envs()[tag] for tag in MIXED}, {"sequential_env_types": ["webshop"]}
-    return [Check("sequential_env_types: [webshop]", mixed, settings, finding=_homes_with_webshop_in_main)]
+    if len(types) > 1:
+        sequential = {"sequential_env_types": [last]}
+        checks += [
+            Check("all of them in one manager", envs),
+            Check(f"sequential_env_types: [{last}]", envs, sequential, finding=_only_in_main(last)),
+        ]
+    if all(getattr(env_class, "replayable", True) for env_class in types.values()):
+        checks += [
+            Check("switched in mid-episode", envs, disturb=switch, finding=_nothing),
+            Check("a worker killed before each turn", envs, disturb=kill_a_worker, finding=_no_restart),
+            Check("a worker frozen in a turn", envs, {"step_timeout": 1.0}, freeze_a_worker, _no_restart),
+        ]
+    return checks
 
 
 # The command
 
 
-@refusing
-def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run checks, print a line for each, and return the exit status: 0 if all rollouts are equal, else 1."""
-    top = parser(prog)
-    options = top.parse_intermixed_args(arguments)
-    sys.path.append(os.getcwd())  # environments of one's own are looked for where the command is given
-    if options.overrides and options.config_name is None:
-        raise ConfigError(f"{options.overrides[0]!r} changes a configuration; name one with --config-name.")
-    if options.actions and options.env_type is None:
-        raise ConfigError("--actions is for --env-type; a configuration names examples in env_instruction.")
-    if options.backend == "ray":
-        check_installed("ray", "--backend ray")
-    checks = _chosen_checks(options)
-    size = Size(options.seeds, options.turns, options.workers, options.backend)
-    print(f"{size.groups} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend})")
-    logging.disable(logging.WARNING)  # of workers that are killed here
-    try:
-        return _run_all(checks, size)
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The argument parser."""
-    parser = CommandParser(
+    top = CommandParser(
         prog=prog,
         description="Play every environment in the main process and in workers, disturb and kill the workers, and "
         "compare everything that can be seen. Exit code 1 where anything differs.",
@@ -284,66 +256,58 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
             f"{prog}",
             f"{prog} --backend executor",
             f"{prog} --config-name _2_sokoban custom_envs.SimpleSokoban.env_config.dim_x=8",
-            f"{prog} --env-type my_package.my_game:MyGame --env-config size=4",
+            f"{prog} --env-type my_package.my_game:MyGame",
         ),
     )
-    add, size = parser.add_argument, Size()
-    add("--env-type", help="a registered name, or package.module:Class, to check alone")
-    add("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")
-    add("--actions", nargs="+", default=[], metavar="TEXT", help="valid actions, if actions are texts")
-    add("-cn", "--config-name", help="check the tags that this configuration trains and validates with")
-    add("-cp", "--config-path", "--config-dir", metavar="FOLDER", help="its folder (default: the package's own)")
-    add("overrides", nargs="*", default=[], metavar="key=value", help="overrides of that configuration")
-    parser.settings = command_keys
+    add_config_arguments(top, SHIPPED)
+    top.add_argument("--env-type", help="a registered name, or package.module:Class, to check alone")
+    size = Size()
     for name, what in (("seeds", "episodes"), ("turns", "turns per episode"), ("workers", "workers")):
         default = getattr(size, name)
-        add(f"--{name}", type=positive, default=default, help=f"number of {what} (default {default})")
-    add("--backend", choices=BACKENDS, default=size.backend, help="kind of workers")
-    return parser
+        top.add_argument(f"--{name}", type=positive, default=default, help=f"number of {what} (default {default})")
+    top.add_argument("--backend", choices=BACKENDS, default=size.backend, help="kind of workers")
+    return top
 
 
-def _chosen_checks(options: argparse.Namespace) -> list[Check]:
-    if options.env_type is None and options.config_name is None:
-        mixed = {tag: shipped_envs()[tag] for tag in MIXED}
-        tagged = checks_of_tags(playable(shipped_envs()))
-        return [*tagged, *checks_of_disturbances(mixed), *checks_of_the_engine()]
-    if options.config_name is not None:
-        given = load_config(options.config_name, options.overrides, options.config_path)
-        read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
-        modes = (given.es_manager.train, given.es_manager.val)
-        tags = [tag for mode in modes if mode for tag in mode.env_configs.tags]
-        chosen = {tag: custom_env(given, tag) for tag in tags}
-    else:
-        chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
-    check_extras(read_config(manager_config(chosen, {}), "train"))  # says what is wrong with them
-    classes = [resolve_env(entry["env_type"])[0] for entry in chosen.values()]
-    replays = all(getattr(env_class, "replayable", True) for env_class in classes)
-    checks = [*checks_of_tags(chosen), *checks_of_disturbances(chosen)]
-    return [check for check in checks if replays or not check.replays]
-
-
-def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    if malformed := [field for field in options.env_config if "=" not in field]:
-        raise ConfigError(f"--env-config {' '.join(malformed)}: expected KEY=VALUE.")
-    instruction = "".join(f"<answer>{action}</answer>" for action in options.actions)
-    fields = OmegaConf.to_container(OmegaConf.from_dotlist(options.env_config))
-    return {"env_type": options.env_type, "env_config": fields, "env_instruction": instruction}
-
-
-def _run_all(checks: Sequence[Check], size: Size) -> int:
-    unequal, notes = 0, dict[str, str]()
-    for check in checks:
-        try:
-            report = run(check, size)
-        except RagenError as error:
-            report = Report(f"{type(error).__name__}: {error}")
-        times = "equal: {:.2f} s in main, {:.2f} s in workers".format(*report.seconds)
-        print(beside(f"{check.name:<42} ", printable(report.difference) or times), flush=True)
-        unequal += bool(report.difference)
-        notes |= report.notes
-    for tag, note in notes.items():
-        print(printable(f"{tag}: {note}"))
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
+    """Run checks, print a line for each, and return the exit status: 0 if all rollouts are equal, else 1."""
+    sys.path.append(os.getcwd())  # environments of one's own are looked for where the command is given
+    if options.backend == "ray":
+        check_installed("ray", "--backend ray")
+    checks = _chosen_checks(options)
+    size = Size(options.seeds, options.turns, options.workers, options.backend)
+    print(f"{size.groups} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend})")
+    logging.disable(logging.WARNING)  # of workers that are killed here
+    try:
+        unequal = sum(_is_unequal(check, size) for check in checks)
+    finally:
+        logging.disable(logging.NOTSET)
     print(f"{unequal} of {len(checks)} are not equal." if unequal else f"All {len(checks)} are equal.")
     return 1 if unequal else 0
+
+
+def _chosen_checks(options: argparse.Namespace) -> Sequence[Check]:
+    mixed: CustomEnvs = {}
+    config = load_config(options.config_name, options.overrides, options.config_path, options.config_dir)
+    if options.env_type is not None:
+        envs = {options.env_type.rpartition(":")[2]: {"env_type": options.env_type}}
+    elif options.config_name != SHIPPED or options.overrides:
+        read_config(config, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
+        modes = (config.es_manager.train, config.es_manager.val)
+        envs = {tag: custom_env(config, tag) for mode in modes if mode for tag in mode.env_configs.tags}
+    else:
+        envs = playable(shipped_envs())
+        mixed = {tag: envs[tag] for tag in MIXED if tag in envs}
+    check_extras(read_config(manager_config(envs, {}), "train"))  # says what is wrong with them
+    return [*(Check(tag, {tag: entry}) for tag, entry in envs.items()), *checks_of_disturbances(mixed or envs)]
+
+
+def _is_unequal(check: Check, size: Size) -> bool:
+    try:
+        report = run(check, size)
+    except RagenError as error:
+        report = Report(f"{type(error).__name__}: {error}")
+    times = "equal: {:.2f} s in main, {:.2f} s in workers".format(*report.seconds)
+    print(beside(f"{check.name:<42} ", printable(report.difference) or times), flush=True)
+    return bool(report.difference)

@@ -175,12 +175,16 @@ class Engine(Closing):
         try:
             with self.environments.claimed([env_id]), ExitStack() as claims:
                 with self.environments.lock:
-                    parent, ids = self.records[env_id], list(new_ids)
+                    parent = self.records[env_id]
                     journal = _journal_until(parent, turn)
-                    for new_id, home in zip(ids, self._placement.for_forks(parent, len(ids)), strict=True):
-                        spec = replace(parent.spec, env_id=new_id, config=copied(parent.spec.config))
-                        self._add(EnvRecord(spec, home, parent.is_pinned, parent.bound_to_main, journal.until(None)))
+                    for new_id in new_ids:
+                        spec, own = (
+                            replace(parent.spec, env_id=new_id, config=copied(parent.spec.config)),
+                            journal.until(None),
+                        )
+                        self._add(EnvRecord(spec, parent.home, parent.is_pinned, parent.bound_to_main, own))
                         added.append(new_id)
+                    self._placement.settle(added)
                     # Before the lock is released: another thread that resets all environments must not find them idle.
                     claims.enter_context(self.environments.claimed(added))
                 values = Round(self._failures, Fork, {new_id: (new_id,) for new_id in added}).run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from envlanes.environments import EnvFailed, Environments, EnvRecord
 from envlanes.episode.journal import Divergence, EpisodeJournal
@@ -14,10 +14,9 @@ from envlanes.episode.spec import EnvSpec
 from envlanes.errors import DivergenceError, EnvError, EnvLanesError, LaneDiedError, LaneTimeoutError, without_values
 from envlanes.placement import Placement
 from envlanes.recovery import NO_TRIES, Action, Trouble, decide, decide_worker
-from envlanes.settings import Settings
 from envlanes.stats import QUARANTINE, Stats
 from envlanes.workers.failure import Cause, WorkerFailure
-from envlanes.workers.orders import Call, Order, Play, Rebuild
+from envlanes.workers.orders import Order, Rebuild
 from envlanes.workers.worker import Worker
 
 _FOLLOWS = {
@@ -54,26 +53,23 @@ class Failure:
 OnFailure = Callable[[Failure], str]
 
 
-class Requested:
-    """The request of one call of the engine.
+class Requested(Protocol):
+    """The request of one call of the engine, which :class:`.Round` is.
 
     Attributes:
         kind: The class of the order.
         items: The order's items by env_id.
-        timeout: Seconds that each may take.
-        reset_timeout: Seconds that each step of a replay may take.
         losses: Processes that workers have lost in this call, perhaps by kills from outside, or as they started.
         suspects: Environments that go to quarantine: each is played, in this call, in a worker of its own.
     """
 
-    def __init__(self, kind: type[Order], items: Mapping[int, Any], settings: Settings) -> None:
-        self.kind, self.items, self.reset_timeout = kind, items, settings.reset_timeout
-        self.timeout = settings.step_timeout if kind in (Play, Call) else settings.reset_timeout
-        self.losses, self.suspects = Counter[Worker](), set[int]()
+    kind: type[Order]
+    items: Mapping[int, Any]
+    losses: Counter[Worker]
+    suspects: set[int]
 
     def timeout_of(self, order: Order) -> float:
         """Seconds that each item of an order may take, which carries out the request or comes before it."""
-        return self.reset_timeout if order.rebuilds else self.timeout
 
 
 def ignore(_: Failure) -> str:

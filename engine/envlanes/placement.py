@@ -62,13 +62,6 @@ class Placement:
         """The first ``count`` workers of the pool; their processes are started."""
         return self.pool.workers(count) if count else []
 
-    def for_forks(self, parent: EnvRecord, count: int) -> list[Home]:
-        """Homes for forks of an environment: main as well, or one of the workers after the other."""
-        if parent.home is None:
-            return [None] * count
-        workers = self.workers(min(self._settings.workers, len(self._records) + count)) or [parent.home]
-        return [workers[(len(self._records) + number) % len(workers)] for number in range(count)]
-
     # Decisions
 
     def decide(self, costs: Mapping[str, Costs], reseeded: Collection[int] = ()) -> None:
@@ -110,13 +103,17 @@ class Placement:
         in_main = {env_id for env_id in left if self._records[env_id].worker is None}
         moving = self._auto.due(in_main, spent, so_far, self.pool.ready())
         if moving:
-            # Of all homes, although few move: an environment must come to the worker that the next reset gives it too,
-            # or it would be rebuilt there again.
-            homes = self._homes()
-            self.place({env_id: homes[env_id] for env_id in moving}, reseeded)
+            self.settle(moving, reseeded)
             for record in self._environments.of(moving):
                 if record.worker is not None and record.before is None:  # not built yet, which main could do
                     record.before = None, NOT_LOADED
+
+    def settle(self, env_ids: Iterable[int], reseeded: Collection[int] = ()) -> None:
+        """Place some environments as far as is decided; those that are pinned stay."""
+        # Of all homes, although few move: an environment must come to the worker that the next reset gives it too, or
+        # it would be rebuilt there again.
+        homes = self._homes()
+        self.place({env_id: homes[env_id] for env_id in env_ids if env_id in homes}, reseeded)
 
     def _homes(self) -> dict[int, Home]:
         """The home of each environment that may move, as far as is decided."""

@@ -20,6 +20,7 @@ The engine writes journals when the round has come back: whatever interrupts it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import filterfalse
 from math import inf
@@ -32,12 +33,12 @@ from envlanes.environments import IN_MAIN, EnvRecord
 from envlanes.episode.clock import Spent
 from envlanes.episode.journal import Divergence, EpisodeJournal
 from envlanes.episode.outcome import Raised, TimedOut
-from envlanes.failures import Failures, Requested
+from envlanes.failures import Failures
 from envlanes.interrupts import interrupts_come_too_late
 from envlanes.stats import Costs
 from envlanes.workers.exchange import Answer, Exchange, Reply
 from envlanes.workers.failure import Cause, WorkerFailure
-from envlanes.workers.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
+from envlanes.workers.orders import Call, Fork, Order, Play, Rebuild, RebuildHere, Reset
 from envlanes.workers.worker import Request, Worker
 
 Orders = dict[Worker | None, tuple[Order, list[EnvRecord], int | None]]
@@ -47,10 +48,11 @@ _FAILED = frozenset({Raised, TimedOut, Divergence})
 _env_id = attrgetter("env_id")
 
 
-class Round(Requested):
+class Round:
     """One call: every environment gets a result, whatever it takes.
 
     Attributes:
+        kind, items, losses, suspects: See :class:`.Requested`.
         values: Results so far, by env_id.
         saved: Snapshots that were taken after the request, by env_id.
         may_move: Whether what main has yet to play may move to workers during the call; not while those work.
@@ -60,7 +62,10 @@ class Round(Requested):
         """Request something of the environments of an engine, whose failures are handled there."""
         self._failures, self._placement, self._stats = failures, failures.placement, failures.stats
         self._environments, self._records = failures.environments, failures.environments.records
-        super().__init__(kind, items, self._environments.settings)
+        self.kind, self.items, settings = kind, items, self._environments.settings
+        self._timeout = settings.step_timeout if kind in (Play, Call) else settings.reset_timeout
+        self._startup_timeout, self._reset_timeout = settings.startup_timeout, settings.reset_timeout
+        self.losses, self.suspects = Counter[Worker](), set[int]()
         self.values: dict[int, Any] = {}
         self.saved: dict[int, bytes] = {}
         self.may_move = False
@@ -181,6 +186,10 @@ class Round(Requested):
                 orders[worker] = self.kind(items), records, seen[worker]
         return orders
 
+    def timeout_of(self, order: Order) -> float:
+        """See :meth:`.Requested.timeout_of`."""
+        return self._reset_timeout if order.rebuilds else self._timeout
+
     def _needs(self, record: EnvRecord) -> EpisodeJournal:
         """The journal that a just built environment has to have behind it before the request.
 
@@ -214,10 +223,11 @@ class Round(Requested):
         """Let homes work, until all have or one has more to do; what the main process has done, and the replies."""
         requests: dict[Worker, Request] = {}
         begun: list[EnvRecord] = []
-        startup, here = self._environments.settings.startup_timeout, None
+        here = None
         for worker in exchange.claim(filter(None, orders)):
             order, records, generation = orders[worker]
-            requests[worker] = Request(self._placement.number, order, self.timeout_of(order), startup, generation)
+            timeout = self._reset_timeout if order.rebuilds else self._timeout
+            requests[worker] = Request(self._placement.number, order, timeout, self._startup_timeout, generation)
             self._sent[worker] = order, records
             begun += records
         # Before anything is sent: a worker may play a request of which the sender was interrupted.

@@ -123,10 +123,8 @@ class Auto:
         """
         for tag in costs.keys() & self._members.keys():
             members = self._members[tag]
-            cost, is_open = (
-                costs[tag],
-                tag not in self.workers or tag in self._due,
-            )  # resets may compute, and turns wait
+            cost = costs[tag]
+            is_open = tag not in self.workers or tag in self._due  # resets may compute, and turns wait
             # More than the first of each process, which may have imported something.
             is_usual = cost.turns.usual or cost.resets.usual
             if is_open and is_usual and cost.usual_s >= EACH_S and not cost_hint(members[0]):

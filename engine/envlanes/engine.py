@@ -29,7 +29,8 @@ from typing import Any
 from envlanes.closing import Closing
 from envlanes.environments import EnvFailed, Environments, EnvRecord, log
 from envlanes.episode import program
-from envlanes.episode.host import ResetOrder
+from envlanes.episode.game import EpisodeStart
+from envlanes.episode.host import ResetOrder, ResetResult
 from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
@@ -178,11 +179,9 @@ class Engine(Closing):
                     parent = self.records[env_id]
                     journal = _journal_until(parent, turn)
                     for new_id in new_ids:
-                        spec, own = (
-                            replace(parent.spec, env_id=new_id, config=copied(parent.spec.config)),
-                            journal.until(None),
-                        )
-                        self._add(EnvRecord(spec, parent.home, parent.is_pinned, parent.bound_to_main, own))
+                        spec = replace(parent.spec, env_id=new_id, config=copied(parent.spec.config))
+                        own = parent.is_pinned, parent.bound_to_main, journal.until(None)
+                        self._add(EnvRecord(spec, parent.home, *own))
                         added.append(new_id)
                     self._placement.settle(added)
                     # Before the lock is released: another thread that resets all environments must not find them idle.
@@ -249,14 +248,17 @@ class Engine(Closing):
                 if len(orders) == len(self.records):
                     round_.may_move = self.use_lanes == "auto"
                     self._placement.decide(self._stats.take_episode(), reseeded)
-            if recalled is not None:
-                return {i: self.records[i].recall_reset(orders[i], recalled[i]) for i in orders}
-            values = round_.run()
+            values = round_.run() if recalled is None else {i: self._recalled(orders[i], recalled[i]) for i in orders}
             with self.environments.lock:
                 for env_id, value in values.items():
-                    saved = round_.saved.get(env_id)
-                    values[env_id] = self.records[env_id].commit_reset(orders[env_id], value, saved)
+                    record, saved = self.records[env_id], round_.saved.get(env_id)
+                    values[env_id] = record.commit_reset(orders[env_id], value, saved)
+                    record.in_sync &= recalled is None  # else no replica is at the end of its journal
             return values
+
+    def _recalled(self, order: ResetOrder, observation: Any) -> ResetResult:
+        digest = self.spec(order.env_id).game.digest(observation)
+        return ResetResult(observation, EpisodeStart(order.seed, order.options, digest))
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play one turn in each of these environments, and add it to their episodes.

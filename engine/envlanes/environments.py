@@ -116,13 +116,6 @@ class EnvRecord:
         self.commit_turn(None, value, saved)
         return value.observation
 
-    def recall_reset(self, order: ResetOrder, observation: Any) -> Any:
-        """Begin the journal of an episode that an earlier process began; no replica is at its end."""
-        digest = self.spec.game.digest(observation)
-        self._begin(EpisodeStart(order.seed, order.options, digest, None), observation)
-        self.in_sync = False
-        return observation
-
     def commit_fork(self, observation: Any) -> None:
         """Mark a fork as being at the end of its journal."""
         self.observation, self.in_sync, self.tries = observation, True, NO_TRIES

@@ -121,20 +121,15 @@ def described_with_place(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """The line of a user's code that raised, such as ``my_env.py, line 12``; empty if it was not the user's.
 
-    It is the innermost line that is neither of this package nor of Python's libraries or an installed package; or else
-    the line of an installed one that was called directly.
+    It is the innermost line that is neither of this package nor of Python's libraries or an installed package.
     """
     import sysconfig  # here, since workers import this module
     import traceback
 
-    paths = sysconfig.get_paths()
-    python, platform, *installed = (f"{paths[name]}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    pickler = [f"{folder}cloudpickle{os.sep}" for folder in installed]  # called on values that users return
-    ours = (*(f"{folder}{os.sep}" for folder in own_folders), "<", *pickler)
-    called = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
-    own = [each for each in called if not each.filename.startswith((python, platform, *installed))]
-    found = own[-1:] or [each for each in called if each.filename.startswith(tuple(installed))][:1]
-    return f"{shown_path(found[0].filename)}, line {found[0].lineno}" if found else ""
+    folders = [*own_folders, *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))]
+    libraries = ("<", *(f"{folder}{os.sep}" for folder in folders))
+    found = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(libraries)]
+    return f"{shown_path(found[-1].filename)}, line {found[-1].lineno}" if found else ""
 
 
 def counted(count: int, one: str, many: str = "") -> str:

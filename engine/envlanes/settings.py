@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -52,19 +52,7 @@ class RayOptions:
         Raises:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
-        names = [self.nodes] if isinstance(self.nodes, str) else self.nodes
-        are_nodes = self.nodes in (ALL, WORKERS) or (names is self.nodes and bool(names) and all(map(_is_text, names)))
-        are_amounts = isinstance(self.resources, Mapping)
-        _check(
-            self,
-            "ray.",
-            address=(self.address is None or _is_text(self.address), "a text, or null"),
-            num_cpus=(_is_amount(self.num_cpus), "a number of at least 0"),
-            resources=(are_amounts and all(map(_is_amount, self.resources.values())), "a mapping of names to amounts"),
-            nodes=(are_nodes, "'all', 'worker', or a list of nodes"),
-            placement_group=(self.placement_group is None or _is_text(self.placement_group), "a text, or null"),
-            runtime_env=(isinstance(self.runtime_env, Mapping), "a mapping, which ray.init takes"),
-        )
+        _check(self, _RAY_FIELDS, "ray.")
         if reserved := {"CPU", "memory", "object_store_memory"}.intersection(self.resources):
             raise ConfigError(f"ray.resources.{min(reserved)}: that is not a custom resource; see ray.num_cpus.")
         if (self.address or "").startswith("ray://"):
@@ -148,22 +136,7 @@ class Settings:
         Raises:
             ConfigError: A value is invalid; the message names it and what was expected.
         """
-        choices = {"use_lanes": MODES, "backend": BACKENDS, "start_method": START_METHODS}
-        choices["on_env_failure"] = ON_ENV_FAILURE
-        for name, allowed in choices.items():
-            # By its text: 1 equals True, and is no mode.
-            _check(self, "", **{name: (repr(getattr(self, name)) in map(repr, allowed), f"one of {allowed}")})
-        for name in ("step_timeout", "reset_timeout", "startup_timeout"):
-            seconds = getattr(self, name)
-            _check(self, "", **{name: (_is_amount(seconds) and seconds > 0, "a finite number of seconds above 0")})
-        most = self.max_workers
-        _check(
-            self,
-            "",
-            max_workers=(most is None or _is_integer(most, 1), "an integer of at least 1, or None"),
-            max_restarts=(_is_integer(self.max_restarts, 0), "an integer of at least 0"),
-            sequential_env_types=(not isinstance(self.sequential_env_types, str), "a list of names"),
-        )
+        _check(self, _FIELDS)
         object.__setattr__(self, "ray", RayOptions.of(self.ray))
 
     @classmethod
@@ -189,11 +162,11 @@ def default_workers() -> int:
     return min(8, usable_cpus())
 
 
-def _check(values: Any, prefix: str, **checks: tuple[bool, str]) -> None:
-    """Raise an error for the first field that does not fit; ``checks``: whether it does, and what was expected."""
-    for name, (fits, expected) in checks.items():
-        if not fits:
-            raise ConfigError(f"{prefix}{name} = {getattr(values, name)!r}: expected {expected}.")
+def _check(values: Any, fields: Mapping[str, _Expected], prefix: str = "") -> None:
+    """Raise an error for the first field that does not fit."""
+    for name, (fits, expected) in fields.items():
+        if not fits(value := getattr(values, name)):
+            raise ConfigError(f"{prefix}{name} = {value!r}: expected {expected}.")
 
 
 def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str = "") -> None:
@@ -204,6 +177,9 @@ def _refuse_unknown(cls: Any, values: Mapping[str, Any], prefix: str = "") -> No
             raise ConfigError(f"{prefix}{name} = {values[name]!r}: there is no such key.{meant}")
 
 
+_Expected = tuple[Callable[[Any], bool], str]  # whether a value fits, and what was expected
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
@@ -212,5 +188,41 @@ def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
-def _is_integer(value: Any, minimum: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+def _integer(minimum: int) -> _Expected:
+    return lambda value: type(value) is int and value >= minimum, f"an integer of at least {minimum}"
+
+
+def _one_of(allowed: Sequence[Any]) -> _Expected:
+    return lambda value: repr(value) in map(repr, allowed), f"one of {allowed}"  # by its text: 1 equals True
+
+
+def _or_none(fits: Callable[[Any], bool], expected: str) -> _Expected:
+    return lambda value: value is None or fits(value), f"{expected}, or null"
+
+
+_TEXT = _or_none(_is_text, "a text")
+_SECONDS = (lambda value: _is_amount(value) and value > 0, "a finite number of seconds above 0")
+_FIELDS: dict[str, _Expected] = {
+    "use_lanes": _one_of(MODES),
+    "backend": _one_of(BACKENDS),
+    "start_method": _one_of(START_METHODS),
+    "on_env_failure": _one_of(ON_ENV_FAILURE),
+    **dict.fromkeys(("step_timeout", "reset_timeout", "startup_timeout"), _SECONDS),
+    "max_workers": _or_none(*_integer(1)),
+    "max_restarts": _integer(0),
+    "sequential_env_types": (lambda value: not isinstance(value, str), "a list of names"),
+}
+_RAY_FIELDS: dict[str, _Expected] = {
+    "address": _TEXT,
+    "placement_group": _TEXT,
+    "num_cpus": (_is_amount, "a number of at least 0"),
+    "resources": (
+        lambda value: isinstance(value, Mapping) and all(map(_is_amount, value.values())),
+        "a mapping of names to amounts",
+    ),
+    "nodes": (
+        lambda value: value in (ALL, WORKERS) or (type(value) is not str and bool(value) and all(map(_is_text, value))),
+        "'all', 'worker', or a list of nodes",
+    ),
+    "runtime_env": (lambda value: isinstance(value, Mapping), "a mapping, which ray.init takes"),
+}

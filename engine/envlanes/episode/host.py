@@ -14,6 +14,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partialmethod
 from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -69,17 +70,15 @@ class Replica:
         env: The environment; None until it is first needed.
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
         is_loading: Whether a snapshot is being loaded.
-        saved: A snapshot not yet sent to the main process.
     """
 
-    def __init__(self, spec: EnvSpec) -> None:
-        self.spec, self._play = spec, spec.game.play
+    def __init__(self, spec: EnvSpec, tick: Callable[[], None]) -> None:
+        self.spec, self._play, self._tick = spec, spec.game.play, tick
         self.env: Any = None
         self._rng: EnvRng | None = None  # None if it does not use the global generators
         self._was_reset = self.has_snapshots = self._saves_midway = self.is_loading = False
         self._unsaved_s = 0.0  # of the turns since its last snapshot
         self._save_s = 0.0  # that its last snapshot took; 0 until one was taken
-        self.saved: bytes | None = None
 
     def _own_rng(self) -> AbstractContextManager[None]:
         """Install its state of the global generators for the length of one call."""
@@ -142,14 +141,15 @@ class Replica:
         with self._own_rng():
             return self.spec.game.apply(self.env, item[1])
 
-    def replay(self, journal: EpisodeJournal, tick: Callable[[], None]) -> Any:
+    def replay(self, item: tuple[int, EpisodeJournal]) -> Any:
         """Rebuild an episode on a fresh environment, and compare each turn with its record.
 
-        The previous environment is closed. ``tick`` is called before each entry, which has a deadline of its own.
+        The previous environment is closed. Each entry has a deadline of its own.
 
         Returns:
             The observation, or the :class:`~envlanes.episode.journal.Divergence`.
         """
+        _, journal = item
         self.close()  # first: two of some environments cannot be open at once
         self.build()
         for name, value in journal.settings.items():
@@ -171,7 +171,7 @@ class Replica:
         for entry in journal.entries:
             if found is not None:
                 break
-            tick()
+            self._tick()
             if isinstance(entry, Change):
                 try:
                     self.call((0, entry))
@@ -204,13 +204,13 @@ class Replica:
         self._was_reset = True
         return (shown, None) if now is None else (now, difference(turn, ("digest",), (digest,), (game.digest(now),)))
 
-    def save_if_due(self, shown: Any, seconds: float, began: EpisodeStart | None) -> None:
+    def save_if_due(self, shown: Any, seconds: float, began: EpisodeStart | None) -> bytes | None:
         """Take a snapshot after a turn or a reset if replaying the turns since the last one would cost more.
 
         An episode that began without a seed, and an environment that cannot be replayed, get one at the beginning. The
-        snapshot, which is left in ``saved``, is the whole state, including that of the global generators, and the
-        observation. If ``save`` raises, or its result cannot be pickled, this is logged, and not tried again: since the
-        clock decides when snapshots are taken, it only means that there is none.
+        snapshot that is returned is the whole state, including that of the global generators, and the observation. If
+        ``save`` raises, or its result cannot be pickled, this is logged, and not tried again: since the clock decides
+        when snapshots are taken, it only means that there is none.
 
         Args:
             shown: The current observation.
@@ -220,19 +220,20 @@ class Replica:
         self._unsaved_s = self._unsaved_s + seconds if began is None else 0.0  # turns before it are not replayed
         begins_unseeded = began is not None and began.seed is None
         if not (begins_unseeded or self._saves_midway):
-            return
+            return None
         is_needed = begins_unseeded or not self.spec.is_replayable
         if not is_needed and self._unsaved_s < max(SAVE_SHARE * self._save_s, REPLAY_S):
-            return
-        start = perf_counter()
+            return None
+        start, saved = perf_counter(), None
         try:
             with self._own_rng():
                 state = self.spec.game.save(self.env)
-            self.saved = Pickled.of((state, self._rng and self._rng.state(), shown)).pickled
+            saved = Pickled.of((state, self._rng and self._rng.state(), shown)).pickled
         except Exception:
             log.warning("%s could not be saved, and is replayed where it is lost", self.spec.describe(), exc_info=True)
             self.has_snapshots = self._saves_midway = False
         self._save_s, self._unsaved_s = perf_counter() - start, 0.0
+        return saved
 
     def close(self) -> None:
         """Close the environment, if there is one; a failure to close is logged."""
@@ -282,31 +283,8 @@ class EnvHost:
         """Register environments; they are built when first needed."""
         for spec in specs:
             self.unload([spec.env_id])  # a replica from before it moved away, if there is one
-            self._replicas[spec.env_id] = Replica(spec)
+            self._replicas[spec.env_id] = Replica(spec, self._restart_clock)
             self._keeps_outer_rng |= self._is_main and spec.uses_global_rng
-
-    def build(self, items: Sequence[tuple[int, None]]) -> list[Outcome]:
-        """Build the environments of ``(env_id, None)`` before they are needed. Outcomes hold None."""
-        return self._each(items, "build", Replica.build)
-
-    def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
-        """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
-        return self._each(orders, "reset", Replica.reset)
-
-    def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
-        """Play the turns of ``(env_id, action)``. Outcomes hold results of the game."""
-        return self._each(items, "play", Replica.play)
-
-    def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
-        """Rebuild the episodes of ``(env_id, journal)``; outcomes hold the observation or a divergence.
-
-        The first of them is item ``first`` of its batch.
-        """
-        return self._each(items, "replay", lambda replica, item: replica.replay(item[1], self._restart_clock), first)
-
-    def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
-        """Call a method of environments, or set or read an attribute. Outcomes hold the result."""
-        return self._each(items, "call", Replica.call)
 
     def unload(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them, each an item of its own to the deadline; a failure to close is logged."""
@@ -328,7 +306,7 @@ class EnvHost:
         self.unload(self._replicas)
 
     def _each(
-        self, items: Sequence[Any], phase: str, work: Callable[[Replica, Any], Any], first: int = 0
+        self, phase: str, work: Callable[[Replica, Any], Any], items: Sequence[Any], first: int = 0
     ) -> list[Outcome]:
         outcomes, mark, tag = [], self.mark, ""
         counts = phase in ("reset", "play")
@@ -357,8 +335,7 @@ class EnvHost:
                     value = work(replica, item)
                     if counts and replica.has_snapshots:
                         began = getattr(value, "began", None)
-                        replica.save_if_due(value.observation, perf_counter() - start, began)
-                        saved, replica.saved = replica.saved, None
+                        saved = replica.save_if_due(value.observation, perf_counter() - start, began)
                     self.since = 0.0
                 except BaseException as error:
                     self.since = 0.0  # first of all: the deadline must not ring in what follows
@@ -373,6 +350,13 @@ class EnvHost:
             self._add_up(tag, phase, times, before)
             mark(first + len(items))
         return outcomes
+
+    # Each takes the items of a batch, of which the first is item ``first``.
+    build = partialmethod(_each, "build", Replica.build)  # of (env_id, None), before they are needed
+    reset = partialmethod(_each, "reset", Replica.reset)  # of ResetOrder; outcomes hold a ResetResult
+    play = partialmethod(_each, "play", Replica.play)  # of (env_id, action); outcomes hold the game's result
+    call = partialmethod(_each, "call", Replica.call)  # of (env_id, Change); outcomes hold the method's result
+    replay = partialmethod(_each, "replay", Replica.replay)  # of (env_id, journal); an observation or a divergence
 
     def _add_up(self, tag: str, phase: str, times: Sequence[float], before: tuple[float, float]) -> None:
         """Add items of a tag that did not fail, and their share of what was computed since ``before``."""

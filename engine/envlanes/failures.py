@@ -106,61 +106,50 @@ class Failures:
 
     def handle_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, requested: Requested) -> None:
         """Handle an exception or a divergence of an environment."""
-        phase, where, spec = "", record.describe(), record.spec
-        error: EnvLanesError
+        spec, phase, start = record.spec, "", record.journal.start
         if isinstance(value, Divergence):
-            trouble, text = Trouble.DIVERGED, f"does not replay: {value.describe()}"
-            if self._undo_move(record, text):
-                return
+            text = f"does not replay: {value.describe()}"
             if value.snapshot is not None:
                 self.not_restored[spec.tag], phase = spec.env_type, LOADING
                 text = f"{text}, after load() of a snapshot of turn {value.snapshot}: save() or load() is incomplete"
-            elif record.journal.start and record.journal.start.seed is None:
+            elif start is not None and start.seed is None:
                 cure = "reset it with a seed, or declare `save` and `load` in its class"
                 text = f"{text} (its episode began without a seed: {cure})"
             else:
                 self.not_deterministic[spec.tag] = spec.env_type
                 text = f"is not deterministic, and {text}"
-            error = DivergenceError(f"{where} {text}.")
+            self._decide(record, Trouble.DIVERGED, order, requested, DivergenceError(), text, phase)
+        elif isinstance(value, TimedOut):
+            late = LaneTimeoutError(" in the main process")
+            late.add_note(value.trace)
+            self._decide(record, Trouble.RAISED, order, requested, late, value.text)
         else:
-            trouble, text, phase = Trouble.RAISED, value.text, value.phase
-            if self._undo_move(record, f"failed: {text} (during {phase})"):
-                return
-            if isinstance(value, TimedOut):
-                error, phase = LaneTimeoutError(f"{where} {text} in the main process."), ""
-                error.add_note(value.trace)
-            else:
-                error = EnvError(f"{where} raised {text} (during {phase}).")
-                error.__cause__ = value.exception()
-                if isinstance(error.__cause__, KeyboardInterrupt):  # in main, it would be Ctrl-C
-                    record.tries = record.tries._replace(may_end_main=True)
-                if phase in ("load", "send", "receive"):
-                    trouble = Trouble.CANNOT_TRAVEL
-                elif phase == LOADING:
-                    self.not_restored[spec.tag] = spec.env_type
-        self._decide(record, trouble, order, requested, text, error, phase)
+            error, phase = EnvError(f" (during {value.phase})"), value.phase
+            error.__cause__ = value.exception()
+            if isinstance(error.__cause__, KeyboardInterrupt):  # in main, it would be Ctrl-C
+                record.tries = record.tries._replace(may_end_main=True)
+            if phase == LOADING:
+                self.not_restored[spec.tag] = spec.env_type
+            trouble = Trouble.CANNOT_TRAVEL if phase in ("load", "send", "receive") else Trouble.RAISED
+            self._decide(record, trouble, order, requested, error, value.text, phase)
 
     def handle_lost(self, record: EnvRecord, requested: Requested) -> None:
         """Fail an environment whose state is gone and that declares that it cannot be replayed."""
         text = "its state was lost, and its class declares that it cannot be replayed"
-        if not self._undo_move(record, f"failed: {text}"):
-            error = EnvError(f"{record.describe()}: {text}.")
-            self._decide(record, Trouble.LOST, Rebuild((), ()), requested, text, error)
+        self._decide(record, Trouble.LOST, Rebuild((), ()), requested, EnvError(), text)
 
-    def _undo_move(self, record: EnvRecord, what: str) -> bool:
+    def _undo_move(self, record: EnvRecord, what: str) -> None:
         """Return an environment that failed where it moved to; from main, others of its type do not move any more."""
-        if record.before is None:
-            return False
+        assert record.before is not None
         if record.before[0] is None:
             # Each would fail there like this one, and be rebuilt twice for it: `auto` would cost what it should save.
             for each in self.environments.records.values():
                 is_in_main = each.worker is None or each.before
                 if is_in_main and each.spec.env_type == record.spec.env_type:
                     each.bound_to_main = each.bound_to_main or what
-        story = f"{record.describe()} stays where it is, with those of its type: where it was to move, it {what}."
+        story = f"{record.describe()} stays where it is, with those of its type: where it was to move: {what}."
         self.environments.warn(story, (record.spec.tag, "moved"))
         self.placement.undo_move(record)
-        return True
 
     def _decide(
         self,
@@ -168,20 +157,29 @@ class Failures:
         trouble: Trouble,
         order: Order,
         requested: Requested,
-        text: str,
         error: EnvLanesError,
+        text: str,
         phase: str = "",
         shared: bool = False,
     ) -> None:
-        """Decide about an environment that failed at an order, log it, and carry it out."""
+        """Decide about an environment that failed at an order, log it, and carry it out; ``error`` has the details."""
         spec, phase, in_main, before = record.spec, phase or order.phase, record.worker is None, record.tries
-        action, record.tries = decide(trouble, before, self._settings, in_main=in_main, shared=shared)
-        stays, what = action is Action.STAY_IN_MAIN, without_values(text)
+        action, tries = decide(trouble, before, self._settings, in_main=in_main, shared=shared)
+        is_killed, what = tries.kills > before.kills, without_values(text)
+        # A kill from outside says nothing of the new home: it is tried again there. And one that ends its process at a
+        # turn must not end main.
+        ends_worker = trouble in (Trouble.ENDED, Trouble.KILLED)
+        if record.before is not None and not is_killed and not (ends_worker and order.plays):
+            self._undo_move(record, text)
+            return
+        record.tries = tries
+        stays = action is Action.STAY_IN_MAIN
         if trouble is Trouble.CANNOT_TRAVEL and stays:
             story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {text}"
             self.environments.warn(story, (spec.tag, what))
         else:
-            if record.tries.kills == before.kills:  # a kill from outside is not the environment's failure yet
+            error.args = (f"{record.describe()}: {text}{error}.",)
+            if not is_killed:  # else it is not the environment's failure yet
                 item, timeout = requested.items.get(record.env_id), requested.timeout_of(order)
                 failure = Failure(spec, record.journal, requested.kind, item, phase, text, error, timeout)
                 error.args = (f"{error}{self._on_failure(failure)}",)
@@ -214,31 +212,25 @@ class Failures:
         if not blamed:
             self._worker_lost(worker, failure, requested)
             return
-        is_outside = failure.may_come_from_outside
-        first = self.environments.records[blamed[0]].spec
+        trouble = Trouble.KILLED if failure.may_come_from_outside else Trouble.ENDED
         for record in self.environments.of(blamed):
             error: EnvLanesError
             if failure.cause is Cause.TIMEOUT:
                 text = f"timed out after {failure.seconds:g} s"
-                error = LaneTimeoutError(f"{record.describe()} {text}: {failure.describe()}.")
+                error = LaneTimeoutError(f": {failure.describe()}")
             else:
                 text = f"its process {failure.ending.describe()}"
-                where = f"{failure.worker}, {failure.ending.where}" if failure.ending.where else failure.worker
-                error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
-            # A kill from outside says nothing of the new home: it is tried again there, and does not go back.
-            is_retried = is_outside and record.tries.kills < self._settings.max_restarts
-            if not order.plays and not is_retried and self._undo_move(record, f"failed: {text}"):
-                continue
+                error = LaneDiedError(f" ({', '.join(filter(None, [failure.worker, failure.ending.where]))})")
             if failure.stacks:
                 error.add_note(failure.stacks)
-            trouble = Trouble.KILLED if is_outside else Trouble.ENDED
-            self._decide(record, trouble, order, requested, text, error, shared=shared)
-        if not is_outside:
-            # One that ends its process at a turn must not end main; but others of its type have played there so far.
+            self._decide(record, trouble, order, requested, error, text, shared=shared)
+        if trouble is Trouble.ENDED:
+            # Those of its type that moved with it go back: they have played there so far.
+            first = self.environments.records[blamed[0]].spec
             env_ids = {env_id for index in range(len(order)) for env_id in order.envs_at(index)}
             for record in self.environments.of(sorted(env_ids.difference(blamed))):
-                if record.spec.env_type == first.env_type:
-                    self._undo_move(record, f"failed: its worker {failure.what} at env {first.env_id}")
+                if record.spec.env_type == first.env_type and record.before is not None:
+                    self._undo_move(record, f"its worker {failure.what} at env {first.env_id}")
 
     def _blamed(
         self, worker: Worker, failure: WorkerFailure, order: Order, requested: Requested

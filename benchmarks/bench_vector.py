@@ -144,7 +144,6 @@ def contenders(work: str, count: int, workers: int) -> dict[str, Callable[[], Co
         "async": gym(partial(AsyncVectorEnv, fns)),
         "async, pipes": gym(partial(AsyncVectorEnv, fns, shared_memory=False)),
         "lanes": gym(partial(LaneVectorEnv, fns, workers=workers)),
-        "lanes, pipes": gym(partial(LaneVectorEnv, fns, workers=workers, shared_memory=False)),
         "lanes, auto": gym(partial(LaneVectorEnv, fns, workers="auto")),
         "lanes, none": gym(partial(LaneVectorEnv, fns, workers=0)),
     }

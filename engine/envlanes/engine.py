@@ -31,7 +31,7 @@ from envlanes.environments import EnvFailed, Environments, EnvRecord, log
 from envlanes.episode import program
 from envlanes.episode.game import EpisodeStart
 from envlanes.episode.host import ResetOrder, ResetResult
-from envlanes.episode.journal import Change, EpisodeJournal, JournalTurn
+from envlanes.episode.journal import Change, EpisodeJournal
 from envlanes.episode.spec import EnvSpec
 from envlanes.episode.values import copied
 from envlanes.errors import EnvLanesError, ForkError, InputError, StateError
@@ -425,9 +425,4 @@ def _journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
         error, reason = InputError, f"expected None for its current state, or a turn from 0 (its reset) to {played}"
     if error is not None:
         raise error(f"{spec.describe()} cannot be forked after turn = {turn!r}: {reason}.")
-    journal = parent.journal.until(turn)
-    journal.entries = [
-        entry if isinstance(entry, Change) else JournalTurn(spec.game.without_place(entry.action), entry.recorded)
-        for entry in journal.entries
-    ]
-    return journal
+    return parent.journal.until(turn)

@@ -19,8 +19,9 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from envlanes import Change, EnvSpec, Options, Settings, holds_interrupts
-from envlanes.gym import READ, GymGame, GymOldGame, IsMethod, SubEnvs
-from envlanes.returned import checked_reward
+from envlanes.episode.values import copied, options_for
+from envlanes.gym import READ, GymGame, IsMethod, SubEnvs
+from envlanes.returned import checked_reward, wrong_step
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.validity import env_error
 
@@ -36,17 +37,33 @@ COMMANDS = {
 """The entry that each command needs, and the name of its answer."""
 
 
-class MetaGame(GymOldGame):
+class MetaGame(GymGame):
     """Gymnasium's interface, or the older one with ``reset(task)``, four values and ``seed(seed)``."""
 
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
-        """Begin an episode of ``options["task"]``."""
-        is_new = "options" in inspect.signature(env.reset).parameters
-        return (GymGame if is_new else GymOldGame).shown(self, env, seed, options)
+        """Begin an episode of ``options["task"]``; of the options, an older ``reset`` is given those that it takes."""
+        if "options" in inspect.signature(env.reset).parameters:
+            return super().shown(env, seed, options)
+        given = options_for(env, copied({**(options or {}), **({} if seed is None else {"seed": seed})}))
+        # The older interface's way, for a reset that takes no seed itself.
+        if seed is not None and "seed" not in given and hasattr(env, "seed"):
+            env.seed(seed)
+        shown = env.reset(**given)
+        is_pair = isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
+        return shown if is_pair else (shown, {})
 
     def step(self, env: Any, action: Any) -> Any:
         """Step; an environment with ``is_goal_state`` has its value in ``info``."""
-        observation, reward, terminated, truncated, info = super().step(env, action)
+        values = env.step(action)
+        try:
+            if len(values) == 5:
+                observation, reward, terminated, truncated, info = values
+            else:
+                observation, reward, done, info = values
+                truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
+                terminated = bool(done) and not truncated
+        except Exception as error:  # values of a user's classes may raise anything
+            raise wrong_step(env, values) from error
         goal = getattr(getattr(env, "unwrapped", env), "is_goal_state", None)
         if goal is not None and "is_goal_state" not in info:
             info = {**info, "is_goal_state": bool(goal())}

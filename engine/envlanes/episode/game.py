@@ -97,10 +97,6 @@ class Game(ABC):
         """The environment's observation between two turns; None if it cannot be queried."""
         return None
 
-    def without_place(self, action: Any) -> Any:
-        """The action without references to this environment's shared memory, so that another one can be given it."""
-        return action
-
     def generator_state(self, env: Any, is_seeded: bool = False) -> Any:
         """The states of the environment's own generators before a reset, as far as a seed does not decide them.
 

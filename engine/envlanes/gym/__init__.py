@@ -8,7 +8,7 @@
     envs.close()
 
 Reading order: ``lane_vector_env`` (sub-environments in an engine, and the public class), ``game`` (a turn of one of
-gymnasium's environments), ``shared_buffer``, ``arguments``.
+gymnasium's environments), ``arguments``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from envlanes.lazy import attach
 
 if TYPE_CHECKING:
-    from envlanes.gym.game import GYM, READ, GymGame, GymOldGame, GymResult, GymTurn, IsMethod
+    from envlanes.gym.game import GYM, READ, GymGame, GymResult, GymTurn, IsMethod
     from envlanes.gym.lane_vector_env import LaneVectorEnv, SubEnvs
     from envlanes.gym.make import make_vec
 
@@ -26,7 +26,6 @@ __all__ = [
     "GYM",
     "READ",
     "GymGame",
-    "GymOldGame",
     "GymResult",
     "GymTurn",
     "IsMethod",
@@ -35,7 +34,7 @@ __all__ = [
     "make_vec",
 ]
 
-_GAME = ("GYM", "READ", "GymGame", "GymOldGame", "GymResult", "GymTurn", "IsMethod")
+_GAME = ("GYM", "READ", "GymGame", "GymResult", "GymTurn", "IsMethod")
 __getattr__, __dir__ = attach(
     __name__,
     {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,6 @@ from envlanes.errors import ConfigError
 from envlanes.settings import Mode, Settings, default_workers
 
 Options = dict[str, Any] | None
-OptionsSource = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | Callable[[int, int], Options] | None
-SeedsSource = Sequence[int | None] | Callable[[int, int], int | None] | None
-
 # Workers are never forks of this process, whose threads may hold locks: "fork" means forks of a clean one.
 CONTEXTS = {None: "forkserver", "fork": "forkserver", "forkserver": "forkserver", "spawn": "spawn"}
 
@@ -33,14 +29,10 @@ def settings_from(
         )
     if context not in CONTEXTS:
         raise ConfigError(f"context = {context!r}: expected one of {', '.join(map(repr, CONTEXTS))}.")
-    if max_concurrency is not None:  # in gymnasium's words, which its tests read
-        if isinstance(max_concurrency, bool) or not isinstance(max_concurrency, int | np.integer):
-            raise ConfigError(f"`max_concurrency` must be an integer or None, got {type(max_concurrency)}.")
-        if max_concurrency < 1:
-            raise ConfigError(f"`max_concurrency` must be a positive or None, got {max_concurrency}.")
-    is_count = isinstance(workers, int | np.integer) and not isinstance(workers, bool) and workers >= 0
-    if workers not in (None, "auto") and not is_count:
-        raise ConfigError(f"workers = {workers!r}: expected a number of at least 0, 'auto' or None.")
+    for name, value, least in ("max_concurrency", max_concurrency, 1), ("workers", workers, 0):
+        is_count = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
+        if value is not None and not is_count and (name, value) != ("workers", "auto"):
+            raise ConfigError(f"{name} = {value!r}: expected a number of at least {least}, or None.")
     # One environment of each worker is at work at a time. "auto" has as many workers as pay.
     most = [default_workers() if workers is None else workers, max_concurrency]
     limit = min([int(count) for count in most if count and count != "auto"], default=None)
@@ -105,26 +97,3 @@ def ids_from(ids: Any, count: int) -> list[int]:
     if not found or len(set(found)) != len(found) or not all(0 <= each < count for each in found):
         raise ValueError(f"ids = {found}: expected different indices from 0 to {count - 1}.")
     return found
-
-
-def nothing(index: int, episode: int) -> None:
-    """Returns None: an autoreset has no options, and no seed."""
-
-
-def source(name: str, value: Any, count: int) -> Callable[[int, int], Any]:
-    """Options or seeds of autoresets, by the index of the sub-environment and the number of its episode.
-
-    Args:
-        name: Name of the argument.
-        value: Its value: such a function, one mapping for all, one item for each, or None.
-        count: Number of sub-environments.
-    """
-    if callable(value):
-        return value
-    if value is None:
-        return nothing
-    # A copy: the caller may change its list between two episodes.
-    each = [value] * count if isinstance(value, Mapping) else list(value)
-    if len(each) != count:
-        raise ConfigError(f"{name}: expected one for each of {count} environments, got {len(each)}.")
-    return lambda index, episode: each[index]

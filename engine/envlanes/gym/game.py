@@ -1,4 +1,4 @@
-"""Gymnasium's games: environments whose ``step`` returns five values, or four before ``gym`` 0.26.
+"""Gymnasium's games: environments whose ``step`` returns five values.
 
 An episode may begin within a turn: gymnasium's vector environments reset a sub-environment in the step after its
 episode's end, or in the step that ends it. Both happen here, in the environment's process, and the data for the new
@@ -12,18 +12,15 @@ generator, which is in C++ and can be saved in no other way.
 from __future__ import annotations
 
 import operator
-import pickle
 from collections.abc import Mapping
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any, NamedTuple
 
 from envlanes.episode.game import EpisodeStart, Game, Options, declares_snapshots, named
 from envlanes.episode.global_rng import state_in_place
 from envlanes.episode.journal import Change
 from envlanes.episode.pickled import Pickled
-from envlanes.episode.values import copied, detached, digest_of, options_for
-from envlanes.errors import EnvError
-from envlanes.gym.shared_buffer import Place, left
+from envlanes.episode.values import copied, detached, digest_of
 from envlanes.returned import FIVE, REWARD, is_number, wrong, wrong_reset, wrong_step
 
 NEVER, NOW, AT_END = range(3)
@@ -51,14 +48,12 @@ class GymTurn(NamedTuple):
         begins: Whether and when the next episode begins: :data:`NEVER`, :data:`NOW`, :data:`AT_END`.
         seed: The seed of that episode's reset.
         options: The options of that episode's reset.
-        place: A place in shared memory for the observation.
     """
 
     action: Any
     begins: int = NEVER
     seed: int | None = None
     options: dict[str, Any] | None = None
-    place: Place | None = None
 
 
 class GymResult(NamedTuple):
@@ -109,7 +104,7 @@ class GymGame(Game):
 
     def play(self, env: Any, turn: GymTurn) -> GymResult:
         """Play a turn, or begin an episode instead, or at the end of the last one."""
-        action, begins, seed, options, place = turn
+        action, begins, seed, options = turn
         final: Shown | None = None
         began: EpisodeStart | None = None
         if begins == NOW:
@@ -130,10 +125,9 @@ class GymGame(Game):
                 # Before the reset, which may overwrite the array that holds the final observation.
                 final = Shown(detached(observation), detached(info))
                 began, observation, info = self._begin(env, seed, options)
-        # Of what the environment returned, before anything copies it into shared memory that others may read.
         digest = digest_of(observation) if began is None else began.digest
-        observation = detached(observation) if place is None else left(observation, place)
-        return named(GymResult, (observation, reward, terminated, truncated, detached(info), digest, final, began))
+        values = detached(observation), reward, terminated, truncated, detached(info), digest, final, began
+        return named(GymResult, values)
 
     def _begin(self, env: Any, seed: int | None, options: Options) -> tuple[EpisodeStart, Any, Any]:
         # Before the reset: a rebuilt environment is reset from these states.
@@ -149,10 +143,6 @@ class GymGame(Game):
     def digest(self, observation: Shown) -> Any:
         """The digest of the observation, without the info, which may contain clock times."""
         return digest_of(observation.observation)
-
-    def without_place(self, action: GymTurn) -> GymTurn:
-        """The turn without shared memory for its observation."""
-        return action._replace(place=None)
 
     # Snapshots
 
@@ -210,103 +200,15 @@ class GymGame(Game):
         """Whether the environment, or anything it wraps, is an instance of a class."""
         return any(isinstance(layer, wrapper) for layer in _layers(env))
 
-    def spaces(self, env: Any) -> tuple[Any, Any]:
-        """Its observation space and its action space, of gymnasium's classes."""
-        return env.observation_space, env.action_space
-
     def describe(self, env: Any) -> bytes:
         """Spaces, metadata and render mode for the vector environment; pickled, since they may be of any class."""
         metadata = dict(getattr(env, "metadata", None) or {})
-        return Pickled.of((*self.spaces(env), metadata, getattr(env, "render_mode", None))).pickled
-
-    def fits(self, env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
-        """Whether an environment's observation space and action space match those of others.
-
-        Args:
-            env: The environment.
-            is_same: Whether observation spaces must be equal; otherwise only their shapes and types.
-            spaces: The pickled spaces of the others.
-        """
-        from gymnasium.spaces.utils import is_space_dtype_shape_equiv  # late: an old environment needs no gymnasium
-
-        observation, action = _loaded(spaces)
-        mine, my_action = self.spaces(env)
-        is_alike = observation == mine if is_same else is_space_dtype_shape_equiv(observation, mine)
-        return bool(is_alike), bool(action == my_action)
+        return Pickled.of(
+            (env.observation_space, env.action_space, metadata, getattr(env, "render_mode", None))
+        ).pickled
 
 
-class GymOldGame(GymGame):
-    """Environments of the older interface: ``reset`` returns only an observation, and ``step`` four values.
-
-    The seed is passed by ``seed(seed)`` if ``reset`` does not accept one; of the options, those that ``reset`` accepts
-    are passed, such as ``task``. Truncation is read from ``info["TimeLimit.truncated"]``. A ``reset`` that also returns
-    an info, or a ``step`` that returns five values, is supported too. The package ``gym`` is not needed: its spaces,
-    unknown to gymnasium, are recognized by the names of their classes.
-    """
-
-    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
-        """Reset it; returns observation and info."""
-        given = options_for(env, copied({**(options or {}), **({} if seed is None else {"seed": seed})}))
-        # The older interface's way, for a reset that takes no seed itself.
-        if seed is not None and "seed" not in given and hasattr(env, "seed"):
-            env.seed(seed)
-        shown = env.reset(**given)
-        is_pair = isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
-        return shown if is_pair else (shown, {})
-
-    def step(self, env: Any, action: Any) -> Any:
-        """Step it; returns five values, with its end split into terminated and truncated."""
-        values = env.step(action)
-        try:
-            if len(values) == 5:
-                return values
-            observation, reward, done, info = values
-            over, truncated = bool(done), bool(info.get("TimeLimit.truncated", False))
-        except Exception as error:  # values of a user's classes may raise anything
-            raise wrong_step(env, values) from error
-        return observation, reward, over and not truncated, over and truncated, info
-
-    def spaces(self, env: Any) -> tuple[Any, Any]:
-        """Its observation space and its action space.
-
-        Raises:
-            EnvError: One is of an unknown class.
-        """
-        return space_of(env.observation_space), space_of(env.action_space)
-
-
-GYM, GYM_OLD = GymGame(), GymOldGame()
-
-
-def space_of(space: Any) -> Any:
-    """Convert a space of ``gym``'s to gymnasium's; returns gymnasium's spaces unchanged.
-
-    Raises:
-        EnvError: Its class is unknown.
-    """
-    import gymnasium.spaces as known
-
-    if isinstance(space, known.Space):
-        return space
-    made = {
-        "Box": lambda: known.Box(space.low, space.high, space.shape, space.dtype),
-        "Discrete": lambda: known.Discrete(int(space.n), start=int(getattr(space, "start", 0))),
-        "MultiBinary": lambda: known.MultiBinary(space.n),
-        "MultiDiscrete": lambda: known.MultiDiscrete(space.nvec),
-        "Tuple": lambda: known.Tuple([space_of(part) for part in space.spaces]),
-        "Dict": lambda: known.Dict({key: space_of(part) for key, part in space.spaces.items()}),
-    }
-    if (make := made.get(type(space).__name__)) is None:
-        raise EnvError(
-            f"{space!r} is a space of {type(space).__module__}, and none of {', '.join(made)}: give the environment "
-            "one of gymnasium's spaces."
-        )
-    return make()
-
-
-@lru_cache(maxsize=4)  # environments of a worker are checked one after the other against the same spaces
-def _loaded(spaces: bytes) -> Any:
-    return pickle.loads(spaces)
+GYM = GymGame()
 
 
 def _attribute(env: Any, name: str) -> Any:

@@ -22,34 +22,45 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
+import operator
 import pickle
 import threading
-import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
-from types import CellType, FunctionType
+from contextlib import suppress
+from functools import partial, update_wrapper
 from typing import Any
 
+import cloudpickle
 import numpy as np
-from gymnasium import Env, Space, logger, spaces
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium import Env, Space, logger
+from gymnasium.error import (
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
+    CustomSpaceError,
+    NoAsyncCallError,
+)
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import (
+    batch_differing_spaces,
+    batch_space,
+    concatenate,
+    create_empty_array,
+    create_shared_memory,
+    iterate,
+)
 
 from envlanes import EnvFailed, EnvSet, EnvSpec, LaneStats, Settings
-from envlanes.env_set import REBALANCE_INTERVAL
 from envlanes.episode.game import named
 from envlanes.episode.journal import Change
-from envlanes.episode.pickled import Pickled
 from envlanes.episode.values import copied
-from envlanes.errors import EpisodeOverError, StateError
+from envlanes.errors import ConfigError, EpisodeOverError, StateError
 from envlanes.gym import arguments
-from envlanes.gym.arguments import Options, OptionsSource, SeedsSource
-from envlanes.gym.game import AT_END, GYM, GYM_OLD, NEVER, NOW, OWN, GymResult, GymTurn, IsMethod, Shown
-from envlanes.gym.shared_buffer import IN_BUFFER, Place, SharedBuffer
+from envlanes.gym.arguments import Options
+from envlanes.gym.game import AT_END, GYM, NEVER, NOW, OWN, GymResult, GymTurn, IsMethod, Shown
 from envlanes.interrupts import holds_interrupts, interrupts_come_too_late, interrupts_let_through
 from envlanes.settings import OnEnvFailure
 
@@ -59,15 +70,10 @@ Infos = dict[str, Any]
 Stepped = tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]
 
 _ABANDONED = 5.0  # seconds to wait for a call whose workers were killed: it ends when it notices, in milliseconds
-_LARGE = 16_384  # bytes of an observation from which shared memory is quicker than a pipe: measured
-_OF_FIXED_SIZE = (
-    spaces.Box,
-    spaces.Discrete,
-    spaces.MultiBinary,
-    spaces.MultiDiscrete,
-    spaces.OneOf,
-    spaces.Text,
-)
+
+
+def _none(index: int, episode: int) -> None:
+    """An autoreset has no options, and no seed."""
 
 
 class SubEnvs(EnvSet):
@@ -78,7 +84,6 @@ class SubEnvs(EnvSet):
     Attributes:
         engine: The engine that hosts them.
         autoreset: When an environment whose episode has ended begins the next one.
-        buffer: Shared memory for large observations, if there are such.
         last: The last observation of each; None before the first.
         over: Environments whose episodes have ended: the next step begins another one, or is refused.
     """
@@ -88,8 +93,8 @@ class SubEnvs(EnvSet):
         specs: Sequence[EnvSpec],
         settings: Settings,
         autoreset: AutoresetMode,
-        next_options: Callable[[int, int], Options] = arguments.nothing,
-        next_seed: Callable[[int, int], int | None] = arguments.nothing,
+        next_options: Callable[[int, int], Options] = _none,
+        next_seed: Callable[[int, int], int | None] = _none,
     ) -> None:
         """Host these; workers that they need start now.
 
@@ -107,7 +112,6 @@ class SubEnvs(EnvSet):
         count = len(specs)
         self.last: list[Any] = [None] * count
         self.over: set[int] = set()
-        self._unset = set(range(count))  # those that were never reset
         self._failed: set[int] = set()
         self._failures = [0] * count
         self._episodes = [0] * count
@@ -115,8 +119,6 @@ class SubEnvs(EnvSet):
         # played again has to begin the same episode.
         self._planned: dict[int, tuple[int | None, Options]] = {}
         self._seeds: list[int | None] = [None] * count
-        self.buffer: SharedBuffer | None = None
-        self._slots = [0] * count  # the row of each that holds its last observation
 
     def reset_envs(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
         """Begin new episodes.
@@ -138,7 +140,8 @@ class SubEnvs(EnvSet):
             self._episodes[index] = 1
             self._planned.pop(index, None)
         # After the bookkeeping: the environments that were reset have begun their episodes.
-        self._raise_first(found)
+        if self._raises:
+            values_or_raise(found)
         for index, value in found.items():
             if isinstance(value, EnvFailed):
                 found[index] = Shown(self.last[index], {"env_error": value.text})
@@ -156,45 +159,31 @@ class SubEnvs(EnvSet):
 
         Raises:
             EpisodeOverError: An episode has ended, and is not reset by itself; no environment was stepped.
-            ResetNeeded: An environment was never reset; no environment was stepped.
+            StateError: An environment was never reset; no environment was stepped.
             Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others were stepped.
         """
-        if self._unset and (never := self._unset.intersection(ids)):
-            raise ResetNeeded(
-                f"Environments {sorted(never)} were stepped before their first reset: call `reset` first."
-            )
         if self.autoreset is AutoresetMode.DISABLED and (over := self.over.intersection(ids)):
             raise EpisodeOverError(
                 f"The episodes of environments {sorted(over)} are over, and with autoreset_mode DISABLED nothing "
                 "resets them: call `reset` with these in `options['reset_mask']` first. No environment was stepped."
             )
-        self._turns += len(ids)  # here, since one function less in each step can be measured
-        if self._turns > REBALANCE_INTERVAL * len(self.last):
-            self._count_turns(0)
+        self._count_turns(len(ids))
         at_end = AT_END if self.autoreset is AutoresetMode.SAME_STEP else NEVER
-        turns, buffer = {}, self.buffer
+        turns = {}
         for index, action in zip(ids, actions, strict=True):
             if index in self._failed:  # it has no state that could be stepped, and begins anew below
                 continue
             begins = NOW if index in self.over else at_end
             seed, options = self._plan(index) if begins else (None, None)
-            # The row that does not hold the last observation: a turn may fail while it is written.
-            place = buffer and Place(buffer.address, 1 - self._slots[index], index)
-            turns[index] = named(GymTurn, (action, begins, seed, options, place))
-        results: dict[int, Any] = self.engine.play(turns) if turns else {}
+            turns[index] = named(GymTurn, (action, begins, seed, options))
+        results: dict[int, Any] = self.engine.play(turns)
         failed = []
         for index, result in results.items():
             if type(result) is EnvFailed:
                 self._fail(index)
                 failed.append(index)
                 continue
-            observation = result.observation
-            # The type first: an array would be compared with the text element by element.
-            if type(observation) is str and observation == IN_BUFFER and buffer is not None:
-                slot = self._slots[index] = 1 - self._slots[index]
-                observation = buffer.rows[slot, index]
-                results[index] = result._replace(observation=observation)
-            self.last[index] = observation
+            self.last[index] = result.observation
             if result.began is not None:
                 self._next_episode(index)
             elif result.terminated or result.truncated:
@@ -207,7 +196,8 @@ class SubEnvs(EnvSet):
                 else:
                     results[index] = GymResult(shown.observation, 0.0, False, False, shown.info, None)
         if failed:  # only now, when the results of all others are kept
-            self._raise_first(results)
+            if self._raises:
+                values_or_raise(results)
             self._truncate(results, failed)
         return list(map(results.__getitem__, ids))
 
@@ -222,11 +212,6 @@ class SubEnvs(EnvSet):
                 final, info = Shown(last[index], note), {**shown.info, **note}
                 result = result._replace(observation=shown.observation, info=info, final=final)
             results[index] = result
-
-    def close(self) -> None:
-        """Close the environments, and then forget the shared memory that they write to."""
-        super().close()
-        self.buffer, self.last = None, []  # memory that nobody maps any more is freed
 
     def _plan(self, index: int) -> tuple[int | None, Options]:
         """Seed and options of the environment's next autoreset."""
@@ -248,7 +233,6 @@ class SubEnvs(EnvSet):
     def _reset(self, seeds: Mapping[int, int | None], options: Mapping[int, Options]) -> dict[int, Any]:
         found = self.engine.reset(seeds, own_options=options)
         for index, shown in found.items():
-            self._unset.discard(index)
             if isinstance(shown, EnvFailed):
                 self._fail(index)
             else:
@@ -267,61 +251,28 @@ class SubEnvs(EnvSet):
         self._failed.add(index)
         self.over.add(index)
 
-    def _raise_first(self, values: Mapping[int, Any]) -> None:
-        """Raise the first failure if the settings say so."""
-        if self._raises:
-            values_or_raise([value.error if isinstance(value, EnvFailed) else value for value in values.values()])
 
-
-def values_or_raise(values: Iterable[Any]) -> tuple[Any, ...]:
-    """The values, unless one is an error of the engine's.
+def values_or_raise(found: Mapping[int, Any]) -> tuple[Any, ...]:
+    """The values of environments, unless one is a failure or an error of the engine's.
 
     Raises:
         Exception: The first such error, or the environment's own exception that caused it, with a note of the place.
     """
-    found = tuple(values)
-    for error in found:
+    for value in found.values():
+        error = value.error if type(value) is EnvFailed else value
         if isinstance(error, Exception):
             own = error.__cause__  # none where its worker has died, or it was interrupted
             if not isinstance(own, Exception):
                 raise error
             own.add_note(str(error))
             raise own
-    return found
+    return tuple(found.values())
 
 
-class EnvFn:
-    """A function that builds an environment; it is sent to workers, even if it is a closure or lambda.
-
-    Attributes:
-        preload: Modules that workers need to build and play it, imported once for all of them.
-        uses_global_rng: Whether the environment may draw from the global generators, whose states are then kept
-            separate.
-    """
-
-    preload = ("gymnasium", "envlanes.gym.game", __name__)
-
-    def __init__(self, build: Callable[[], Any], uses_global_rng: bool) -> None:
-        """Build environments with this function."""
-        self._build = build
-        # Names of the function: messages show them, and workers preload its module.
-        self.uses_global_rng = uses_global_rng
-        self.__module__ = getattr(build, "__module__", None) or "builtins"
-        self.__qualname__ = getattr(build, "__qualname__", type(build).__qualname__)
-
-    def __call__(self) -> Any:
-        """Build one."""
-        return self._build()
-
-
-def as_it_is(build: Any) -> Any:
-    """A function of a generator with the current values of its closure, which change as the generator goes on."""
-    if not (cells := getattr(build, "__closure__", None)):
-        return build
-    # Without this, all would be built with the generator's last values: it has ended when they are called.
-    closure = tuple(CellType(cell.cell_contents) for cell in cells)
-    made = FunctionType(build.__code__, build.__globals__, build.__name__, build.__defaults__, closure)
-    made.__kwdefaults__ = build.__kwdefaults__
+def _builder(build: Callable[[], Any], uses_global_rng: bool) -> Any:
+    """A function that builds an environment, with the names that messages show and what workers must know of it."""
+    made: Any = update_wrapper(partial(build), build, updated=())
+    made.preload, made.uses_global_rng = ("gymnasium", "envlanes.gym.game"), uses_global_rng
     return made
 
 
@@ -356,10 +307,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         startup_timeout: float = 60.0,
         on_env_failure: OnEnvFailure = "raise",
         max_restarts: int = 3,
-        autoreset_options: OptionsSource = None,
-        autoreset_seeds: SeedsSource = None,
+        autoreset_options: Callable[[int, int], Options] | None = None,
+        autoreset_seeds: Callable[[int, int], int | None] | None = None,
         uses_global_rng: bool = False,
-        old_api: bool = False,
     ) -> None:
         """Start workers, build the sub-environments there, and query their spaces.
 
@@ -383,14 +333,11 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             on_env_failure: ``"raise"`` the sub-environment's exception, ``"truncate"`` its episode, or ``"fallback"``:
                 retry once on a rebuilt one, then truncate. Killed workers are always replaced.
             max_restarts: Number of times a sub-environment's worker may be killed, perhaps externally, during one step.
-            autoreset_options: Options of autoresets: one mapping for all, one for each, or a function of index and
-                episode (the last explicit reset began episode 1).
-            autoreset_seeds: Seeds of autoresets, likewise; None continues with the generators.
+            autoreset_options: A function that returns the options of an autoreset, of the sub-environment's index and
+                the number of the episode that it begins (the last explicit reset began episode 1).
+            autoreset_seeds: A function that returns its seed, likewise; None continues with the generators.
             uses_global_rng: Whether sub-environments draw from ``random`` or ``numpy.random``, whose states are then
                 kept separate for each; costs some microseconds per step.
-            old_api: Whether sub-environments have the interface of ``gym`` before 0.26: ``reset`` returns only an
-                observation, ``step`` four values. Their spaces may be ``gym``'s; options are passed as far as ``reset``
-                accepts them.
 
         Raises:
             ValueError: An argument is invalid, or shared memory does not fit the space.
@@ -398,6 +345,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             Exception: Building a sub-environment raised it.
         """
         # Before anything is started.
+        for name, given in ("autoreset_options", autoreset_options), ("autoreset_seeds", autoreset_seeds):
+            if given is not None and not callable(given):
+                raise ConfigError(f"{name} = {given!r}: expected a function of index and episode, or None.")
         settings = arguments.settings_from(
             context,
             worker,
@@ -410,15 +360,16 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             on_env_failure=on_env_failure,
             max_restarts=max_restarts,
         )
-        self.env_fns = env_fns = env_fns if isinstance(env_fns, Sequence) else list(map(as_it_is, env_fns))
+        if not isinstance(env_fns, Sequence):
+            # Each as it is now: the closures of a generator's functions change as it goes on.
+            env_fns = [cloudpickle.loads(cloudpickle.dumps(fn)) for fn in env_fns]
+        self.env_fns = env_fns
         self.num_envs = len(env_fns)
         self.shared_memory, self.copy, self.observation_mode = shared_memory, copy, observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        next_options = arguments.source("autoreset_options", autoreset_options, self.num_envs)
-        next_seed = arguments.source("autoreset_seeds", autoreset_seeds, self.num_envs)
-        game, fns = GYM_OLD if old_api else GYM, [EnvFn(fn, uses_global_rng) for fn in env_fns]
-        specs = [EnvSpec.of(fn, env_id=index, tag="env", game=game) for index, fn in enumerate(fns)]
-        self._envs = SubEnvs(specs, settings, self.autoreset_mode, next_options, next_seed)
+        fns = [_builder(fn, uses_global_rng) for fn in env_fns]
+        specs = [EnvSpec.of(fn, env_id=index, tag="env", game=GYM) for index, fn in enumerate(fns)]
+        self._envs = SubEnvs(specs, settings, self.autoreset_mode, autoreset_options or _none, autoreset_seeds or _none)
         self._sent: dict[int, Future[dict[int, GymResult]]] = {}  # in the order in which they were sent
         try:
             self._learn_spaces()
@@ -429,11 +380,12 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _learn_spaces(self) -> None:
         """Take spaces and metadata from the sub-environments, and refuse those that do not fit together."""
-        mode, ids = self.observation_mode, range(self.num_envs)
-        # One is enough where all have to be alike: each is compared with it below, where it lives.
-        described = self._ask(ids if mode == "different" else [0], "describe")
-        single, self.single_action_space, metadata, self.render_mode = pickle.loads(described[0])
+        mode, described = self.observation_mode, self.ask(range(self.num_envs), "describe")
+        known = {each: pickle.loads(each) for each in set(described)}  # mostly one: the others are equal to it
+        found = [known[each] for each in described]
+        single, self.single_action_space, metadata, self.render_mode = found[0]
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        fits = operator.eq if mode == "same" else is_space_dtype_shape_equiv
         if isinstance(mode, tuple) and len(mode) == 2:
             if not all(isinstance(space, Space) for space in mode):
                 raise TypeError(f"Expected both elements of observation_mode to be Spaces, got {mode}")
@@ -441,7 +393,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         elif mode == "same":
             self.observation_space = batch_space(single, self.num_envs)
         elif mode == "different":
-            self.observation_space = batch_differing_spaces([pickle.loads(each)[0] for each in described])
+            self.observation_space = batch_differing_spaces([each[0] for each in found])
         else:
             raise ValueError(
                 "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation "
@@ -449,25 +401,24 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             )
         self.single_observation_space = single
         self.metadata = {**metadata, "autoreset_mode": self.autoreset_mode}
-        if self.shared_memory and self._envs.engine.settings.backend != "ray":  # its workers are on other machines
-            refuse_shared_memory(single)  # as gymnasium does, though only large arrays are shared
-            self._envs.buffer = _buffer_for(single, self.num_envs)
-        # Compared in the workers: the spaces of many environments with large observations are larger than a step.
-        fits = self._ask(ids, "fits", mode == "same", Pickled.of((single, self.single_action_space)).pickled)
-        for index, what, expected in (0, "observation", single), (1, "action", self.single_action_space):
-            if strangers := [env for env, fit in enumerate(fits) if not fit[index]]:
-                rule = "are not equivalent" if index or mode == "same" else "do not share a common shape and dtype"
+        if self.shared_memory:
+            try:
+                create_shared_memory(single)  # refuses what has no fixed size, in gymnasium's words
+            except CustomSpaceError as error:
+                raise ValueError(f"shared_memory=True: {error} Or use shared_memory=False.") from error
+        for position, (observation, action, *_) in enumerate(found):
+            text = "the sub-environments {} spaces are not equivalent. Expected {}, and that of environment {} is {}."
+            if action != self.single_action_space:
+                raise RuntimeError(text.format("action", self.single_action_space, position, action))
+            if not fits(observation, single):
                 hint = " If this is intentional, use `observation_mode='different'` instead."
-                raise RuntimeError(
-                    f"the sub-environments {what} spaces {rule}. Expected {expected}, which those of environments "
-                    f"{strangers} are not.{'' if index or mode != 'same' else hint}"
-                )
-        # The observation of an environment that has failed in its first reset.
-        blank = next(iter(iterate(batch_space(single, 1), create_empty_array(single, n=1))))
-        self._envs.last = [blank] * self.num_envs
-        self._observations: Any = create_empty_array(
-            single, n=self.num_envs
-        )  # reused by each step if nothing is copied
+                raise RuntimeError(text.format("observation", single, position, observation) + hint)
+        with suppress(CustomSpaceError):  # a user's space, whose batches cannot be taken apart
+            # The observation of an environment that has failed in its first reset.
+            blank = next(iter(iterate(batch_space(single, 1), create_empty_array(single, n=1))))
+            self._envs.last = [blank] * self.num_envs
+        # Reused by each step if nothing is copied.
+        self._observations: Any = create_empty_array(single, n=self.num_envs)
 
     # Resets and steps
 
@@ -555,11 +506,10 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _observed(self, shown: Sequence[Any]) -> Any:
         """Observations of single environments as one batch."""
-        if len(shown) == self.num_envs and not self.copy:
-            self._observations = concatenate(self.single_observation_space, shown, self._observations)
-            return self._observations
-        empty: Any = create_empty_array(self.single_observation_space, n=len(shown), fn=np.empty)
-        return concatenate(self.single_observation_space, shown, empty)
+        batch: Any = self._observations
+        if self.copy or len(shown) != self.num_envs:
+            batch = create_empty_array(self.single_observation_space, n=len(shown), fn=np.empty)
+        return concatenate(self.single_observation_space, shown, batch)
 
     def _merged(self, infos: Sequence[Infos]) -> Infos:
         """The infos of environments by gymnasium's own rules: a key of any becomes an array over all, with a mask."""
@@ -584,7 +534,8 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Returns:
             Like :meth:`step`, with one row for each of ``ids`` in that order, repeated in ``infos["env_id"]``.
         """
-        some = self._free(ids)
+        some = arguments.ids_from(ids, self.num_envs)
+        self._refuse_pending("step_some", some)
         return self._batched(self._envs.step_envs(some, self._each(actions, len(some))), some)
 
     @holds_interrupts
@@ -593,7 +544,8 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
         May be called again, with others, before anything is received.
         """
-        some = self._free(range(self.num_envs) if ids is None else ids)
+        some = arguments.ids_from(range(self.num_envs) if ids is None else ids, self.num_envs)
+        self._refuse_pending("send", some)
         groups: dict[str, dict[int, Any]] = {}
         for index, action in zip(some, self._each(actions, len(some)), strict=True):
             groups.setdefault(self._envs.engine.home(index), {})[index] = action
@@ -609,13 +561,12 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self._sent |= {index: begun[index] for index in some if index in begun}
 
     @holds_interrupts
-    def recv(self, min_envs: int = 1, *, in_order: bool = False, timeout: float | None = None) -> Stepped:
+    def recv(self, min_envs: int = 1, *, in_order: bool = False) -> Stepped:
         """Wait for sub-environments that were sent a step.
 
         Args:
             min_envs: Number to wait for; all finished ones are returned.
             in_order: Return exactly ``min_envs``, those that were sent first, regardless of which are faster.
-            timeout: Maximum number of seconds to wait.
 
         Returns:
             Like :meth:`step_some`.
@@ -624,19 +575,11 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if not 1 <= min_envs <= len(self._sent):
             raise StateError(f"`recv` asks for {min_envs} environments, but only {len(self._sent)} were sent a step.")
         wanted = list(self._sent)[: min_envs if in_order else None]
-        until = None if timeout is None else time.monotonic() + timeout
         # Steps that end together come one by one: the thread that waits is woken for each.
         while len(ready := [index for index in wanted if self._sent[index].done()]) < min_envs:
-            left = None if until is None else until - time.monotonic()
             with interrupts_let_through():
-                done, _ = wait_for(
-                    {self._sent[index] for index in wanted} - {*map(self._sent.get, ready)}, left, FIRST_COMPLETED
-                )
-            if not done:
-                raise multiprocessing.TimeoutError(
-                    f"`recv` has timed out after {timeout} second(s). The steps are still pending: call `recv` again "
-                    "to get them."
-                )
+                pending = {self._sent[index] for index in wanted}.difference(map(self._sent.get, ready))
+                wait_for(pending, return_when=FIRST_COMPLETED)
         for future in map(self._sent.__getitem__, ready):
             if (error := future.exception()) is not None:  # of its whole group; the others can be received afterwards
                 self._sent = {index: each for index, each in self._sent.items() if each is not future}
@@ -648,9 +591,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def render(self) -> tuple[Any, ...]:
         """The rendering of each sub-environment."""
-        return self._now(
-            "call_async", lambda: values_or_raise(self._envs.engine.read(range(self.num_envs), "render").values())
-        )
+        return self._answers(self._envs.engine.read, range(self.num_envs), "render")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every sub-environment, or read an attribute; returns a tuple of the results.
@@ -661,11 +602,12 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def call_some(self, ids: Sequence[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """:meth:`call` of some sub-environments, in the order of ``ids``."""
-        return self._now("call_async", self._calling(ids, name, args, kwargs))
+        return self._answers(self._envs.engine.call, ids, name, *args, **kwargs)
 
     def call_async(self, name: str, *args: Any, **kwargs: Any) -> None:
         """Begin a :meth:`call`; :meth:`call_wait` returns its result."""
-        self._begin("call", self._calling(range(self.num_envs), name, args, kwargs))
+        call = partial(self._envs.engine.call, range(self.num_envs), name, *args, **kwargs)
+        self._begin("call", lambda: values_or_raise(call()))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """The result of :meth:`call_async`; after a ``TimeoutError`` it can be called again."""
@@ -681,7 +623,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
         It changes nothing: ``read`` (an attribute) or ``is_wrapped`` (by a class).
         """
-        return self._now("call_async", lambda: self._ask(ids, method, *arguments))
+        return self._answers(self._envs.engine.read, ids, OWN + method, *arguments)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute, to one value for all or to one for each in a list or tuple.
@@ -700,7 +642,10 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def set_some(self, values: Mapping[int, Any], name: str) -> None:
         """:meth:`set_attr` of some sub-environments, to a value for each."""
         changes = {index: Change(name, (copied(value),), is_set=True) for index, value in values.items()}
-        self._now("set_attr", lambda: values_or_raise(self._envs.engine.change(changes).values()))
+        self._answers(self._envs.engine.change, changes)
+
+    def _answers(self, request: Callable[..., dict[int, Any]], *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
+        return self._now("call_async", lambda: values_or_raise(request(*arguments, **keywords)))
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -712,22 +657,12 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Every sub-environment's generator, or a copy of it if the sub-environment lives in a worker."""
         return self.get_attr("np_random")
 
-    def _calling(
-        self, ids: Sequence[int], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Callable[[], Any]:
-        return lambda: values_or_raise(self._envs.engine.call(ids, name, *args, **kwargs).values())
-
-    def _ask(self, ids: Sequence[int], method: str, *arguments: Any) -> tuple[Any, ...]:
-        """The results of a method of the game for some environments; such a call changes nothing."""
-        return values_or_raise(self._envs.engine.read(ids, OWN + method, *arguments).values())
-
     # Pending calls
 
     @holds_interrupts
     def _now(self, name: str, work: Callable[[], Any]) -> Any:
         """Run a call; if it is interrupted before its arrays are returned, it has no effect."""
-        if self.closed or self._pending or self._sent:
-            self._refuse_pending(name)
+        self._refuse_pending(name)
         return work()
 
     @holds_interrupts
@@ -760,21 +695,14 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """The kind of a pending call."""
         return self._pending[0] if self._pending else "send" if self._sent else None
 
-    def _refuse_pending(self, name: str) -> None:
+    def _refuse_pending(self, name: str, ids: Iterable[int] | None = None) -> None:
+        """Refuse a call to a closed environment, or while another call to any of these sub-environments is pending."""
         self._assert_is_running()
-        if (kind := self._under_way) is not None:
+        if self._pending or (self._sent if ids is None else self._sent.keys() & set(ids)):
+            kind = str(self._under_way)
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{kind}` to complete.", kind
             )
-
-    def _free(self, ids: Collection[int]) -> list[int]:
-        """Indices of sub-environments, none of which has a pending call."""
-        self._assert_is_running()
-        some = arguments.ids_from(ids, self.num_envs)
-        if self._pending or not self._sent.keys().isdisjoint(some):
-            kind = str(self._under_way)
-            raise AlreadyPendingCallError(f"Calling while waiting for a pending call to `{kind}` to complete.", kind)
-        return some
 
     def _assert_is_running(self) -> None:
         if self.closed:
@@ -828,37 +756,3 @@ def _started(work: Callable[..., Any], *arguments: Any, in_thread: bool) -> Futu
     else:
         run(Exception)  # an interrupt flies: the call has not happened
     return future
-
-
-def refuse_shared_memory(space: Space[Any]) -> None:
-    """Refuse ``shared_memory=True`` for spaces whose observations have no fixed size.
-
-    Raises:
-        ValueError: The space is none of gymnasium's own.
-        TypeError: Its observations have a shape of their own each.
-    """
-    if isinstance(space, spaces.Graph | spaces.Sequence):
-        raise TypeError(
-            f"{space} has a dynamic shape so its not possible to make a static shared memory. "
-            "Use `shared_memory=False`."
-        )
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            refuse_shared_memory(part)
-    elif not isinstance(space, _OF_FIXED_SIZE):
-        raise ValueError(
-            f"shared_memory=True needs one of gymnasium's own spaces, and {space} is none: use `shared_memory=False`."
-        )
-
-
-def _buffer_for(space: Space[Any], count: int) -> SharedBuffer | None:
-    """Shared memory for observations that are large arrays; None where a pipe does as well, or there is none."""
-    if not isinstance(space, spaces.Box) or space.dtype is None or not hasattr(os, "memfd_create"):
-        return None
-    if int(np.prod(space.shape)) * space.dtype.itemsize < _LARGE:
-        return None
-    try:
-        return SharedBuffer(count, space.shape, space.dtype.str)
-    except OSError as error:
-        log.warning("no shared memory is available for observations (%s); they are sent through pipes.", error)
-        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import gymnasium
@@ -14,18 +15,9 @@ from envlanes.errors import ConfigError, did_you_mean
 from envlanes.gym.lane_vector_env import LaneVectorEnv
 
 
-class _Make:
-    """Builds a registered environment; sent to workers, which may have to import the module that registers it."""
-
-    def __init__(self, spec: EnvSpec, wrappers: Sequence[Callable[[Any], Any]], kwargs: dict[str, Any]) -> None:
-        self._spec, self._wrappers, self._kwargs = spec, tuple(wrappers), kwargs
-        self.__module__, self.__qualname__ = "gymnasium", spec.id  # the name in messages
-
-    def __call__(self) -> Any:
-        env = gymnasium.make(self._spec, **self._kwargs)
-        for wrapper in self._wrappers:
-            env = wrapper(env)
-        return env
+def _make(spec: EnvSpec, wrappers: Sequence[Callable[[Any], Any]], kwargs: dict[str, Any]) -> Any:
+    """Build a registered environment; its module may have to be imported in workers."""
+    return reduce(lambda env, wrapper: wrapper(env), wrappers, gymnasium.make(spec, **kwargs))
 
 
 def make_vec(
@@ -56,8 +48,10 @@ def make_vec(
     # An environment's own argument of such a name could not be told apart: it is given by its registration.
     vector = {key: kwargs.pop(key) for key in list(kwargs) if key in names} | (vector_kwargs or {})
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))
+    build: Any = partial(_make, spec, tuple(wrappers or ()), kwargs)
+    build.__module__, build.__qualname__ = "gymnasium", spec.id  # the name in messages
     try:
-        envs = LaneVectorEnv([_Make(spec, wrappers or (), kwargs)] * num_envs, **vector)
+        envs = LaneVectorEnv([build] * num_envs, **vector)
     except TypeError as error:  # perhaps from the environment, since it knows no such argument
         for key in kwargs:
             if f"'{key}'" in str(error) and (meant := did_you_mean(key, names)):

@@ -11,8 +11,7 @@ Stable-Baselines3 is imported with this module, and nowhere else in the package.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,21 +85,12 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of some sub-environments; instead of a method, a function that calls it where they live."""
         ids = list(self._get_indices(indices))
+
+        def method(index: int) -> Callable[..., Any]:
+            return lambda *args, **kwargs: self.env_method(attr_name, *args, indices=index, **kwargs)[0]
+
         found = zip(ids, self.envs.ask(ids, "read", attr_name), strict=True)
-        return [partial(self._call, index, attr_name) if type(each) is IsMethod else each for index, each in found]
-
-    def has_attr(self, attr_name: str) -> bool:
-        """Whether all sub-environments have an attribute; methods are not called."""
-        try:
-            self.get_attr(attr_name)
-        except AttributeError:
-            return False
-        except Exception:  # it is there, and cannot travel
-            pass
-        return True
-
-    def _call(self, index: int, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self.env_method(name, *args, indices=[index], **kwargs)[0]
+        return [method(index) if type(each) is IsMethod else each for index, each in found]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of some sub-environments."""

@@ -54,18 +54,15 @@ def test_options_may_differ_between_environments(lanes):
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("source", ["one", "each", "function"])
-def test_autoresets_have_options_and_seeds_of_their_own(lanes, mode, source):
-    options = {
-        "one": {"start": 7.0},
-        "each": [{"start": 7.0}] * 2,
-        "function": lambda index, episode: {"start": 7.0 if episode > 1 else -1.0},
-    }[source]
+def test_autoresets_have_options_and_seeds_of_their_own(lanes, mode):
     asked = []
 
     def seed(index, episode):
         asked.append((index, episode))
         return 10 * index + episode
+
+    def options(index, episode):
+        return {"start": 7.0 if episode > 1 else -1.0}
 
     envs = lanes(walks(2, length=2), autoreset_options=options, autoreset_seeds=seed, autoreset_mode=mode)
     envs.reset(seed=0)

@@ -12,10 +12,9 @@ from support.gym_envs import Counted, Obeys, same, walks
 pytestmark = pytest.mark.processes
 
 
-@pytest.mark.parametrize("shared_memory", [True, False])
-def test_a_an_explicit_reset_of_an_ended_environment_resets_it_once(lanes, tmp_path, shared_memory):
+def test_a_an_explicit_reset_of_an_ended_environment_resets_it_once(lanes, tmp_path):
     path = tmp_path / "lives"
-    envs = lanes(walks(1, Counted, path=str(path)), shared_memory=shared_memory)
+    envs = lanes(walks(1, Counted, path=str(path)))
     envs.reset(seed=0)
     while not any(envs.step(np.array([2]))[index][0] for index in (2, 3)):
         pass

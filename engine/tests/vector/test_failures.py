@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import SyncVectorEnv
 
-from envlanes.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError
+from envlanes.errors import ConfigError, DivergenceError, LaneDiedError, LaneTimeoutError, StateError
 from envlanes.gym import LaneVectorEnv
 from support.gym_envs import Obeys, TellsItsProcess, Walk, kill, same, walks
 
@@ -111,7 +111,7 @@ def test_an_environment_that_fails_once_is_not_noticed_with_fallback(lanes, tmp_
 
 def test_calls_out_of_order_are_refused(lanes):
     envs = lanes(walks(2))
-    with pytest.raises(ResetNeeded):
+    with pytest.raises(StateError):
         envs.step(np.zeros(2, int))
     with pytest.raises(NoAsyncCallError, match="step_async"):
         envs.step_wait()
@@ -141,6 +141,8 @@ def test_close_ends_a_call_that_is_under_way(lanes):
         {"workers": -1},
         {"workers": "all"},
         {"on_env_failure": "no"},
+        {"max_concurrency": 0},
+        {"autoreset_options": {"level": 1}},
     ],
 )
 def test_arguments_that_cannot_work_are_refused_before_anything_starts(given):

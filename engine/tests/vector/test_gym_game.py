@@ -7,8 +7,7 @@ import pytest
 
 from envlanes import Engine, EnvSpec, Settings
 from envlanes.errors import InputError, ReturnError
-from envlanes.gym.game import AT_END, GYM, GYM_OLD, GymTurn
-from envlanes.gym.shared_buffer import Place, SharedBuffer
+from envlanes.gym.game import AT_END, GYM, GymTurn
 from support import gym_envs
 
 SEED = 7
@@ -22,17 +21,16 @@ class GymGiven:
 
 
 @pytest.mark.parametrize(
-    ("game", "method", "given"),
+    ("method", "given"),
     [
-        *((GYM, "reset", given) for given in (None, (0,), np.zeros(2), (0, None))),
-        *((GYM, "step", given) for given in ((0, 1.0, True, {}), (0, "much", False, False, {}), None)),
-        (GYM_OLD, "step", (0, 1.0, True)),
+        *(("reset", given) for given in (None, (0,), np.zeros(2), (0, None))),
+        *(("step", given) for given in ((0, 1.0, True, {}), (0, "much", False, False, {}), None)),
     ],
 )
-def test_what_is_no_reset_or_no_step_is_refused(game, method, given):
+def test_what_is_no_reset_or_no_step_is_refused(method, given):
     env = GymGiven(given)
     with pytest.raises(ReturnError, match=rf"^GymGiven\.{method}\(\) returned"):
-        game.reset(env, 1, None) if method == "reset" else game.play(env, GymTurn(0))
+        GYM.reset(env, 1, None) if method == "reset" else GYM.play(env, GymTurn(0))
 
 
 @pytest.fixture(params=[{"use_lanes": False}, {"backend": "process"}, {"backend": "executor"}], ids=str)
@@ -57,16 +55,3 @@ def test_a_gymnasium_environment_is_forked_within_its_present_episode(engine):
     for action in range(12):
         given = engine.play(dict.fromkeys((0, 1), GymTurn(action % 5, AT_END)))
         assert GYM.record(given[0]) == GYM.record(given[1])
-
-
-@pytest.mark.parametrize("engine", [{"backend": "process"}, {"backend": "executor"}], indirect=True, ids=str)
-def test_a_fork_writes_into_no_memory_that_its_parent_shows(engine):
-    buffer = SharedBuffer(1, (3,), "float32")
-    for turn in range(3):
-        engine.play({0: GymTurn(2, place=Place(buffer.address, turn % 2, 0))})
-    shown = buffer.rows.copy()
-    forked = engine.fork(0, [1], 2)
-    buffer.rows[:] = 0
-    forked |= engine.fork(0, [2])
-    assert not buffer.rows.any()
-    assert (forked[1] == shown[1, 0]).all() and (forked[2] == shown[0, 0]).all()

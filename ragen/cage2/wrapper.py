@@ -119,9 +119,8 @@ class ParallelEnvWrapper(SubEnvs):
         self._check_open()
         before, rounds = self._base
         base = (before, rounds + 1) if seed is None else (checked_seed(seed, limit=None), 0)
-        seeds = [episode_seed(base, i, 1) for i in range(self.n_envs)]
-        shown = self.reset_envs(range(self.n_envs), seeds, [None] * self.n_envs)
-        self._refuse_lost(each.info for each in shown)
+        shown = self.reset_envs({i: episode_seed(base, i, 1) for i in range(self.n_envs)}, {})
+        self._refuse_lost(each.info for each in shown.values())
         self._base[:] = base
         self._is_begun = True
         return np.array(self.last, np.float32)
@@ -155,7 +154,7 @@ class ParallelEnvWrapper(SubEnvs):
         chosen = np.asarray(actions)
         if chosen.shape != (self.n_envs,) or not np.isin(chosen, np.arange(N_ACTIONS)).all():
             raise InputError(f"actions = {actions!r}: expected {self.n_envs} numbers from 0 to {N_ACTIONS - 1}.")
-        results = self.step_envs(range(self.n_envs), chosen.tolist())
+        results = list(self.step_envs(dict(enumerate(chosen.tolist()))).values())
         self._refuse_lost(each.info if each.final is None else {} for each in results)
         rewards = np.array([each.reward for each in results], np.float64)
         dones = np.array([each.final is not None for each in results])

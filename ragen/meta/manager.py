@@ -229,22 +229,24 @@ class ParallelEnvManager(SubEnvs):
         if unknown := set(ids).difference(range(self.num_envs)):
             raise InputError(f"env_idx = {unknown.pop()!r}: expected 0 to {self.num_envs - 1}.")
         if command == "reset":
-            given = [{"seed": self._seeds_given.get(index), **asked[index]} for index in ids]
-            seeds = [each.pop("seed") for each in given]
-            options = [{name: value for name, value in each.items() if value is not None} for each in given]
-            shown = self.reset_envs(ids, seeds, options)
+            given = {index: {"seed": self._seeds_given.get(index), **data} for index, data in asked.items()}
+            seeds = {index: each.pop("seed") for index, each in given.items()}
+            options = {
+                i: {name: value for name, value in each.items() if value is not None} for i, each in given.items()
+            }
+            shown = self.reset_envs(seeds, options)
             for index in ids:  # not before, since an interrupted call has not happened
                 self._seeds_given.pop(index, None)
             text = "env {} could not be reset: {}"
             return {
                 index: EnvError(text.format(index, error)) if (error := env_error(each.info)) else each.observation
-                for index, each in zip(ids, shown, strict=True)
+                for index, each in shown.items()
             }
         if command == "step":
             if over := self.over.intersection(ids):
                 return {i: StateError(f"env {i}'s episode is over or has not begun: reset it first.") for i in over}
-            results = self.step_envs(ids, [data["action"] for data in asked.values()])
-            return dict(zip(ids, map(_four, results), strict=True))
+            results = self.step_envs({index: data["action"] for index, data in asked.items()})
+            return {index: _four(result) for index, result in results.items()}
         if command == "seed":
             self._seeds_given |= {index: data["seed"] for index, data in asked.items()}
             return dict.fromkeys(ids)

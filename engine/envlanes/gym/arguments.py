@@ -6,38 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from envlanes.errors import ConfigError
-from envlanes.settings import Mode, Settings, default_workers
-
 Options = dict[str, Any] | None
-# Workers are never forks of this process, whose threads may hold locks: "fork" means forks of a clean one.
-CONTEXTS = {None: "forkserver", "fork": "forkserver", "forkserver": "forkserver", "spawn": "spawn"}
-
-
-def settings_from(
-    context: str | None, worker: Any, max_concurrency: int | None, workers: int | str | None, **others: Any
-) -> Settings:
-    """The engine's settings; see :class:`~envlanes.gym.LaneVectorEnv`.
-
-    Raises:
-        ValueError: An argument is invalid.
-    """
-    if worker is not None:
-        raise ConfigError(
-            f"worker = {worker!r}: expected None, since a worker hosts many environments and cannot be replaced. Did "
-            "you mean 'workers'?"
-        )
-    if context not in CONTEXTS:
-        raise ConfigError(f"context = {context!r}: expected one of {', '.join(map(repr, CONTEXTS))}.")
-    for name, value, least in ("max_concurrency", max_concurrency, 1), ("workers", workers, 0):
-        is_count = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least
-        if value is not None and not is_count and (name, value) != ("workers", "auto"):
-            raise ConfigError(f"{name} = {value!r}: expected a number of at least {least}, or None.")
-    # One environment of each worker is at work at a time. "auto" has as many workers as pay.
-    most = [default_workers() if workers is None else workers, max_concurrency]
-    limit = min([int(count) for count in most if count and count != "auto"], default=None)
-    mode: Mode = "auto" if workers == "auto" else workers != 0
-    return Settings.of(use_lanes=mode, max_workers=limit, start_method=CONTEXTS[context], **others)
 
 
 def seeds_from(seed: Any, count: int) -> list[int | None]:
@@ -73,12 +42,11 @@ def options_from(options: Any, count: int) -> dict[int, Options]:
         return dict.fromkeys(range(count), options)
     mask = options["reset_mask"]
     # In the words of gymnasium, whose own tests look for them.
-    if not isinstance(mask, np.ndarray):
-        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = getattr(mask, "dtype", type(mask))
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {kind}")
     if mask.shape != (count,):
         raise ValueError(f"`options['reset_mask']` must have shape `({count},)`, got {mask.shape}")
-    if mask.dtype != np.bool_:
-        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
     if not mask.any():
         raise ValueError(
             f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"

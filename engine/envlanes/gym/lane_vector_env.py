@@ -26,7 +26,7 @@ import operator
 import pickle
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -62,13 +62,15 @@ from envlanes.gym import arguments
 from envlanes.gym.arguments import Options
 from envlanes.gym.game import AT_END, GYM, NEVER, NOW, OWN, GymResult, GymTurn, IsMethod, Shown
 from envlanes.interrupts import holds_interrupts, interrupts_come_too_late, interrupts_let_through
-from envlanes.settings import OnEnvFailure
+from envlanes.settings import OnEnvFailure, default_workers
 
 log = logging.getLogger(__name__)
 
 Infos = dict[str, Any]
 Stepped = tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]
 
+# Workers are never forks of this process, whose threads may hold locks: "fork" means forks of a clean one.
+CONTEXTS = {None: "forkserver", "fork": "forkserver", "forkserver": "forkserver", "spawn": "spawn"}
 _ABANDONED = 5.0  # seconds to wait for a call whose workers were killed: it ends when it notices, in milliseconds
 
 
@@ -112,21 +114,18 @@ class SubEnvs(EnvSet):
         count = len(specs)
         self.last: list[Any] = [None] * count
         self.over: set[int] = set()
-        self._failed: set[int] = set()
-        self._failures = [0] * count
         self._episodes = [0] * count
         # Seeds and options of the next episodes. A function is called once for each: it may draw, and a turn that is
         # played again has to begin the same episode.
-        self._planned: dict[int, tuple[int | None, Options]] = {}
+        self._planned: dict[int, Any] = {}
         self._seeds: list[int | None] = [None] * count
 
-    def reset_envs(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
+    def reset_envs(self, seeds: Mapping[int, int | None], options: Mapping[int, Options]) -> dict[int, Shown]:
         """Begin new episodes.
 
         Args:
-            ids: The environments.
-            seeds: The seed of each.
-            options: The options of each.
+            seeds: The seed of each environment.
+            options: The options of each; none by default.
 
         Returns:
             The observation and info of each. Of one that failed: its last observation, and the reason in its info.
@@ -134,8 +133,8 @@ class SubEnvs(EnvSet):
         Raises:
             Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others are reset.
         """
-        found = self._reset(dict(zip(ids, seeds, strict=True)), dict(zip(ids, options, strict=True)))
-        for index, seed in zip(ids, seeds, strict=True):
+        found = self._reset(seeds, options)
+        for index, seed in seeds.items():
             self._seeds[index] = self._seeds[index] if seed is None else seed
             self._episodes[index] = 1
             self._planned.pop(index, None)
@@ -145,14 +144,13 @@ class SubEnvs(EnvSet):
         for index, value in found.items():
             if isinstance(value, EnvFailed):
                 found[index] = Shown(self.last[index], {"env_error": value.text})
-        return [found[index] for index in ids]
+        return found
 
-    def step_envs(self, ids: Sequence[int], actions: Sequence[Any]) -> list[GymResult]:
+    def step_envs(self, actions: Mapping[int, Any]) -> dict[int, GymResult]:
         """Step environments, or begin the next episodes of those whose last ones are over.
 
         Args:
-            ids: The environments.
-            actions: An action for each; ignored where an episode begins instead.
+            actions: An action for each environment; ignored where an episode begins instead.
 
         Returns:
             A result for each. An environment that failed is truncated, and its info says why.
@@ -162,44 +160,42 @@ class SubEnvs(EnvSet):
             StateError: An environment was never reset; no environment was stepped.
             Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others were stepped.
         """
-        if self.autoreset is AutoresetMode.DISABLED and (over := self.over.intersection(ids)):
+        if self.autoreset is AutoresetMode.DISABLED and (over := self.over.intersection(actions)):
             raise EpisodeOverError(
                 f"The episodes of environments {sorted(over)} are over, and with autoreset_mode DISABLED nothing "
                 "resets them: call `reset` with these in `options['reset_mask']` first. No environment was stepped."
             )
-        self._count_turns(len(ids))
+        self._count_turns(len(actions))
         at_end = AT_END if self.autoreset is AutoresetMode.SAME_STEP else NEVER
         turns = {}
-        for index, action in zip(ids, actions, strict=True):
-            if index in self._failed:  # it has no state that could be stepped, and begins anew below
-                continue
-            begins = NOW if index in self.over else at_end
+        for index, action in actions.items():
+            is_over = index in self.over
+            if is_over and self.engine.failure(index) is not None:
+                continue  # it has no state that could be stepped, and begins anew below
+            begins = NOW if is_over else at_end
             seed, options = self._plan(index) if begins else (None, None)
             turns[index] = named(GymTurn, (action, begins, seed, options))
-        results: dict[int, Any] = self.engine.play(turns)
-        failed = []
+        results = self.engine.play(turns)
         for index, result in results.items():
             if type(result) is EnvFailed:
-                self._fail(index)
-                failed.append(index)
+                self.over.add(index)
                 continue
             self.last[index] = result.observation
             if result.began is not None:
                 self._next_episode(index)
             elif result.terminated or result.truncated:
                 self.over.add(index)
-        if len(results) < len(ids):
-            for index, shown in self._reset_lost([index for index in ids if index not in turns]):
+        if len(results) < len(actions):
+            for index, shown in self._reset_lost([index for index in actions if index not in turns]):
+                if isinstance(shown, Shown):
+                    shown = GymResult(shown.observation, 0.0, False, False, shown.info, None)
                 results[index] = shown
-                if isinstance(shown, EnvFailed):
-                    failed.append(index)
-                else:
-                    results[index] = GymResult(shown.observation, 0.0, False, False, shown.info, None)
+        failed = [index for index, result in results.items() if type(result) is EnvFailed]
         if failed:  # only now, when the results of all others are kept
             if self._raises:
                 values_or_raise(results)
             self._truncate(results, failed)
-        return list(map(results.__getitem__, ids))
+        return {index: results[index] for index in actions}
 
     def _truncate(self, results: dict[int, Any], failed: Sequence[int]) -> None:
         """Put a last turn in the place of each failure: nothing gained, cut short, with the reason in its info."""
@@ -207,11 +203,10 @@ class SubEnvs(EnvSet):
         again = dict(self._reset_lost(failed)) if self.autoreset is AutoresetMode.SAME_STEP else {}
         for index in failed:
             note, shown = {"env_error": results[index].text}, again.get(index)
-            result = GymResult(last[index], 0.0, False, True, note, None)
+            observation, info, final = last[index], note, None
             if isinstance(shown, Shown):
-                final, info = Shown(last[index], note), {**shown.info, **note}
-                result = result._replace(observation=shown.observation, info=info, final=final)
-            results[index] = result
+                observation, info, final = shown.observation, {**shown.info, **note}, Shown(last[index], note)
+            results[index] = GymResult(observation, 0.0, False, True, info, None, final)
 
     def _plan(self, index: int) -> tuple[int | None, Options]:
         """Seed and options of the environment's next autoreset."""
@@ -227,16 +222,15 @@ class SubEnvs(EnvSet):
             seeds[index], options[index] = self._plan(index)
             # From what is known in every run with the same failure, so that both go on alike.
             if seeds[index] is None and (last := self._seeds[index]) is not None:
-                seeds[index] = zlib.crc32(f"{last} {index} {self._failures[index]}".encode())
+                seeds[index] = zlib.crc32(f"{last} {index} {self._episodes[index]}".encode())
         return self._reset(seeds, options).items()
 
     def _reset(self, seeds: Mapping[int, int | None], options: Mapping[int, Options]) -> dict[int, Any]:
         found = self.engine.reset(seeds, own_options=options)
         for index, shown in found.items():
             if isinstance(shown, EnvFailed):
-                self._fail(index)
+                self.over.add(index)
             else:
-                self._failed.discard(index)
                 self.last[index] = shown.observation
                 self._next_episode(index)
         return found
@@ -245,11 +239,6 @@ class SubEnvs(EnvSet):
         self.over.discard(index)
         self._episodes[index] += 1
         self._planned.pop(index, None)
-
-    def _fail(self, index: int) -> None:
-        self._failures[index] += index not in self._failed  # a reset that fails too is the same failure
-        self._failed.add(index)
-        self.over.add(index)
 
 
 def values_or_raise(found: Mapping[int, Any]) -> tuple[Any, ...]:
@@ -284,8 +273,10 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     Attributes:
         num_envs: Number of sub-environments.
         autoreset_mode: When a sub-environment whose episode has ended begins the next one.
+        each_info: The infos of the last reset or step before they were merged, one for each row.
     """
 
+    each_info: Sequence[Infos] = ()
     _pending: tuple[str, Future[Any]] | None = None
 
     def __init__(
@@ -315,8 +306,8 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
         Args:
             env_fns: Functions that build the sub-environments.
-            shared_memory: Whether large observations may be sent through shared memory; rejects spaces whose
-                observations have no fixed size.
+            shared_memory: Whether to refuse spaces whose observations have no fixed size, as gymnasium does;
+                observations travel through pipes.
             copy: Whether each step returns a new array of observations.
             context: Start method of workers: ``"forkserver"`` (also for None and ``"fork"``) or ``"spawn"``.
             daemon: Accepted for compatibility; workers always end with this process, and may have child processes.
@@ -345,14 +336,22 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             Exception: Building a sub-environment raised it.
         """
         # Before anything is started.
-        for name, given in ("autoreset_options", autoreset_options), ("autoreset_seeds", autoreset_seeds):
-            if given is not None and not callable(given):
-                raise ConfigError(f"{name} = {given!r}: expected a function of index and episode, or None.")
-        settings = arguments.settings_from(
-            context,
-            worker,
-            max_concurrency,
-            workers,
+        for name, given, fits, expected in (
+            ("worker", worker, worker is None, "None, since a worker hosts many (did you mean 'workers'?)"),
+            ("workers", workers, workers == "auto" or _is_limit(workers, 0), "at least 0, 'auto' or None"),
+            ("max_concurrency", max_concurrency, _is_limit(max_concurrency, 1), "at least 1, or None"),
+            ("context", context, context in CONTEXTS, f"one of {', '.join(map(repr, CONTEXTS))}"),
+            ("autoreset_options", autoreset_options, callable(autoreset_options or _none), "a function, or None"),
+            ("autoreset_seeds", autoreset_seeds, callable(autoreset_seeds or _none), "a function, or None"),
+        ):
+            if not fits:
+                raise ConfigError(f"{name} = {given!r}: expected {expected}.")
+        # One environment of each worker is at work at a time. "auto" has as many workers as pay.
+        most = [default_workers() if workers is None else workers, max_concurrency]
+        settings = Settings.of(
+            use_lanes="auto" if workers == "auto" else workers != 0,
+            max_workers=min([int(count) for count in most if count and count != "auto"], default=None),
+            start_method=CONTEXTS[context],
             backend=backend,
             step_timeout=step_timeout,
             reset_timeout=reset_timeout,
@@ -367,22 +366,20 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.num_envs = len(env_fns)
         self.shared_memory, self.copy, self.observation_mode = shared_memory, copy, observation_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        fns = [_builder(fn, uses_global_rng) for fn in env_fns]
-        specs = [EnvSpec.of(fn, env_id=index, tag="env", game=GYM) for index, fn in enumerate(fns)]
+        fns = enumerate(env_fns)
+        specs = [EnvSpec.of(_builder(fn, uses_global_rng), env_id=i, tag="env", game=GYM) for i, fn in fns]
         self._envs = SubEnvs(specs, settings, self.autoreset_mode, autoreset_options or _none, autoreset_seeds or _none)
-        self._sent: dict[int, Future[dict[int, GymResult]]] = {}  # in the order in which they were sent
+        self._sent: dict[int, Future[Any]] = {}  # in the order in which they were sent
         try:
             self._learn_spaces()
         except BaseException:  # an interrupt too: nobody could close the workers later
-            self._envs.close()
-            self.closed = True
+            self.close()
             raise
 
     def _learn_spaces(self) -> None:
         """Take spaces and metadata from the sub-environments, and refuse those that do not fit together."""
-        mode, described = self.observation_mode, self.ask(range(self.num_envs), "describe")
-        known = {each: pickle.loads(each) for each in set(described)}  # mostly one: the others are equal to it
-        found = [known[each] for each in described]
+        mode = self.observation_mode
+        found = list(map(pickle.loads, self.ask(range(self.num_envs), "describe")))
         single, self.single_action_space, metadata, self.render_mode = found[0]
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         fits = operator.eq if mode == "same" else is_space_dtype_shape_equiv
@@ -411,12 +408,11 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             if action != self.single_action_space:
                 raise RuntimeError(text.format("action", self.single_action_space, position, action))
             if not fits(observation, single):
-                hint = " If this is intentional, use `observation_mode='different'` instead."
-                raise RuntimeError(text.format("observation", single, position, observation) + hint)
+                text += " If this is intentional, use `observation_mode='different'` instead."
+                raise RuntimeError(text.format("observation", single, position, observation))
         with suppress(CustomSpaceError):  # a user's space, whose batches cannot be taken apart
             # The observation of an environment that has failed in its first reset.
-            blank = next(iter(iterate(batch_space(single, 1), create_empty_array(single, n=1))))
-            self._envs.last = [blank] * self.num_envs
+            self._envs.last = [*iterate(batch_space(single, 1), create_empty_array(single, n=1))] * self.num_envs
         # Reused by each step if nothing is copied.
         self._observations: Any = create_empty_array(single, n=self.num_envs)
 
@@ -464,38 +460,37 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         seeds, given = arguments.seeds_from(seed, self.num_envs), arguments.options_from(options, self.num_envs)
 
         def work() -> Any:
-            shown = self._envs.reset_envs(list(given), [seeds[index] for index in given], list(given.values()))
-            infos: list[Infos] = [{}] * self.num_envs
-            for index, each in zip(given, shown, strict=True):
-                infos[index] = each.info
+            shown = self._envs.reset_envs({index: seeds[index] for index in given}, given)
+            infos = [shown[index].info if index in shown else {} for index in range(self.num_envs)]
             return self._observed(self._envs.last), self._merged(infos)
 
         return work
 
     def _stepping(self, actions: Any) -> Callable[[], Any]:
-        each = self._each(actions, self.num_envs)
-        return lambda: self._batched(self._envs.step_envs(range(self.num_envs), each))
+        each = self._each(actions, range(self.num_envs))
+        return lambda: self._batched(self._envs.step_envs(each))
 
-    def _each(self, actions: Any, count: int) -> list[Any]:
-        """One action for each of ``count`` sub-environments, independent of later changes to the caller's array."""
+    def _each(self, actions: Any, ids: Collection[int]) -> dict[int, Any]:
+        """The action of each of these sub-environments, independent of later changes to the caller's array."""
         # Copies: journals keep actions, and a rebuilt environment is given them again.
         copies = actions.copy() if isinstance(actions, np.ndarray) else copied(actions)
         each = list(iterate(self.action_space, copies))
-        if len(each) != count:
-            raise ValueError(f"expected an action for each of {count} environments, got {len(each)}; none was stepped.")
-        return each
+        if len(each) != len(ids):
+            raise ValueError(
+                f"expected {len(ids)} actions, one for each environment, got {len(each)}; none was stepped."
+            )
+        return dict(zip(ids, each, strict=True))
 
-    def _batched(self, results: Sequence[GymResult], ids: Sequence[int] | None = None) -> Stepped:
-        """The results of a step as arrays, in their order; ``ids`` of some environments are repeated in the infos."""
-        observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results, strict=True)
+    def _batched(self, results: Mapping[int, GymResult], is_part: bool = False) -> Stepped:
+        """The results of a step as arrays, in their order; the indices of some environments are added to the infos."""
+        observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results.values(), strict=True)
         if finals.count(None) < len(finals):
             # Before what a final info has: an environment's own key of this name wins, as in gymnasium.
             ends = [{"final_obs": end.observation, "final_info": end.info} if end else {} for end in finals]
             infos = tuple({**end, **info} for end, info in zip(ends, infos, strict=True))
-        merged = self._merged(infos) if any(infos) else {}
-        if ids is not None:
-            # After the merge, which would add a mask.
-            merged["env_id"] = np.array(ids)
+        merged = self._merged(infos)
+        if is_part:  # after the merge, which would add a mask
+            merged["env_id"] = np.array(list(results))
         return (
             self._observed(observations),
             np.array(rewards, dtype=np.float64).reshape(len(results)),
@@ -506,13 +501,16 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     def _observed(self, shown: Sequence[Any]) -> Any:
         """Observations of single environments as one batch."""
-        batch: Any = self._observations
+        batch = self._observations
         if self.copy or len(shown) != self.num_envs:
             batch = create_empty_array(self.single_observation_space, n=len(shown), fn=np.empty)
         return concatenate(self.single_observation_space, shown, batch)
 
     def _merged(self, infos: Sequence[Infos]) -> Infos:
         """The infos of environments by gymnasium's own rules: a key of any becomes an array over all, with a mask."""
+        self.each_info = infos
+        if not any(infos):
+            return {}
         # One of its own, since its number of environments is that of the rows.
         rows: VectorEnv[Any, Any, Any] = VectorEnv()
         rows.num_envs = len(infos)
@@ -536,7 +534,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         some = arguments.ids_from(ids, self.num_envs)
         self._refuse_pending("step_some", some)
-        return self._batched(self._envs.step_envs(some, self._each(actions, len(some))), some)
+        return self._batched(self._envs.step_envs(self._each(actions, some)), is_part=True)
 
     @holds_interrupts
     def send(self, actions: Any, ids: Sequence[int] | None = None) -> None:
@@ -544,19 +542,16 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
         May be called again, with others, before anything is received.
         """
-        some = arguments.ids_from(range(self.num_envs) if ids is None else ids, self.num_envs)
+        some = range(self.num_envs) if ids is None else arguments.ids_from(ids, self.num_envs)
         self._refuse_pending("send", some)
         groups: dict[str, dict[int, Any]] = {}
-        for index, action in zip(some, self._each(actions, len(some)), strict=True):
+        for index, action in self._each(actions, some).items():
             groups.setdefault(self._envs.engine.home(index), {})[index] = action
         begun: dict[int, Future[Any]] = {}
-
-        def step(group: dict[int, Any]) -> dict[int, GymResult]:
-            return dict(zip(group, self._envs.step_envs(list(group), list(group.values())), strict=True))
-
         try:
             for home in sorted(groups, key="main".__eq__):  # main last, so that workers are at work meanwhile
-                begun |= dict.fromkeys(groups[home], _started(step, groups[home], in_thread=home != "main"))
+                step = partial(self._envs.step_envs, groups[home])
+                begun |= dict.fromkeys(groups[home], _started(step, in_thread=home != "main"))
         finally:  # an interrupt ends what main has begun; workers' steps can be received all the same
             self._sent |= {index: begun[index] for index in some if index in begun}
 
@@ -578,14 +573,13 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         # Steps that end together come one by one: the thread that waits is woken for each.
         while len(ready := [index for index in wanted if self._sent[index].done()]) < min_envs:
             with interrupts_let_through():
-                pending = {self._sent[index] for index in wanted}.difference(map(self._sent.get, ready))
-                wait_for(pending, return_when=FIRST_COMPLETED)
+                wait_for({self._sent[index] for index in wanted if index not in ready}, return_when=FIRST_COMPLETED)
         for future in map(self._sent.__getitem__, ready):
             if (error := future.exception()) is not None:  # of its whole group; the others can be received afterwards
                 self._sent = {index: each for index, each in self._sent.items() if each is not future}
                 raise error
         interrupts_come_too_late()  # from here on, results are taken out: an interrupt would lose them
-        return self._batched([self._sent.pop(index).result()[index] for index in ready], ready)
+        return self._batched({index: self._sent.pop(index).result()[index] for index in ready}, is_part=True)
 
     # Attributes and methods
 
@@ -600,14 +594,14 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         return self.call_some(range(self.num_envs), name, *args, **kwargs)
 
-    def call_some(self, ids: Sequence[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call_some(self, ids: Iterable[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """:meth:`call` of some sub-environments, in the order of ``ids``."""
         return self._answers(self._envs.engine.call, ids, name, *args, **kwargs)
 
     def call_async(self, name: str, *args: Any, **kwargs: Any) -> None:
         """Begin a :meth:`call`; :meth:`call_wait` returns its result."""
-        call = partial(self._envs.engine.call, range(self.num_envs), name, *args, **kwargs)
-        self._begin("call", lambda: values_or_raise(call()))
+        call, ids = self._envs.engine.call, range(self.num_envs)
+        self._begin("call", lambda: values_or_raise(call(ids, name, *args, **kwargs)))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """The result of :meth:`call_async`; after a ``TimeoutError`` it can be called again."""
@@ -618,7 +612,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         found = self.ask(range(self.num_envs), "read", name)
         return self.call(name) if any(type(each) is IsMethod for each in found) else found
 
-    def ask(self, ids: Sequence[int], method: str, *arguments: Any) -> tuple[Any, ...]:
+    def ask(self, ids: Iterable[int], method: str, *arguments: Any) -> tuple[Any, ...]:
         """The results of a method of :class:`~envlanes.gym.game.GymGame` for some sub-environments, in their order.
 
         It changes nothing: ``read`` (an attribute) or ``is_wrapped`` (by a class).
@@ -690,16 +684,11 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         interrupts_come_too_late()  # a commit in the thread cannot be undone
         return future.result()
 
-    @property
-    def _under_way(self) -> str | None:
-        """The kind of a pending call."""
-        return self._pending[0] if self._pending else "send" if self._sent else None
-
     def _refuse_pending(self, name: str, ids: Iterable[int] | None = None) -> None:
         """Refuse a call to a closed environment, or while another call to any of these sub-environments is pending."""
         self._assert_is_running()
         if self._pending or (self._sent if ids is None else self._sent.keys() & set(ids)):
-            kind = str(self._under_way)
+            kind = self._pending[0] if self._pending else "send"
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{kind}` to complete.", kind
             )
@@ -721,38 +710,44 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             timeout: Seconds to wait for a pending call; None until it is done.
             terminate: Do not wait: kill the workers of a pending call.
         """
-        if (envs := getattr(self, "_envs", None)) is None:
-            return
         calls = {*self._sent.values(), *([self._pending[1]] if self._pending else [])}
         if calls:
-            logger.warn(f"Calling `close` while waiting for a pending call to `{self._under_way}` to complete.")
+            kind = self._pending[0] if self._pending else "send"
+            logger.warn(f"Calling `close` while waiting for a pending call to `{kind}` to complete.")
             if wait_for(calls, 0.0 if terminate else timeout).not_done:
-                envs.engine.abandon()  # first: calls that notice must not start other workers
+                self._envs.engine.abandon()  # first: calls that notice must not start other workers
                 if wait_for(calls, _ABANDONED).not_done:
                     log.warning("an environment in the main process does not return; it is abandoned.")
                     return
-        envs.close()
+        self._envs.close()
 
     def __del__(self) -> None:
         """Nothing: environments that nobody holds any more close themselves; gymnasium would wait for pending calls."""
 
 
-def _started(work: Callable[..., Any], *arguments: Any, in_thread: bool) -> Future[Any]:
+def _is_limit(value: Any, least: int) -> bool:
+    is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return value is None or (is_number and int(value) >= least)
+
+
+def _started(work: Callable[[], Any], in_thread: bool) -> Future[Any]:
     """Begin a call, in a thread of its own or here, where it is then done.
 
     Environments in the main process are stepped by the calling thread: they may hold what only the thread that built
     them can use, such as a database connection or an OpenGL context.
     """
-    future: Future[Any] = Future()
+    future = Future[Any]()
 
-    def run(kept: type[BaseException]) -> None:
+    def run() -> None:
         try:
-            future.set_result(work(*arguments))
-        except kept as error:
+            future.set_result(work())
+        except BaseException as error:
+            if not in_thread and not isinstance(error, Exception):
+                raise  # an interrupt flies: the call has not happened
             future.set_exception(error)
 
     if in_thread:  # not of a pool, whose threads would keep the program from ending
-        threading.Thread(target=run, args=[BaseException], name="vector call", daemon=True).start()
+        threading.Thread(target=run, name="vector call", daemon=True).start()
     else:
-        run(Exception)  # an interrupt flies: the call has not happened
+        run()
     return future

@@ -44,7 +44,7 @@ def make_vec(
     Raises:
         ConfigError: An argument is invalid, or neither takes one that is named much like one of the vector's.
     """
-    names = set(inspect.signature(LaneVectorEnv).parameters) - {"env_fns"}
+    names = set(inspect.signature(LaneVectorEnv).parameters)
     # An environment's own argument of such a name could not be told apart: it is given by its registration.
     vector = {key: kwargs.pop(key) for key in list(kwargs) if key in names} | (vector_kwargs or {})
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))

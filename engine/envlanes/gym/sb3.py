@@ -54,8 +54,8 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         # All of VecEnv's own, which are for the next reset alone.
         seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
         options = [dict(each) if each else None for each in self._options] if any(self._options) else None
-        observations, infos = self.envs.reset(seed=seeds, options=options)
-        self.reset_infos = [row_of(infos, index) for index in range(self.num_envs)]
+        observations, _ = self.envs.reset(seed=seeds, options=options)
+        self.reset_infos = list(self.envs.each_info)
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -67,11 +67,10 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
     @holds_interrupts
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Observations, rewards, dones, and an info for each; the last info of an episode has its last observation."""
-        observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
+        observations, rewards, terminated, truncated, _ = self.envs.step(self._actions)
         over = terminated | truncated  # the next row shows the next episode then
         all_infos = []
-        for index in range(self.num_envs):
-            row = row_of(infos, index)
+        for index, row in enumerate(self.envs.each_info):
             if over[index]:
                 self.reset_infos[index] = {k: v for k, v in row.items() if k not in ("final_obs", "final_info")}
                 row = {**row.get("final_info", {}), "terminal_observation": row.get("final_obs")}
@@ -84,7 +83,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of some sub-environments; instead of a method, a function that calls it where they live."""
-        ids = list(self._get_indices(indices))
+        ids = self._get_indices(indices)
 
         def method(index: int) -> Callable[..., Any]:
             return lambda *args, **kwargs: self.env_method(attr_name, *args, indices=index, **kwargs)[0]
@@ -98,23 +97,12 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         """Call a method of some sub-environments."""
-        return list(self.envs.call_some(list(self._get_indices(indices)), method_name, *args, **kwargs))
+        return list(self.envs.call_some(self._get_indices(indices), method_name, *args, **kwargs))
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Whether some sub-environments are wrapped in a class, such as ``Monitor``."""
-        return list(self.envs.ask(list(self._get_indices(indices)), "is_wrapped", wrapper_class))
+        return list(self.envs.ask(self._get_indices(indices), "is_wrapped", wrapper_class))
 
     def get_images(self) -> Sequence[Any]:
         """The rendering of each sub-environment."""
         return list(self.envs.render())
-
-
-def row_of(infos: dict[str, Any], index: int) -> dict[str, Any]:
-    """One environment's info, out of the infos of all."""
-    info = {}
-    for key, column in infos.items():
-        mask = infos.get(f"_{key}")
-        if mask is None or isinstance(mask, dict) or not mask[index]:
-            continue
-        info[key] = row_of(column, index) if isinstance(column, dict) else column[index]
-    return info

@@ -391,16 +391,6 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-def rows_of_readme(results: list[Result]) -> str:
-    """The same speed-ups as rows of the README's table, whose columns are the environments."""
-    names = {"`true`": "true", "`auto`": "auto", "RAGEN's loop": "RAGEN, loop", "RAGEN's threads": "RAGEN, threads"}
-    lines = ["||" + "".join(f"`{result.name}`|" for result in results)]
-    for title, each in names.items():
-        cells = (f"{result.speed_up(each):.1f}" if each in result.turns else "" for result in results)
-        lines.append(f"|{title}|{'|'.join(cells)}|")
-    return "\n".join(lines)
-
-
 def plot(results: list[Result], path: Path) -> None:
     """Draw the speed-up of every contender: a group of bars for each environment."""
     import matplotlib
@@ -504,7 +494,7 @@ def main() -> int:
         busy = counted(workers_of(heavy), "process", "processes")
         print(f"{name}: beside it, {busy} computed {together:.2f} times as fast as one", flush=True)
     if results:
-        print(f"\n{table(results)}\n\n{rows_of_readme(results)}")
+        print(f"\n{table(results)}")
     if results and given.png:
         plot(results, given.png)
         print(f"plot in {given.png}")

@@ -2,7 +2,6 @@
 
     python benchmarks/bench_vector.py                                          # a short table
     python benchmarks/bench_vector.py --quick                                  # some seconds
-    python benchmarks/bench_vector.py --whole --json out.json --table out.md   # every work, 8 to 512 environments
     python benchmarks/bench_vector.py --works cartpole wait10ms --envs 8 128 --workers 8
 
 Each contender steps the same environments with the same actions. Contenders are alive at the same time and take turns,
@@ -17,7 +16,6 @@ those are more than ``--most-processes``.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -25,7 +23,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -74,7 +71,6 @@ WORKS: dict[str, Callable[[], gymnasium.Env]] = {
     "1ms": partial(Load, 1e-3),
     "wait10ms": partial(Load, 0.0, 10e-3),
     "picture84": partial(Load, 1e-4, 0.0, (84, 84, 4)),
-    "picture256": partial(Load, 1e-4, 0.0, (256, 256, 3)),
 }
 
 
@@ -233,17 +229,6 @@ def _memory() -> float:
     return total / 1e6
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Figures as a table in Markdown: a line for each work and number of environments, milliseconds a vector step."""
-    names = list(dict.fromkeys(row["contender"] for row in rows))
-    lines = [f"| work | environments | {' | '.join(names)} |", f"|---|---:|{'---:|' * len(names)}"]
-    for work, count in dict.fromkeys((row["work"], row["envs"]) for row in rows):
-        found = {row["contender"]: row for row in rows if (row["work"], row["envs"]) == (work, count)}
-        cells = [f"{found[name]['step_ms']:.3g}" if name in found else "" for name in names]
-        lines.append(f"| {work} | {count} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def read_arguments() -> argparse.Namespace:
     """The arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -256,14 +241,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="CartPole with 8 and 128 environments, no processes but ours"
     )
-    parser.add_argument("--whole", action="store_true", help="every work, with 8, 32, 128 and 512 environments")
-    parser.add_argument("--json", help="file for the figures")
-    parser.add_argument("--table", help="file for a table in Markdown")
     given = parser.parse_args()
     if given.quick:
         given.works, given.envs, given.seconds, given.most_processes = ["cartpole"], [8, 128], 0.3, 0
-    if given.whole:
-        given.works, given.envs = [work for work in WORKS if work != "nothing"], [8, 32, 128, 512]
     return given
 
 
@@ -280,7 +260,7 @@ def installed(works: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """Print a table."""
-    given, rows = read_arguments(), []
+    given = read_arguments()
     works = installed(given.works)
     print(
         f"{'work':10} {'envs':>4} {'contender':14} {'ms a step':>10} {'least':>10} {'x sync':>7} {'us above':>9} "
@@ -293,17 +273,12 @@ def main() -> None:
                     f"{work:10} {count:4} {', '.join(ONE_EACH)}: left out, more than {given.most_processes} processes"
                 )
             for row in compare(work, count, given):
-                rows.append(row)
                 print(
                     f"{row['work']:10} {row['envs']:4} {row['contender']:14} {row['step_ms']:10.3f} "
                     f"{row['least_ms']:10.3f} {row['of_sync']:7.2f} {row['above_us']:9.2f} {row['start_s']:6.2f}s "
                     f"{row['memory_mb']:7.0f}",
                     flush=True,
                 )
-    if given.json:
-        Path(given.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    if given.table:
-        Path(given.table).write_text(table(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ class _Queue:
     def __init__(self, envs: _ServedEnvs, lane: int | None) -> None:
         self.envs = 0  # that are open
         self._calls: dict[str, Callable[[list[Any]], list[Any]]] = {
-            "open": lambda asked: [envs.open(*each, lane) for each in asked],
+            "open": lambda asked: [envs.open(spec, seed, mode, lane) for spec, seed, mode in asked],
             "play": envs.play,
             "close": envs.remove,
         }

@@ -124,7 +124,7 @@ def test_the_training_on_textworld_has_keys_that_exist_and_prompts_that_can_be_r
     monkeypatch.chdir(ROOT)
     config = load_config("./examples/textworld_coins/coins.yaml")
     written = PromptTemplate.load("examples/textworld_coins/prompts.yaml")
-    assert ContextSettings.read(config).template == written.with_system("")
+    assert ContextSettings.read(config).template == written.model_copy(update={"system": ""})
     entries = read_config(plain_sections(config, ("custom_envs", "es_manager")), "train").entries
     assert {entry.spec.config.theme for entry in entries} == {"basic"}
 

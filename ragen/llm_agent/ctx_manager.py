@@ -33,7 +33,7 @@ from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches.builder import BatchBuilder
 from ragen.llm_agent.batches.collapse import CollapseColumns
 from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, data_proto, object_array
-from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat, ReplyMarker
+from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, sampled_rows
 from ragen.llm_agent.environments import custom_env, environment_tags
 from ragen.llm_agent.prompts.chat_template import Message
@@ -110,7 +110,6 @@ class ContextManager:
         self._encoder = ChatEncoder(tokenizer, control, opening_tag, processor, self.settings.template_kwargs)
         self._batches = BatchBuilder(self.settings, tokenizer, processor)
         self._check_lengths(prompts)
-        _warn_about_thoughts(self.settings, self._encoder.marker)
 
     def reset_memory_managers(self) -> None:
         """Begin a rollout: RAGEN of 2026 calls this after a reset. This class keeps no memory, so it does nothing."""
@@ -305,12 +304,3 @@ class ContextManager:
         settings = replace(self.settings, window_mode=FULL)
         whole = replace(self._conversations, settings=settings, with_images=False)
         return whole.messages(trajectory_rows([rollout], None)[0])
-
-
-def _warn_about_thoughts(settings: ContextSettings, marker: ReplyMarker) -> None:
-    one_row = settings.window_mode == FULL and settings.window != 1
-    if settings.enable_think and one_row and not marker.keeps_thoughts():
-        log.warning(
-            "The chat template drops the thoughts of earlier turns, so training rows will not show them either; "
-            "agent_proxy.context_window_mode=limited_multi_turn trains every turn on what the model saw and wrote."
-        )

@@ -13,7 +13,7 @@ import numpy as np
 
 from ragen.llm_agent.batches.dataproto import Layout, data_proto, image_objects, object_array, pad_id, token_tensors
 from ragen.llm_agent.batches.encoding import EncodedChat
-from ragen.llm_agent.batches.metrics import mean_metrics, overall_metrics
+from ragen.llm_agent.batches.metrics import mean_metrics
 from ragen.llm_agent.batches.training_rows import TrainingRow, masks_of, reply_lengths, scores_of, signal_of
 from ragen.llm_agent.prompts.conversation import Row
 from ragen.llm_agent.prompts.settings import ContextSettings
@@ -77,9 +77,7 @@ class BatchBuilder:
         objects |= {"episode_ids": _numbers(row.episode for row in shown), "env_error": object_array(errors)}
         groups = zip(objects["group_ids"], shown, errors, strict=True)
         objects["group_ids"] = _numbers(group if error is None else -1 - row.episode for group, row, error in groups)
-        means = mean_metrics(rollouts)
-        metrics = {**means, **overall_metrics(rollouts, means), **reply_lengths(rows)}
-        return data_proto(tensors, objects, {"metrics": metrics})
+        return data_proto(tensors, objects, {"metrics": {**mean_metrics(rollouts), **reply_lengths(rows)}})
 
 
 def _numbers(values: Iterable[Any]) -> np.ndarray:

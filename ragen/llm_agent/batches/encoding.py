@@ -79,12 +79,6 @@ class ReplyMarker:
                 )
         return marked
 
-    def keeps_thoughts(self) -> bool:
-        """Whether the template keeps the ``<think>`` blocks of earlier turns, not only of the last one."""
-        say = self._template.message
-        asked, answered = say("user", "ask"), say("assistant", "<think>zzq</think><answer>tell</answer>")
-        return self._template.render([[asked, answered, asked, answered]])[0].count("zzq") == 2
-
     def _mark(self, text: str, outline: Outline) -> MarkedText:
         places = outline.locate(text)
         if places is None:  # the template changed a content; with contents unchanged, text and mask agree

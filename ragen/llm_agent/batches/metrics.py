@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from envlanes.ragen.metrics import total
@@ -23,7 +23,10 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]]) -> dict[str, float]:
         :func:`ragen.validity.failure_metrics`.
     """
     valid = [rollout for rollout in rollouts if is_valid(rollout)]
-    values = _values(valid)
+    values: dict[str, list[float]] = defaultdict(list)
+    for rollout in valid:
+        for name, value in rollout.get("metrics", {}).items():
+            values[name].append(float(value))
     sizes = Counter(rollout.get("tag") for rollout in valid)
     means = {}
     for name, found in values.items():
@@ -34,29 +37,3 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]]) -> dict[str, float]:
         if non_zero := [value for value in found if value != 0]:
             means[f"{tag}/non-zero/{metric}"] = total(non_zero) / len(non_zero)
     return means | failure_metrics(rollouts)
-
-
-def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, float]) -> dict[str, float]:
-    """The metrics over all tags.
-
-    Args:
-        rollouts: Rollout caches with ``metrics``.
-        means: The result of :func:`mean_metrics`.
-
-    Returns:
-        ``charts/avg_episode_return``, the mean of the tags' ``episodic_return``, and ``rollout/max_tile``, the largest
-        ``max_tile``; each only if available.
-    """
-    returns = [mean for name, mean in means.items() if name.endswith("/episodic_return") and "/non-zero/" not in name]
-    valid = [rollout for rollout in rollouts if is_valid(rollout)]
-    tiles = [value for name, found in _values(valid).items() if name.endswith("/max_tile") for value in found]
-    overall: dict[str, float] = {"charts/avg_episode_return": total(returns) / len(returns)} if returns else {}
-    return overall | ({"rollout/max_tile": int(max(tiles))} if tiles else {})
-
-
-def _values(rollouts: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    values: dict[str, list[float]] = defaultdict(list)
-    for rollout in rollouts:
-        for name, value in rollout.get("metrics", {}).items():
-            values[name].append(float(value))
-    return values

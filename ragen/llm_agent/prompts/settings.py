@@ -74,6 +74,8 @@ class ContextSettings:
         if keys.max_context_window == 0:
             raise refused("agent_proxy.max_context_window", 0, "at least 1, or -1 for all turns")
         template = DEFAULT_PROMPTS if keys.prompts is None else PromptTemplate.load(keys.prompts)
+        if keys.system_prompt is not None:
+            template = template.model_copy(update={"system": keys.system_prompt})
         settings = cls(
             enable_think=keys.enable_think,
             action_sep=keys.action_sep,
@@ -84,7 +86,9 @@ class ContextSettings:
             training_tokens=keys.training_tokens,
             grouping=keys.reward_normalization.grouping,
             method=keys.reward_normalization.method,
-            template=template if keys.system_prompt is None else template.with_system(keys.system_prompt),
+            template=template
+            if keys.system_prompt is None
+            else template.model_copy(update={"system": keys.system_prompt}),
             enable_response_mask=whole.enable_response_mask,
             response_length=rollout.response_length,
             max_model_len=rollout.max_model_len,

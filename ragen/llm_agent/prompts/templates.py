@@ -13,14 +13,20 @@ part is omitted if one of its slots has no value, such as ``actions_left`` in a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from string import Formatter
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
+from pydantic import ConfigDict, model_validator
+
+from ragen.config.loading import as_model
+from ragen.config.schema import Section
 from ragen.errors import ConfigError
+
+M = TypeVar("M", bound=Section)
 
 # Chats
 
@@ -29,24 +35,45 @@ THINK_FORMAT = "<think> how you decide </think> <answer> what you do </answer>"
 ANSWER_FORMAT = "<answer> what you do </answer>"
 
 
-def from_yaml(text: str) -> Any:
-    """Parse YAML, with libyaml if PyYAML has it, which is ten times faster.
-
-    Raises:
-        yaml.YAMLError: The text is not YAML.
-    """
-    import yaml
-
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
-def text_field(default: str, *slots: str, needs: str = "") -> Any:
-    """A field whose text may have these slots, and must have the slot ``needs``."""
-    return field(default=default, metadata={"slots": slots, "needs": needs})
-
-
 @dataclass(frozen=True)
-class InstructionTemplate:
+class Slots:
+    """The slots that a text may have, and the one that it must have."""
+
+    names: tuple[str, ...]
+    needs: str = ""
+
+
+_NUMBERS = ("reward", "actions_left", "max_tokens", "turn", "completed", "shown", "max_actions")
+
+
+def _check_slots(key: str, text: str, slots: Slots) -> None:
+    try:
+        found = [(name, form, turned) for _, name, form, turned in Formatter().parse(text) if name is not None]
+        for name, form, turned in found:
+            if name not in slots.names or turned:
+                known = ", ".join(f"{{{each}}}" for each in slots.names)
+                raise ConfigError(f"{key} has the slot {{{name}}}; it may have {known}.")
+            format(1 if name in _NUMBERS else "", form or "")
+    except ValueError as error:
+        raise ConfigError(f"{key} = {text!r}, which is invalid ({error}); double a literal brace.") from error
+    if slots.needs and slots.needs not in [name for name, _, _ in found]:
+        raise ConfigError(f"{key} lacks the slot {{{slots.needs}}}, which it needs.")
+
+
+class Texts(Section):
+    """Texts with slots."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _check_slots(self) -> Self:
+        for name, field in type(self).model_fields.items():
+            for slots in field.metadata:
+                _check_slots(name, getattr(self, name), slots)
+        return self
+
+
+class InstructionTemplate(Texts):
     """The rules of a game before the first state, after the tag's ``env_instruction``; each is a line.
 
     Attributes:
@@ -55,16 +82,14 @@ class InstructionTemplate:
         limits: The limits on actions.
     """
 
-    symbols: str = text_field("Symbols in the state: {symbols}", "symbols")
-    actions: str = text_field(
-        'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.',
-        *("actions", "action_sep", "max_actions"),
+    symbols: Annotated[str, Slots(("symbols",))] = "Symbols in the state: {symbols}"
+    actions: Annotated[str, Slots(("actions", "action_sep", "max_actions"))] = (
+        'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.'
     )
-    limits: str = text_field("The most actions you can take: {limits}.", "limits")
+    limits: Annotated[str, Slots(("limits",))] = "The most actions you can take: {limits}."
 
 
-@dataclass(frozen=True)
-class ReplyFormatTemplate:
+class ReplyFormatTemplate(Texts):
     """The required form of a reply.
 
     Attributes:
@@ -76,8 +101,7 @@ class ReplyFormatTemplate:
     answer: str = ANSWER_FORMAT
 
 
-@dataclass(frozen=True)
-class WindowTemplate:
+class WindowTemplate(Texts):
     """The texts for earlier turns within the single user message of ``context_window_mode: single_turn``.
 
     Attributes:
@@ -87,18 +111,15 @@ class WindowTemplate:
         after: After the earlier turns.
     """
 
-    before: str = text_field("The turns before this one:", "completed", "shown")
-    turn: str = text_field(
-        "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}",
-        *("turn", "observation", "reply", "reward"),
-        needs="observation",
+    before: Annotated[str, Slots(("completed", "shown"))] = "The turns before this one:"
+    turn: Annotated[str, Slots(("turn", "observation", "reply", "reward"), "observation")] = (
+        "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}"
     )
-    reward: str = text_field("\nReward:\n{reward:.6g}", "reward", "turn")
+    reward: Annotated[str, Slots(("reward", "turn"))] = "\nReward:\n{reward:.6g}"
     after: str = "---"
 
 
-@dataclass(frozen=True)
-class PromptTemplate:
+class PromptTemplate(Texts):
     """All texts of a chat.
 
     Attributes:
@@ -114,19 +135,19 @@ class PromptTemplate:
     """
 
     system: str = SYSTEM_PROMPT
-    turn: str = text_field(
+    turn: Annotated[
+        str, Slots(("turn", "observation", "invalid", "actions_left", "format", "length"), "observation")
+    ] = (
         "Turn {turn}:\nState:\n{observation}\n"
-        "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}",
-        *("turn", "observation", "invalid", "actions_left", "format", "length"),
-        needs="observation",
+        "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}"
     )
-    reward: str = text_field("Reward:\n{reward:.6g}", "reward", needs="reward")
-    actions_left: str = text_field("You have {actions_left} actions left. ", "actions_left")
-    length: str = text_field(" Use {max_tokens} words (tokens) at most.", "max_tokens")
+    reward: Annotated[str, Slots(("reward",), "reward")] = "Reward:\n{reward:.6g}"
+    actions_left: Annotated[str, Slots(("actions_left",))] = "You have {actions_left} actions left. "
+    length: Annotated[str, Slots(("max_tokens",))] = " Use {max_tokens} words (tokens) at most."
     invalid: str = "Your last reply named no action that can be taken, so nothing has changed.\n"
-    reply_format: ReplyFormatTemplate = field(default_factory=ReplyFormatTemplate)
-    instruction: InstructionTemplate = field(default_factory=InstructionTemplate)
-    window: WindowTemplate = field(default_factory=WindowTemplate)
+    reply_format: ReplyFormatTemplate = ReplyFormatTemplate()
+    instruction: InstructionTemplate = InstructionTemplate()
+    window: WindowTemplate = WindowTemplate()
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -142,7 +163,7 @@ class PromptTemplate:
 
         path = Path(path).expanduser()
         try:
-            content = from_yaml(path.read_text("utf-8"))
+            content = yaml.safe_load(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"the prompts of {path} cannot be read: {' '.join(str(error).split())}.") from error
         if not isinstance(content, Mapping):
@@ -160,15 +181,8 @@ class PromptTemplate:
             return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
         Dumper.add_representer(str, shown)
-        return yaml.dump(asdict(self), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+        return yaml.dump(self.model_dump(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
-    def with_system(self, system: str) -> Self:
-        """These prompts with another system message."""
-        return replace(self, system=system)
-
-
-DEFAULT_PROMPTS = PromptTemplate()
-"""This package's prompts."""
 
 # Slots
 
@@ -200,51 +214,21 @@ def _parsed(text: str) -> tuple[tuple[str, str | None, str], ...]:
     return tuple((literal, name, form or "") for literal, name, form, _ in Formatter().parse(text))
 
 
-def escaped(text: str) -> str:
-    """A text with doubled braces, so that it has no slots."""
-    return text.replace("{", "{{").replace("}", "}}")
+def filled(default: M, content: Mapping[str, Any], where: str) -> M:
+    """The default with other texts, which are checked.
 
-
-def filled(default: Any, content: Mapping[str, Any], where: str, section: str = "") -> Any:
-    """The default with the values of a file, which are checked."""
-    known = {each.name: each for each in fields(default)}
-    changed: dict[str, Any] = {}
+    Raises:
+        ConfigError: A field or slot is unknown, or a text is none.
+    """
+    given: dict[str, Any] = default.model_dump()
     for name, value in content.items():
-        key = f"{section}{name}"
-        if name not in known:
-            raise ConfigError(f"{where}: {key!r} is not a field of prompts; expected one of {', '.join(known)}.")
-        rules = known[name].metadata
-        changed[name] = _checked(getattr(default, name), value, where, key)
-        if "slots" in rules and value != getattr(default, name):
-            _check_slots(value, where, key, **rules)
-    return replace(default, **changed)
-
-
-def _checked(default: Any, value: Any, where: str, key: str) -> Any:
-    if is_dataclass(default):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: {key} is {value!r}; expected a mapping.")
-        return filled(default, value, where, f"{key}.")
-    if not isinstance(value, str):
-        raise ConfigError(f"{where}: {key} is {value!r}; expected a text.")
-    return value
-
-
-def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: str) -> None:
+        is_section = isinstance(value, Mapping) and isinstance(given.get(name), dict)
+        given[name] = {**given[name], **value} if is_section else value
     try:
-        found = [(name, form, turned) for _, name, form, turned in Formatter().parse(text) if name is not None]
-        for name, form, turned in found:
-            if name not in slots or turned:
-                known = ", ".join(f"{{{each}}}" for each in slots)
-                raise ConfigError(f"{where}: {key} has the slot {{{name}}}; it may have {known}.")
-            format(1 if name in _NUMBERS else "", form or "")
-    except ValueError as error:
-        raise ConfigError(f"{where}: {key} is {text!r}, which is invalid ({error}); double a literal brace.") from error
-    if needs and needs not in [name for name, _, _ in found]:
-        raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, which it needs.")
+        return as_model(type(default), given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
-_NUMBERS = (
-    *("reward", "actions_left", "max_tokens", "turn", "completed", "shown", "max_actions"),
-    *("step_count", "history_length", "current_step"),
-)
+DEFAULT_PROMPTS = PromptTemplate()
+"""This package's prompts."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.config.loading import as_config
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches.builder import BatchBuilder
-from ragen.llm_agent.batches.collapse import CollapseColumns
+from ragen.llm_agent.batches.collapse import collapse_columns
 from ragen.llm_agent.batches.dataproto import AnyBatch, Exchange, PromptBatch, RawReply, data_proto, object_array
 from ragen.llm_agent.batches.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.batches.training_rows import TrainingRow, exchanged_row, sampled_rows
@@ -47,7 +47,7 @@ from ragen.llm_agent.prompts.conversation import (
     trajectory_rows,
     turn_rows,
 )
-from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
+from ragen.llm_agent.prompts.replies import ALWAYS, REPLY_TAGS, THINK, ControlTokens, ReplyParser, reply_texts
 from ragen.llm_agent.prompts.settings import FULL, MAX_MODEL_LEN, SAMPLED, CollapseSettings, ContextSettings
 
 Encode = Callable[[list[list[Message]]], list[EncodedChat]]
@@ -226,7 +226,7 @@ class ContextManager:
         return [rollout | {"tag": self._conversations.tag_of(rollout)} for rollout in env_outputs]
 
     def collapse_columns(self, env_outputs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-        """Prompts and reasoning of finished trajectories; see :class:`CollapseColumns`.
+        """Prompts and reasoning of finished trajectories; see :func:`.collapse_columns`.
 
         Args:
             env_outputs: The result of ``get_rollout_states()``.
@@ -237,13 +237,17 @@ class ContextManager:
         """
         if not self._collapse_settings or self.settings.window_mode != FULL:
             return {}
-        return CollapseColumns(
-            self._collapse_settings,
-            lambda rollout, place: self._conversations.messages(asked(rollout, place)),
-            lambda chat: self._encoder.template.render([chat], add_generation_prompt=True)[0],
-            self.tokenizer,
-            self.settings.enable_think,
-        ).of(self._tagged(env_outputs))
+
+        def tokens(text: str) -> list[int]:
+            return self.tokenizer([text], add_special_tokens=False)["input_ids"][0]
+
+        def prompt(rollout: dict[str, Any], place: int) -> list[int]:
+            chat = self._conversations.messages(asked(rollout, place))
+            (text,) = self._encoder.template.render([chat], add_generation_prompt=True)
+            return tokens(text + THINK * thinks)
+
+        thinks = self.settings.enable_think
+        return collapse_columns(self._tagged(env_outputs), self._collapse_settings, prompt, tokens, thinks)
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
         """Parse the model's replies.

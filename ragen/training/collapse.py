@@ -129,7 +129,7 @@ class PlayedThoughts:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any], groups: Sequence[Any]) -> Self:
-        """Read the columns of a batch; see :class:`~ragen.llm_agent.batches.collapse.CollapseColumns`.
+        """Read the columns of a batch; see :func:`~ragen.llm_agent.batches.collapse.collapse_columns`.
 
         Args:
             columns: The columns of all turns, or only of first turns.

@@ -16,7 +16,7 @@ from ragen.config.loading import as_config
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.llm_agent.environments import read_config
-from ragen.llm_agent.prompts.replies import create_projection_function, mixed_projection
+from ragen.llm_agent.prompts.replies import create_projection_function
 from ragen.turns.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.turns.managers import MANAGERS, EnvironmentManagerBase
 
@@ -57,7 +57,7 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
     seed = DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed
     envs = EnvironmentContainer(read, seed, is_train=mode == "train")
     single = envs.env_types[0] if len(set(envs.env_types)) == 1 else ""
-    project = create_projection_function(single, keys.style) if single else mixed_projection(envs.env_types, keys.style)
+    project = create_projection_function(single or envs.env_types, keys.style)
     return MANAGERS.get(single, EnvironmentManagerBase)(
         envs, project, single or "mixed", history_length=keys.history_length
     )

@@ -221,11 +221,11 @@ _ARITHMETIC = re.compile(r"[\d+\-*/(). \t]+")
 _EXPRESSION = frozenset("0123456789+-*/(). \t")
 
 
-def create_projection_function(env_type: str, style: Style = "ragen") -> Projection:
+def create_projection_function(env_type: str | Sequence[str], style: Style = "ragen") -> Projection:
     """The projection for a type of environment; the generic one for types without their own.
 
     Args:
-        env_type: Such as ``sokoban``.
+        env_type: Such as ``sokoban``; or the type of each row.
         style: The rules: ``"ragen"`` or ``"verl-agent"``.
 
     Returns:
@@ -235,34 +235,17 @@ def create_projection_function(env_type: str, style: Style = "ragen") -> Project
     Raises:
         ConfigError: There is no such style.
     """
-    read = _reader_of(env_type, style)
-    return _projection(lambda count: [read] * count, style)
-
-
-def mixed_projection(env_types: Sequence[str], style: Style = "ragen") -> Projection:
-    """A projection for rows of different types.
-
-    Args:
-        env_types: The type of each row.
-        style: See :func:`create_projection_function`.
-    """
-    readers = [_reader_of(env_type, style) for env_type in env_types]
-    return _projection(lambda count: readers, style)
-
-
-def _reader_of(env_type: str, style: Style) -> Read:
     if style not in STYLES:
         raise ConfigError(f"style = {style!r}: expected one of {', '.join(map(repr, STYLES))}.")
-    read = _READERS.get(env_type, _read_any)
-    return _VERL_READERS.get(env_type, _thinking(read)) if style == "verl-agent" else read
-
-
-def _projection(readers: Callable[[int], Sequence[Read]], style: Style) -> Projection:
-    kind = int if style == "verl-agent" else bool
+    is_strict = style == "verl-agent"
+    kind, readers = int if is_strict else bool, list[Read]()
+    for name in [env_type] if isinstance(env_type, str) else env_type:
+        read = _READERS.get(name, _read_any)
+        readers.append(_VERL_READERS.get(name, _thinking(read)) if is_strict else read)
 
     def project(texts: Sequence[str | None], action_spaces: Sequence[Any] | None = None) -> tuple[list[Any], list[Any]]:
         spaces = [None] * len(texts) if action_spaces is None else action_spaces
-        rows = zip(readers(len(texts)), texts, spaces, strict=True)
+        rows = zip(readers * len(texts) if isinstance(env_type, str) else readers, texts, spaces, strict=True)
         found = [(None, True) if text is None else read(text, space) for read, text, space in rows]
         return [action for action, _ in found], [kind(valid) for _, valid in found]
 

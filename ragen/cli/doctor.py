@@ -120,8 +120,8 @@ def _started(backend: str) -> str:
 
 
 def _sandboxes() -> Iterator[tuple[str, str]]:
-    from ragen.env import sandbox
     from ragen.env.miniwob import browser
+    from ragen.env.sandbox import host as sandbox
     from ragen.errors import SandboxError
 
     for profile, env_types in ((sandbox.PROGRAMS, "code, deepcoder"), (sandbox.SHELL, "terminal")):

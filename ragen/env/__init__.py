@@ -22,32 +22,18 @@ __all__ = [
 ]
 
 _HIGHER = {
-    "MultiProcessEnvironmentContainer": "parallel_env_container",
-    "to_numpy": "parallel_env_container",
-    "BanditEnvironmentManager": "environment_manager",
-    "CountdownEnvironmentManager": "environment_manager",
-    "EnvironmentManagerBase": "environment_manager",
-    "FrozenLakeEnvironmentManager": "environment_manager",
-    "MetaMathQAEnvironmentManager": "environment_manager",
-    "SokobanEnvironmentManager": "environment_manager",
-    "WebShopEnvironmentManager": "environment_manager",
-    "bandit_projection": "projection_functions",
-    "countdown_projection": "projection_functions",
-    "create_projection_function": "projection_functions",
-    "frozen_lake_projection": "projection_functions",
-    "generic_projection": "projection_functions",
-    "metamathqa_projection": "projection_functions",
-    "sokoban_projection": "projection_functions",
-    "webshop_projection": "projection_functions",
-    "TrajectoryCollector": "trajectory_collector",
-    "filter_group_data": "trajectory_collector",
-    "to_list_of_dict": "trajectory_collector",
-    "create_environments": "environment_factory",
-    "create_single_environment_for_testing": "environment_factory",
-    "get_environment_requirements": "environment_factory",
-    "get_supported_environment_types": "environment_factory",
-    "make_environments": "environment_factory",
-    "validate_environment_config": "environment_factory",
+    name: module
+    for module, names in {
+        "parallel_env_container": "MultiProcessEnvironmentContainer to_numpy",
+        "environment_manager": "BanditEnvironmentManager CountdownEnvironmentManager EnvironmentManagerBase "
+        "FrozenLakeEnvironmentManager MetaMathQAEnvironmentManager SokobanEnvironmentManager WebShopEnvironmentManager",
+        "projection_functions": "bandit_projection countdown_projection create_projection_function "
+        "frozen_lake_projection generic_projection metamathqa_projection sokoban_projection webshop_projection",
+        "trajectory_collector": "TrajectoryCollector filter_group_data to_list_of_dict",
+        "environment_factory": "create_environments create_single_environment_for_testing "
+        "get_environment_requirements get_supported_environment_types make_environments validate_environment_config",
+    }.items()
+    for name in names.split()
 }
 """Names of higher floors, each with the module here that gives it; games and workers need none of it."""
 

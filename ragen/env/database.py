@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from weakref import finalize
 
 _FILE = "index.db"
 _MAPPED = 16 * 2**30  # bytes
@@ -29,22 +28,13 @@ class Database:
 
     def __init__(self, folder: Path) -> None:
         """Open it."""
-        self._uri = f"file:{quote(str(folder / _FILE))}?mode=ro&immutable=1"
-        self._of_thread = threading.local()
-        self._opened: list[sqlite3.Connection] = []
-        self.close = finalize(self, _close, self._opened)
-        self.rows("select 1")
+        uri = f"file:{quote(str(folder / _FILE))}?mode=ro&immutable=1"
+        self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self._lock = threading.Lock()  # two threads that read at a time mix up their rows
+        self.close = self._connection.close
+        self.rows(f"pragma mmap_size={_MAPPED}")
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """The rows that a query selects."""
-        if not hasattr(self._of_thread, "connection"):  # one a thread: two that share one mix up their rows
-            connection = sqlite3.connect(self._uri, uri=True, check_same_thread=False)  # any thread may close it
-            connection.execute(f"pragma mmap_size={_MAPPED}")
-            self._opened.append(connection)
-            self._of_thread.connection = connection
-        return self._of_thread.connection.execute(query, values).fetchall()  # type: ignore[no-any-return]
-
-
-def _close(connections: list[sqlite3.Connection]) -> None:
-    for connection in connections:
-        connection.close()
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()

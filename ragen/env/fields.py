@@ -5,29 +5,15 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ragen.env.checks import alternatives
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, did_you_mean, in_short
 
 _NUMBERS, _LISTS = (bool, int, float, complex), (list, tuple, set, frozenset, Sequence)
-
-
-class Misfit(NamedTuple):
-    """A field with a value of another kind.
-
-    Attributes:
-        name: The field's.
-        value: The given value.
-        expected: The declared type, in words.
-    """
-
-    name: str
-    value: Any
-    expected: str
 
 
 def field_types(config_class: Any) -> dict[str, Any]:
@@ -60,12 +46,6 @@ def check_kinds(where: str, env_type: str, config: Any, given: Mapping[str, Any]
     Raises:
         ConfigError: One cannot, such as a text where there is to be a number.
     """
-    for name, value, expected in misfits(config, given):
-        raise ConfigError(f"{where}{name} = {in_short(value)}: {env_type!r} expects {expected}.")
-
-
-def misfits(config: Any, given: Mapping[str, Any]) -> Iterator[Misfit]:
-    """The values that :func:`check_kinds` refuses, in order."""
     declared = field_types(type(config)) if given else {}
     defaults = {field.name: field.default for field in fields(config)} if declared else {}
     for name, value in given.items():
@@ -73,10 +53,10 @@ def misfits(config: Any, given: Mapping[str, Any]) -> Iterator[Misfit]:
         if _may_be(value, hint) or not _may_be(defaults[name], hint):
             continue
         if repr(getattr(config, name, None)) == repr(value):
-            yield Misfit(name, value, described(hint))
+            raise ConfigError(f"{where}{name} = {in_short(value)}: {env_type!r} expects {_described(hint)}.")
 
 
-def described(hint: Any) -> str:
+def _described(hint: Any) -> str:
     """A declared type in words."""
     return " or ".join(
         "null" if kind is type(None) else kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ragen.env.base import BaseDiscreteActionEnv
 from ragen.env.checks import Rule, check, names_for, or_null, require
 from ragen.env.game import Game
 from ragen.errors import InputError, StateError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 RENDER_MODES = ("text", "rgb_array")
 
@@ -140,3 +141,30 @@ def numbered(lookup: Any) -> Any:
         return lookup
     found = {int(key) if isinstance(key, str) and key.isdecimal() else key: value for key, value in lookup.items()}
     return found if len(found) == len(lookup) else dict(lookup)
+
+
+# Images
+
+
+@lru_cache(maxsize=4)
+def read_tiles(path: Path) -> np.ndarray:
+    """The tiles of a picture, square ones below each other; read-only, shape (kinds, size, size, 3)."""
+    from PIL import Image
+
+    picture = np.asarray(Image.open(path).convert("RGB"))
+    return picture.reshape(-1, picture.shape[1], picture.shape[1], 3)
+
+
+def mosaic(path: Path, codes: np.ndarray) -> np.ndarray:
+    """The image of a grid.
+
+    Args:
+        path: The file with its tiles.
+        codes: The tile of each cell, shape (rows, columns).
+
+    Returns:
+        A new uint8 array of shape (rows * size, columns * size, 3).
+    """
+    tiles, (rows, columns) = read_tiles(path), codes.shape
+    size = tiles.shape[1]
+    return tiles[codes].transpose(0, 2, 1, 3, 4).reshape(rows * size, columns * size, 3)

@@ -139,8 +139,6 @@ def import_class(path: str) -> type:
         if module_name in sys.modules:
             names = nearest(class_name, list(vars(sys.modules[module_name])))
             meant = suggestion(f"{module_name}:{each}" for each in names) or meant
-        elif beside := nearest(module_name, [file.stem for file in Path().glob("*.py")]):
-            meant = suggestion(f"{each}:{class_name}" for each in beside)
         raise UnknownEnvError(
             f"cannot import environment class {path!r}: {described_with_place(error)}.{meant}"
         ) from error

@@ -13,7 +13,7 @@ from ragen.env.code.env import CodeEnv
 from ragen.env.code.problems import Case, Problem, equal, judge
 from ragen.env.deepcoder.config import DeepCoderEnvConfig
 from ragen.env.deepcoder.env import DeepCoderEnv
-from ragen.env.sandbox import Ended
+from ragen.env.sandbox.host import Ended
 from support.sandboxes import needs_programs
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
-from ragen.env.frozen_lake.env import FrozenLakeEnv
-from ragen.env.frozen_lake.lake import Lake
+from ragen.env.frozen_lake.env import FrozenLakeEnv, Lake
 from ragen.env.frozen_lake.solver import solve as cross
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.game_2048.env import LEFT as SLIDE_LEFT

@@ -19,7 +19,8 @@ import pytest
 
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.env import CodeEnv
-from ragen.env.sandbox import PROGRAMS, Limits, Sandbox, inside
+from ragen.env.sandbox import inside
+from ragen.env.sandbox.host import PROGRAMS, Limits, Sandbox
 from ragen.env.terminal.config import TerminalEnvConfig
 from ragen.env.terminal.env import TerminalEnv
 from ragen.errors import SandboxError
@@ -181,7 +182,7 @@ def test_an_environment_whose_sandbox_was_killed_gets_another() -> None:
 def test_a_sandbox_ends_with_its_process_however_that_ends() -> None:
     script = (
         "import os, signal, psutil\n"
-        "from ragen.env.sandbox import PROGRAMS, Sandbox\n"
+        "from ragen.env.sandbox.host import PROGRAMS, Sandbox\n"
         "sandbox = Sandbox(PROGRAMS)\n"
         "children = psutil.Process().children(recursive=True)\n"
         "print(*[child.pid for child in children], flush=True)\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragen.env.sandbox import SHELL
+from ragen.env.sandbox.host import SHELL
 from ragen.env.terminal.config import TerminalEnvConfig
 from ragen.env.terminal.env import SUBMIT, TerminalEnv, generate
 from ragen.env.terminal.families import FAMILIES

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ragen.env.webshop.analyzer import analyze
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
+from ragen.env.webshop.search import analyze
 from support import golden
 
 pytestmark = pytest.mark.usefixtures("module_cache")

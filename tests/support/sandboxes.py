@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from ragen.env.code.problems import Case, Problem
-from ragen.env.sandbox import PROGRAMS, SHELL, Profile, Sandbox
+from ragen.env.sandbox.host import PROGRAMS, SHELL, Profile, Sandbox
 from ragen.errors import SandboxError
 
 

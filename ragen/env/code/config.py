@@ -9,7 +9,7 @@ from typing import Literal
 from ragen.env.checks import FILE, Rule, check, integer, number, or_null, require, some_of
 from ragen.env.code.families import FAMILIES, LEVELS
 from ragen.env.code.problems import GENERATED
-from ragen.env.sandbox import Limits
+from ragen.env.sandbox.host import Limits
 
 _TYPE = "code"
 

@@ -17,7 +17,7 @@ from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.families import FAMILIES
 from ragen.env.code.problems import GENERATED, Problem
 from ragen.env.game import PickledBySnapshot, TextGame
-from ragen.env.sandbox import PROGRAMS, InSandbox
+from ragen.env.sandbox.host import PROGRAMS, InSandbox
 
 READ_LIMIT = 100_000
 """Maximum length of a program, in characters."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ragen.env.code.families import FAMILIES
 from ragen.env.rows import RowSource, is_of, json_objects
-from ragen.env.sandbox import STOPPED, Ended
+from ragen.env.sandbox.host import STOPPED, Ended
 from ragen.env.sandbox.inside import decode, encode
 from ragen.errors import ConfigError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
-from ragen.env.frozen_lake.lake import neighbours
+from ragen.env.frozen_lake.env import neighbours
 from ragen.env.grid import read_grid
 
 _PLAYER, _FROZEN, _HOLE, _GOAL, _PLAYER_IN_HOLE, _PLAYER_ON_GOAL = range(6)  # as in grid_lookup

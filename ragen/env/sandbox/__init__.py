@@ -12,9 +12,3 @@ outside. :mod:`~ragen.env.sandbox.host` is the worker's side, :mod:`~ragen.env.s
 the sandbox, and :mod:`~ragen.env.sandbox.system_calls` the filter. There is no other way to run a program: where a
 sandbox cannot run, :class:`~ragen.errors.SandboxError` names what is missing and how to install it.
 """
-
-from __future__ import annotations
-
-from ragen.env.sandbox.host import PROGRAMS, SHELL, STOPPED, Ended, InSandbox, Limits, Profile, Sandbox, missing
-
-__all__ = ["PROGRAMS", "SHELL", "STOPPED", "Ended", "InSandbox", "Limits", "Profile", "Sandbox", "missing"]

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -123,21 +123,16 @@ def missing(profile: Profile) -> list[str]:
     if _interpreter() is None:
         lacks.append("a Python that every user can read: apt-get install python3")
     if profile.commands:
-        lacks += [f"{command}: apt-get install {package}" for command, package in _COMMANDS if not _there(command)]
+        which = partial(shutil.which, path="/usr/bin:/bin")
+        lacks += [
+            f"{command}: apt-get install {package}" for command, package in _COMMANDS.items() if not which(command)
+        ]
         if faketime() is None:
             lacks.append("libfaketime, which stops the clock: apt-get install libfaketime")
     return lacks
 
 
-_COMMANDS = (
-    ("bash", "bash"),
-    ("sqlite3", "sqlite3"),
-    ("find", "findutils"),
-)
-
-
-def _there(command: str) -> bool:
-    return any(os.path.exists(f"{folder}/{command}") for folder in ("/usr/bin", "/bin"))
+_COMMANDS = {"bash": "bash", "sqlite3": "sqlite3", "find": "findutils"}
 
 
 def faketime() -> str | None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ragen.env import tiles
 from ragen.env.base import StepResult, snapshots
-from ragen.env.grid import GridEnv, Position, coordinates
+from ragen.env.grid import GridEnv, Position, coordinates, mosaic
 from ragen.env.sokoban.config import SokobanEnvConfig
 from ragen.env.sokoban.generator import LevelSpec, generate_level
 from ragen.env.sokoban.level import (
@@ -126,4 +125,4 @@ class SokobanEnv(GridEnv):
 
     def _image(self) -> np.ndarray:
         padded = np.frombuffer(bytes(self._room) + bytes([LINE_BREAK]), dtype=np.uint8)
-        return tiles.mosaic(_TILES, padded.reshape(self._shape.height, self._shape.stride)[:, :-1])
+        return mosaic(_TILES, padded.reshape(self._shape.height, self._shape.stride)[:, :-1])

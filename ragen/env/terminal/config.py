@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ragen.env.checks import FOLDER, Rule, check, integer, number, or_null, some_of
-from ragen.env.sandbox import Limits
+from ragen.env.sandbox.host import Limits
 from ragen.env.terminal.families import FAMILIES
 
 _TYPE = "terminal"

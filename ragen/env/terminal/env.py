@@ -21,8 +21,7 @@ from random import Random
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.game import PickledBySnapshot, TextGame
-from ragen.env.sandbox import SHELL, STOPPED, Ended, InSandbox
-from ragen.env.sandbox.host import faketime
+from ragen.env.sandbox.host import SHELL, STOPPED, Ended, InSandbox, faketime
 from ragen.env.sandbox.inside import HOME
 from ragen.env.terminal import layers
 from ragen.env.terminal.config import GENERATED, TerminalEnvConfig

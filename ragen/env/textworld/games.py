@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -30,13 +30,20 @@ ATTEMPTS = 20
 
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}  # the names in TextWorld's cooking games
 _STORY = "game.z8"
-_COIN = {1: 5, 2: 105, 3: 110}
-_TREASURE = {1: 7, 2: 14, 3: 22}
-_COOKING: dict[int, dict[str, Any]] = {
-    1: {"recipe": 1, "take": 1, "go": 1, "open": False, "cook": False, "cut": False},
-    2: {"recipe": 2, "take": 1, "go": 6, "open": True, "cook": True, "cut": False},
-    3: {"recipe": 3, "take": 2, "go": 9, "open": True, "cook": True, "cut": True},
+
+FAMILIES: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "cooking": (
+        "tw_cooking.cooking",
+        [
+            {"recipe": 1, "take": 1, "go": 1, "open": False, "cook": False, "cut": False, "drop": False},
+            {"recipe": 2, "take": 1, "go": 6, "open": True, "cook": True, "cut": False, "drop": False},
+            {"recipe": 3, "take": 2, "go": 9, "open": True, "cook": True, "cut": True, "drop": False},
+        ],
+    ),
+    "coin": ("tw_coin_collector.coin_collector", [{"level": 5}, {"level": 105}, {"level": 110}]),
+    "treasure": ("tw_treasure_hunter.treasure_hunter", [{"level": 7}, {"level": 14}, {"level": 22}]),
 }
+"""TextWorld's module of each family, and its settings at each level."""
 
 
 class Chosen(NamedTuple):
@@ -59,27 +66,10 @@ class Chosen(NamedTuple):
     theme: str = "house"
 
 
-def _cooking(chosen: Chosen, seed: int, options: Any) -> Any:
-    from textworld.challenges.tw_cooking import cooking
-
-    settings = {**_COOKING[chosen.level], "drop": False, "recipe_seed": seed, "split": _SPLITS[chosen.split]}
-    return cooking.make(settings, options)
-
-
-def _coin(chosen: Chosen, seed: int, options: Any) -> Any:
-    from textworld.challenges.tw_coin_collector import coin_collector
-
-    return coin_collector.make({"level": _COIN[chosen.level]}, options)
-
-
-def _treasure(chosen: Chosen, seed: int, options: Any) -> Any:
-    from textworld.challenges.tw_treasure_hunter import treasure_hunter
-
-    return treasure_hunter.make({"level": _TREASURE[chosen.level]}, options)
-
-
-FAMILIES: dict[str, Callable[[Chosen, int, Any], Any]] = {"cooking": _cooking, "coin": _coin, "treasure": _treasure}
-"""A function for each family that generates a game."""
+def _generated(chosen: Chosen, seed: int, options: Any) -> Any:
+    module, levels = FAMILIES[chosen.family]
+    settings = {**levels[chosen.level - 1], "recipe_seed": seed, "split": _SPLITS[chosen.split]}
+    return import_module(f"textworld.challenges.{module}").make(settings, options)
 
 
 def choose(
@@ -133,7 +123,7 @@ def _compile(chosen: Chosen, folder: Path) -> None:
         options.path, options.seeds = str(folder / _STORY), seed_of(chosen, attempt)
         options.grammar.only_last_action, options.grammar.theme = not chosen.hints, chosen.theme
         try:
-            game = FAMILIES[chosen.family](chosen, options.seeds["map"], options)
+            game = _generated(chosen, options.seeds["map"], options)
             with _no_home():
                 compile_game(game, options)
         except (QuestGenerationError, CouldNotCompileGameError):

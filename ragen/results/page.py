@@ -35,6 +35,7 @@ from ragen.results.rows import (
     RECORDED,
     ROWS,
     RUNS,
+    TIMES,
     USAGE,
     Row,
     outcome,
@@ -147,6 +148,7 @@ def render(path: Path, rows: Sequence[Row], images: Mapping[int, Any] | None = N
         unfinished=unfinished(path, rows),
         results=[(result, cells(result)) for result in results],
         lines=lines_of(whole(results), read_usage(path.with_name(USAGE))),
+        **_times(path),
         listed=json_text(listed).replace("<", "\\u003c"),
         packs=list(_packed([json_text(row) for row in shown])),
     )
@@ -184,6 +186,14 @@ def _about(path: Path, rows: Sequence[Row]) -> tuple[dict[str, str], dict[str, A
         "command": last.get("command"),
     }
     return {name: str(value) for name, value in facts.items() if value}, settings
+
+
+def _times(path: Path) -> dict[str, Any]:
+    """Seconds by activity, and the work of environments in words; empty if the last run has not ended."""
+    times: dict[str, Any] = {"seconds": {}, "work": ""}
+    with suppress(OSError, ValueError, TypeError):
+        times |= json.loads(path.with_name(TIMES).read_text("utf-8"))
+    return times
 
 
 def _title(facts: Mapping[str, str]) -> str:

@@ -62,7 +62,7 @@ def lines_of(result: TagResult | None, usage: Mapping[str, float]) -> list[str]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts["finish_reasons"].items())
         found = ", ".join(faults) or "none cut off, empty or refused by the server"
         lines.append(f"{counted(counts['count'], 'reply', 'replies')}: {found}; finish reasons: {reasons}")
-    if usage:
+    if any(usage.values()):
         words = [f"{count:,.0f} {_noun(name, count)}" for name, count in usage.items() if name != "cost"]
         lines.append(", ".join([*words, *([f"${usage['cost']:,.4f}"] if "cost" in usage else [])]))
     return lines

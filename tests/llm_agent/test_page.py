@@ -140,6 +140,9 @@ def test_a_run_writes_a_page_with_images_and_the_command_one_without(tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert main([]) == 0 == main([str(folder)])
     assert trajectories(page.read_text("utf-8")) == own
+    times = json.loads((folder / "times.json").read_text("utf-8"))
+    assert {"environments", "generation", "total"} <= times["seconds"].keys()
+    assert times["work"] in Page(page.read_text("utf-8")).text
 
 
 def test_without_a_run_the_command_says_so(tmp_path, monkeypatch):

@@ -33,6 +33,7 @@ from ragen.errors import (
     counted,
     shown_path,
 )
+from ragen.files import json_text
 from ragen.llm_agent.backends.batch import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.progress import Progress, spent
@@ -47,7 +48,7 @@ from ragen.llm_agent.rollout.stopping import (
     wait_for_replies,
 )
 from ragen.output import new_console, printable
-from ragen.results.rows import JUDGED, RESULTS, outcome, unfinished
+from ragen.results.rows import JUDGED, RESULTS, TIMES, outcome, unfinished
 from ragen.validity import is_valid
 
 if TYPE_CHECKING:
@@ -243,6 +244,9 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     results, usage = evaluate(records), usage_of(proxy)
     file.count(usage)
     write_results(results, usage, file.path.with_name(RESULTS))
+    if proxy.rollout_states:
+        times = {"seconds": {**proxy.seconds, "total": total}, "work": es_manager.work().describe()}
+        file.write_beside(TIMES, json_text(times) + "\n")
     console = new_console(is_plain=True)
     print_results(console, results, usage)
     if file.journal is not None and file.journal.faults:

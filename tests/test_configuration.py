@@ -21,7 +21,7 @@ from ragen.config.loading import (
     override_key,
 )
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.hub import check_local
+from ragen.llm_agent.backends.factory import check_local
 from ragen.llm_agent.environments import read_config
 from ragen.utils import object_at
 

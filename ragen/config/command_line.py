@@ -199,10 +199,10 @@ def run_command(
         sweep, the first nonzero one, or that of a run which Ctrl-C or SIGTERM ended, and with it the sweep.
     """
     parser.add_argument("-c", "--cfg", action="store_true", help="print the composed configuration and exit")
-    parser.set_defaults(no_raw=False, verbose=False, multirun=False, models="", tags=None, limit=None)
+    parser.set_defaults(verbose=False, multirun=False, models="", tags=None, limit=None)
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_intermixed_args(_without_job(words))
-    flags = [*(["raw=false"] if arguments.no_raw else []), *(["verbose=true"] if arguments.verbose else [])]
+    flags = ["verbose=true"] if arguments.verbose else []
     others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
     whole = [*arguments.overrides, *flags]
     if models := arguments.models:

@@ -98,7 +98,7 @@ class HuggingFace(Section):
 
     device: str | None = None
     """Such as cuda:0 or cpu; null: a GPU if available."""
-    dtype: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     """auto, float32, bfloat16 or float16; null: bfloat16 on a GPU, else float32."""
     batch_size: Count = 64
     """Maximum number of prompts per batch."""
@@ -658,8 +658,6 @@ class Config(Open):
     """true: resumes an interrupted run in the same output_dir."""
     verbose: bool = False
     """true: also show where the time went and what each worker did (same as -v)."""
-    raw: bool = True
-    """false: omit the texts of models and environments from rows (same as --no-raw)."""
     use_parallel_envs: bool = False
     """true: one row per turn; false: RAGEN's rows, one per trajectory."""
     model_path: str | None = None

@@ -107,7 +107,7 @@ def newest_run(folder: Path) -> Path:
     """
     found = max(folder.rglob(ROWS), key=lambda path: path.stat().st_mtime, default=None)
     if found is None:
-        raise ConfigError(f"there is no run under {shown_path(folder)}; name one: {PROG} RUN.")
+        raise ConfigError(f"there is no run under {shown_path(folder)}; name the output_dir of one: {PROG} FOLDER.")
     return found
 
 

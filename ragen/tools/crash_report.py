@@ -148,7 +148,7 @@ class CrashReportWriter:
         self._paths: dict[tuple[Any, ...], Path] = {}
 
     def note(self, failure: Failure) -> str:
-        """Write a report of this failure; returns a sentence with its path, or "" if none was written.
+        """Write a report of this failure; returns a sentence with its path, or that it is one of too many.
 
         A repeated failure of the same turn has one report. Never raises.
         """
@@ -160,7 +160,9 @@ class CrashReportWriter:
             log.warning("no crash report could be written to %s: %s", self._folder, error)
             self._folder = None
             return ""
-        return f" [to replay it: ragen play --replay {shlex.quote(str(path))}{found_by(failure.spec)}]" if path else ""
+        if path is None:
+            return f" [no further crash report of such a failure is written to {self._folder}]"
+        return f" [to replay it: ragen play --replay {shlex.quote(str(path))}{found_by(failure.spec)}]"
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
         spec, journal, kind, written = failure.spec, failure.journal, kind_of(failure.error), _written[folder]

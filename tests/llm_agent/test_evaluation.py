@@ -221,6 +221,11 @@ def test_a_run_that_was_killed_outright_goes_on_in_worker_processes_too(tmp_path
     assert lines(tmp_path / "out") == lines(tmp_path / "whole")
 
 
+def test_resuming_without_the_folder_of_a_run_is_refused(capsys):
+    assert command.main(["--config-name", "base", *GAMES, "resume=true"]) == 2
+    assert "output_dir" in capsys.readouterr().err
+
+
 def test_a_finished_run_plays_nothing_again(tmp_path, monkeypatch, capsys):
     assert run(tmp_path) == 0
     before = (tmp_path / "rollouts.jsonl").read_bytes()

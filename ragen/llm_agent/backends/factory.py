@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ragen.config.loading import as_config
 from ragen.errors import ConfigError, did_you_mean, install_command, one_line
 from ragen.extras import EXTRAS, missing, needs
 from ragen.llm_agent.backends.base import Backend
-from ragen.llm_agent.backends.hub import check_model
 from ragen.utils import object_at
 
 SCRIPTED = "scripted"
@@ -96,13 +96,28 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
     from ragen.llm_agent.prompts.chat_template import ChatTemplate
 
     key = "actor.tokenizer" if as_config(config).actor.tokenizer else model_key(config)
-    here_alone = check_model(key, name)
+    check_local(key, name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here_alone)
+        tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{key} = {name!r}: {one_line(error)}") from error
     ChatTemplate(tokenizer)  # before a model is loaded, which is slow
     return tokenizer
+
+
+def check_local(key: str, name: str) -> None:
+    """Check that the folder of a model or tokenizer exists; libraries take missing ones for names on the hub.
+
+    Args:
+        key: The configuration key of the name.
+        name: A folder, or a name on the hub.
+
+    Raises:
+        ConfigError: The name is clearly a path, and there is no such folder.
+    """
+    if name.startswith((".", "/", "~")) and not Path(name).is_dir():
+        hint = " ~ is not expanded here; write the whole path." if name.startswith("~") else ""
+        raise ConfigError(f"{key} = {name!r}: no such folder.{hint}")
 
 
 def _tokenizer_name(config: Any) -> str | None:

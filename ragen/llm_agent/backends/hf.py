@@ -25,8 +25,7 @@ from ragen.llm_agent.backends.base import (
     prompt_ids,
     unanswerable,
 )
-from ragen.llm_agent.backends.factory import model_key, model_path
-from ragen.llm_agent.backends.hub import check_model
+from ragen.llm_agent.backends.factory import check_local, model_key, model_path
 from ragen.llm_agent.batches.dataproto import left_padded, pad_id
 
 with needs("hf", "actor.backend=hf"):
@@ -42,8 +41,6 @@ with needs("hf", "actor.backend=hf"):
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 class HfBackend(Backend):
@@ -104,13 +101,8 @@ class HfBackend(Backend):
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the keys are ``actor.model`` and those under ``actor.hf``."""
-        batch_size = as_config(config).actor.hf.batch_size
-        batch_tokens = as_config(config).actor.hf.batch_tokens
-        device = read_device(config)
-        model = load_model(config, device)
-        seed = as_config(config).actor.hf.seed
-        share_prompts = as_config(config).actor.hf.share_prompts
-        return cls(model, tokenizer, batch_size, batch_tokens, seed, share_prompts)
+        keys, model = as_config(config).actor.hf, load_model(config, read_device(config))
+        return cls(model, tokenizer, keys.batch_size, keys.batch_tokens, keys.seed, keys.share_prompts)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""
@@ -252,15 +244,15 @@ def load_model(config: Any, device: torch.device) -> Any:
     Raises:
         ConfigError: There is no such model, or its context is shorter than the configured one.
     """
-    path, dtype = model_path(config), read_dtype(config, device)
-    here_alone = check_model(model_key(config), path)
+    path = model_path(config)
+    name = as_config(config).actor.hf.dtype or ("bfloat16" if device.type == "cuda" else "float32")
+    dtype = name if name == "auto" else getattr(torch, name)
+    check_local(model_key(config), path)
     try:
-        described = AutoConfig.from_pretrained(path, local_files_only=here_alone)
+        described = AutoConfig.from_pretrained(path)
         context = getattr(described, "max_position_embeddings", None)
         check_context(as_config(config).actor_rollout_ref.rollout.max_model_len, context, path)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            path, config=described, dtype=dtype, local_files_only=here_alone
-        )
+        model: Any = AutoModelForCausalLM.from_pretrained(path, config=described, dtype=dtype)
         return model.to(device)
     except ConfigError:
         raise
@@ -283,15 +275,3 @@ def read_device(config: Any) -> torch.device:
             f"configuration key 'actor.hf.device' is {name!r}, which cannot be used here: {one_line(error)[:200]}"
         ) from error
     return device
-
-
-def read_dtype(config: Any, device: torch.device) -> Any:
-    """``actor.hf.dtype``; if it is null, bfloat16 on a GPU and float32 elsewhere.
-
-    Raises:
-        ConfigError: It is not in ``DTYPES``.
-    """
-    name = as_config(config).actor.hf.dtype or ("bfloat16" if device.type == "cuda" else "float32")
-    if name not in DTYPES:
-        raise ConfigError(f"configuration key 'actor.hf.dtype' is {name!r}; expected one of {', '.join(DTYPES)}.")
-    return name if name == "auto" else getattr(torch, name)

@@ -10,6 +10,8 @@ Hydra only composes the configuration: it creates no folder, and does not change
 from __future__ import annotations
 
 import argparse
+import base64
+import io
 import shlex
 import sys
 import time
@@ -24,21 +26,21 @@ from ragen.config.command_line import (
     add_sweep_argument,
     main_of,
 )
-from ragen.config.loading import as_config, compose
+from ragen.config.loading import DATED, as_config, compose
 from ragen.errors import (
     BackendError,
+    ConfigError,
     LimitReachedError,
     LimitUnmeasuredError,
     StorageError,
     counted,
     shown_path,
 )
-from ragen.files import json_text
+from ragen.files import json_text, write_whole
 from ragen.llm_agent.backends.batch import check_sampling_overrides, read_sampling
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.progress import Progress, spent
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.llm_agent.rollout.reporting import write_report_of
 from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
     Limits,
@@ -48,7 +50,7 @@ from ragen.llm_agent.rollout.stopping import (
     wait_for_replies,
 )
 from ragen.output import new_console, printable
-from ragen.results.rows import JUDGED, RESULTS, TIMES, outcome, unfinished
+from ragen.results.rows import JUDGED, PAGE, RESULTS, TIMES, outcome, read_rows, unfinished
 from ragen.validity import is_valid
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ _CODES = {
 }
 """Exit codes of what ends a rollout early, special cases first; a signal has its own."""
 _NAMED = 8  # tags
+MOST_IMAGES = 12_000_000  # characters of data URIs in a page; further images are omitted
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -94,9 +97,6 @@ def add_arguments(parser: argparse.ArgumentParser, default: str) -> None:
     add_config_arguments(parser, default)
     add_sweep_argument(parser)
     add_choice_arguments(parser)
-    parser.add_argument(
-        "--no-raw", action="store_true", help="leave the texts of models and environments out of the rows"
-    )
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="also show where the time went, what each worker did, and why"
     )
@@ -147,7 +147,7 @@ def run(config: Any) -> int:
                     raise
                 code = _finish(proxy, mode, file, played_in)
                 if config.report:
-                    write_report_of(proxy, file)
+                    _write_page(proxy, file)
                 last_words = _last_words(proxy, mode)
         for line in last_words:  # after closing the environments, which may log counted failures
             print(line)
@@ -163,7 +163,24 @@ def composed(name: str, overrides: Sequence[str] = (), directory: str | None = N
     return config
 
 
-main = main_of(parser, PROG, run, composed)
+def resumable(
+    name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None
+) -> Any:
+    """See :func:`composed`; a run can only be resumed in the folder that it wrote to.
+
+    Raises:
+        ConfigError: ``resume`` is true, and ``output_dir`` is a new folder for each run.
+    """
+    from omegaconf import OmegaConf
+
+    config = composed(name, overrides, directory, further)
+    written: Any = OmegaConf.to_container(config, resolve=False)
+    if written.get("resume") is True and written.get("output_dir") == DATED:
+        raise ConfigError("resume=true needs the folder of the run that is to go on: output_dir=FOLDER.")
+    return config
+
+
+main = main_of(parser, PROG, run, resumable)
 """Runs the command.
 
 Returns the exit code: 0, 1 if the rollout failed, 2 for an invalid configuration, 3 if a trajectory ended without a
@@ -252,9 +269,6 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     if file.journal is not None and file.journal.faults:
         causes = ", ".join(f"{count:,} x {cause}" for cause, count in file.journal.faults.most_common())
         console.print(printable(f"failed requests: {causes}"), soft_wrap=True)
-    is_complete = all(outcome(record) == JUDGED for record in records)
-    if file.journal is not None and is_complete and not proxy.config.raw:
-        file.journal.forget()
     _report_failures(console, proxy, records)
     if told := unfinished(file.path, records):
         console.print(told, soft_wrap=True)
@@ -346,3 +360,27 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, records: Sequence[d
             console.print(printable(told), soft_wrap=True)
     if missing and command:
         console.print(f"to request them again: {command}", soft_wrap=True)
+
+
+def _write_page(proxy: LLMAgentProxy, file: RolloutFile) -> None:
+    """Write ``report.html`` beside the trajectories, with the images that this process has."""
+    from ragen.results.page import render  # late, so that help comes at once
+
+    path = file.path.with_name(PAGE)
+    room, images = MOST_IMAGES, dict[int, list[list[str]]]()
+    for state in proxy.rollout_states:
+        shown = [list(map(_data_uri, turn.get("images", ()))) for turn in state["history"]]
+        room -= sum(len(each) for turn in shown for each in turn)
+        if any(shown) and room > 0:
+            images[state["env_id"]] = shown
+    try:
+        write_whole(path, render(file.path, read_rows(file.path), images))
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written to {path}: {error.strerror}.") from error
+    print(f"report in {shown_path(path)}")
+
+
+def _data_uri(image: Any) -> str:
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=False)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -137,17 +137,13 @@ class RolloutFile(Closing):
                 f"'resume' is true, and {error} Use another 'output_dir', or resume=false to start over."
             ) from error
         # Tags come first, since other keys differ because of them.
-        changed = sorted(changed_settings(before, self._about), key=lambda each: "env_configs" not in each[0])
-        if not changed:
-            return
-        key, old, new = next((each for each in changed if each[0].endswith(".n_groups")), changed[0])
-        what, cure = f"configuration key {key!r}", ""
-        if any(each[0].endswith(".first_groups") for each in changed):
-            what, cure = f"--tags or --limit ({key})", " repeat what was given,"
-        raise ConfigError(
-            f"'resume' is true, and {what} was {old} when {shown_path(self.path)} was started and is {new} now;{cure} "
-            "use another 'output_dir', or resume=false to start over."
-        )
+        for key, old, new in sorted(
+            changed_settings(before, self._about), key=lambda each: "env_configs" not in each[0]
+        ):
+            raise ConfigError(
+                f"'resume' is true, and configuration key {key!r} was {old} when {shown_path(self.path)} was started "
+                f"and is {new} now; use another 'output_dir', or resume=false to start over."
+            )
 
     def begin(self) -> None:
         """Make the folder and the files; they are this run's until ``close``.
@@ -198,10 +194,11 @@ class RolloutFile(Closing):
         """Raise a ``StorageError`` if the folder cannot be written to."""
         try:
             yield
-        except StorageError:
-            raise
         except OSError as error:
-            raise storage_error(self.path.parent, error) from error
+            raise StorageError(
+                f"{shown_path(self.path.parent)} cannot be written to: {error.strerror or error}. What was answered is "
+                "kept; make room there, and resume the run."
+            ) from error
 
     def count(self, usage: Mapping[str, float]) -> None:
         """Write the usage of all runs so far."""
@@ -218,14 +215,10 @@ class RolloutFile(Closing):
         Returns:
             All records, including those of earlier runs.
         """
-        with self._storing():
-            return self._finished(group_size)
-
-    def _finished(self, group_size: int) -> list[dict[str, Any]]:
         self._close_rows()
-        records = sorted(read_rows(self.path), key=lambda record: record["env_id"])
-        records = with_pass_at_k(records, group_size)
-        write_jsonl(records, self.path)
+        with self._storing():
+            records = with_pass_at_k(sorted(read_rows(self.path), key=lambda record: record["env_id"]), group_size)
+            write_jsonl(records, self.path)
         return records
 
     def close(self) -> None:
@@ -242,14 +235,6 @@ class RolloutFile(Closing):
         if file is not None:
             with suppress(OSError):  # errors were raised when the records were added
                 file.close()
-
-
-def storage_error(folder: Path, error: OSError) -> StorageError:
-    """The error for a run's folder that cannot be written to."""
-    return StorageError(
-        f"{shown_path(folder)} cannot be written to: {error.strerror or error}. What was answered is kept; make "
-        "room there, and resume the run."
-    )
 
 
 def with_pass_at_k(rows: Sequence[Row], group_size: int) -> list[dict[str, Any]]:
@@ -309,8 +294,6 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
     about = {"mode": mode} | decisive_settings(config, chosen)
     if as_config(config).actor.model is None:  # the model is then determined by the server
         about["actor.base_url"] = shown_address(as_config(config).actor.base_url or "") or None
-    if not as_config(config).raw:
-        about["raw"] = False
     return about
 
 
@@ -331,14 +314,5 @@ def describe_run(config: Any) -> dict[str, Any]:
         "began": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "version": f"ragen {ragen.__version__}, Python {platform.python_version()}",
         "server": shown_address(as_config(config).actor.base_url or "") or None,
-        "command": command_to_repeat(),
+        "command": " ".join(filter(None, [*called_as()[:1], shown_words(called_as()[1:])])),
     }
-
-
-def command_to_repeat() -> str:
-    """The running command without secrets; empty if there is none."""
-    called = called_as()
-    if not called:
-        return ""
-    program, *words = called
-    return f"{program} {shown_words(words)}".rstrip()

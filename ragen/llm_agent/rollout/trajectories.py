@@ -23,9 +23,6 @@ from ragen.files import json_text, replacing
 if TYPE_CHECKING:
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
-RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
-"""The keys of a record that hold texts of models and environments; ``actions`` may, too."""
-
 
 def trajectories(proxy: LLMAgentProxy, mode: str, states: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """The records of finished episodes.
@@ -36,7 +33,6 @@ def trajectories(proxy: LLMAgentProxy, mode: str, states: Iterable[Mapping[str, 
         states: Their rollout caches.
     """
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
-    keeps_texts = proxy.config.raw
     for state in states:
         env_id, tag, history = state["env_id"], state["tag"], state["history"]
         entry, turns = es_manager.envs[env_id], [turn for turn in history if "actions" in turn]
@@ -67,12 +63,7 @@ def trajectories(proxy: LLMAgentProxy, mode: str, states: Iterable[Mapping[str, 
         if env_id in proxy.failures:
             record["error"] = proxy.failures[env_id]
         record |= {name: state[name] for name in ("correct_answer", "env_error", "out_of_context") if name in state}
-        yield record if keeps_texts else _without_texts(record)
-
-
-def _without_texts(record: Mapping[str, Any]) -> dict[str, Any]:
-    actions = [[None if isinstance(each, str) else each for each in executed] for executed in record["actions"]]
-    return {name: value for name, value in record.items() if name not in RAW} | {"actions": actions}
+        yield record
 
 
 def _names_of_actions(entry: Mapping[str, Any]) -> Mapping[Any, str] | None:

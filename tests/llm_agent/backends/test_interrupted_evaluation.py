@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ragen.llm_agent.rollout import command, loop
-from ragen.results import page
+from ragen.llm_agent.rollout import command
 from support.chat_server import chat_server, cut, fail, raw, say
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -131,11 +129,30 @@ def test_a_run_that_was_killed_loses_no_reply(whole, tmp_path):
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 
+LOCKSTEP = """
+from ragen.llm_agent.backends import Backend, OpenAIBackend
+
+class Lockstep(Backend):
+    @classmethod
+    def from_config(cls, config, tokenizer=None):
+        backend = cls()
+        backend._streaming = OpenAIBackend.from_config(config)
+        return backend
+
+    def generate(self, requests, sampling):
+        return self._streaming.generate(requests, sampling)
+
+    def close(self):
+        self._streaming.close()
+"""
+
+
 def test_the_rollouts_are_those_of_lockstep_bit_for_bit(whole, tmp_path, monkeypatch):
     folder, requests = whole
-    monkeypatch.setattr(loop, "_stream", loop._lockstep)
+    (tmp_path / "lockstep.py").write_text(LOCKSTEP)
+    monkeypatch.syspath_prepend(tmp_path)
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
-        assert run(server, tmp_path) == 0
+        assert run(server, tmp_path, "actor.backend='lockstep:Lockstep'") == 0
     assert len(server.bodies) == requests
     for name in ("rollouts.jsonl", "results.json"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
@@ -257,16 +274,3 @@ def test_another_runs_files_are_put_aside_and_not_overwritten(tmp_path, capsys):
     assert f"are now in {aside}" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
     assert {one["seed"] for one in rows(tmp_path)} == {5, 6, 7, 8, 9, 10}  # seed=5 is that of both modes
-
-
-def test_nothing_that_no_raw_writes_has_a_models_words(tmp_path):
-    words = ("raw=false", "report=true", "es_manager.val.env_configs.tags=[Countdown,SimpleSokoban]")
-    with chat_server(lambda prompt, tries: say("<think>hm</think><answer>a private paragraph</answer>")) as server:
-        assert run(server, tmp_path / "run", *words) == 0
-    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    packed = re.findall(r'class="pack"[^>]*>([^<]*)<', (tmp_path / "run" / "report.html").read_text("utf-8"))
-    bodies = [json.dumps(page.unpacked(each)) for each in packed]
-    assert bodies
-    assert not any("private" in body for body in bodies) and not any(b"private" in each for each in written)
-    executed = {row["tag"]: row["actions"][0] for row in rows(tmp_path / "run")}
-    assert executed == {"Countdown": [None], "SimpleSokoban": []}

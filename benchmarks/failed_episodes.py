@@ -22,10 +22,9 @@ from typing import Any
 
 import torch
 
-from ragen.config.loading import load_config
+from ragen.config.loading import as_config, load_config
 from ragen.llm_agent.backends import Reply, create_tokenizer
 from ragen.training.player import Player, rollout_metrics
-from ragen.training.settings import TrainerSettings
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
 from ragen.training.updates import Learner
@@ -87,12 +86,12 @@ def run(
 ) -> Figures:
     """Train for some steps with the rollouts as they are, and beside it with those that nothing is missing from."""
     torch.set_num_threads(1)  # the sums of several threads depend on where memory lies
-    config = load_config("tiny", [*_overrides(groups, size, policy), *more])
-    tokenizer, settings = create_tokenizer(config), TrainerSettings.read(config)
-    models = [build_model(settings.model, tokenizer, 0) for _ in range(2)]
-    learners = [Learner(model, settings.updates, 0) for model in models]
+    config = as_config(load_config("tiny", [*_overrides(groups, size, policy), *more]))
+    tokenizer = create_tokenizer(config)
+    models = [build_model(config.tiny_model, tokenizer, 0) for _ in range(2)]
+    learners = [Learner(model, config) for model in models]
     figures = Figures()
-    with Player(config, models[0], tokenizer, 0) as player:
+    with Player(config, models[0], tokenizer) as player:
         player.backend.generate = _scripted(player.backend.generate, tokenizer, faults)
         for step in range(steps):
             _step(player, learners, tokenizer.pad_token_id, step, policy, figures)

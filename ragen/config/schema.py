@@ -421,7 +421,7 @@ class Optim(Open):
     """An optimizer."""
 
     lr: Amount | None = None
-    """Learning rate; of the tiny trainer 3e-4 for the actor, 1e-3 for the critic."""
+    """Learning rate; 3e-4 by default in the tiny trainer."""
 
 
 class Policy(Open):
@@ -447,11 +447,11 @@ class Policy(Open):
     entropy_coeff: float = 0.0
     """Coefficient of the entropy bonus."""
     use_kl_loss: bool = False
-    """Whether to add a divergence from the initial model to the loss."""
+    """verl's: whether to add a divergence from the initial model to the loss."""
     kl_loss_coef: Amount = 0.001
     """Its coefficient."""
     kl_loss_type: str = "low_var_kl"
-    """Its estimator: kl, abs, mse or low_var_kl."""
+    """Its estimator."""
     grpo_advantage_length_weight: bool = False
     """RAGEN's; not supported here."""
     filter_loss_scaling: str = "none"
@@ -507,13 +507,13 @@ class Algorithm(Open):
     """verl's section of advantages."""
 
     adv_estimator: str = "grpo"
-    """grpo, rloo, or gae for PPO with a critic."""
+    """The tiny trainer has grpo; verl has others, such as gae for PPO with a critic."""
     norm_adv_by_std_in_grpo: bool = True
     """false is Dr. GRPO (arXiv:2503.20783)."""
     gamma: Share = 1.0
-    """Discount from token to token, for gae."""
+    """verl's: the discount from token to token, for gae."""
     lam: Share = 1.0
-    """GAE's lambda."""
+    """verl's: GAE's lambda."""
     soft_advantage_reweight: bool = False
     """RAGEN's; not supported here."""
     zero_task_advantage: bool = False

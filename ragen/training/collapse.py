@@ -28,7 +28,7 @@ PREFIXES = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_t
 VALID_THINKING = "collapse/valid_thinking_rate"
 Ids = Sequence[int]
 Score = Callable[[Sequence[Ids], Sequence[Ids]], ArrayLike]
-"""Summed log-probabilities ``(thoughts, prompts)`` of prompts and thoughts, as ``log_probs.scores_of_thoughts``."""
+"""Summed log-probabilities ``(thoughts, prompts)`` of prompts and thoughts, as ``Learner.scores_of_thoughts``."""
 
 
 # Samples of pairs

@@ -1,4 +1,4 @@
-"""Log-probabilities, entropies and values of the tokens that a model sampled; all other tokens get 0.
+"""Log-probabilities and entropies of the tokens that a model sampled; all other tokens get 0.
 
 Hidden states of prompts that rows share are computed only once.
 
@@ -15,16 +15,12 @@ The result, and its gradient, are those of whole rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ragen.extras import needs
-from ragen.training.tiny_model import ValueModel
-from ragen.training.training_batch import TrainingBatch, batch_of_rows, left_padded
-from ragen.training.trajectories import TokenRow
+from ragen.training.training_batch import TrainingBatch, left_padded
 
 with needs("train", "`ragen train`"):
     import torch
@@ -110,7 +106,7 @@ def _right_padded(rows: Sequence[Sequence[int]]) -> Tensor:
     return tensor
 
 
-# Log-probabilities, entropies, values
+# Log-probabilities and entropies
 
 
 def log_probs_and_entropies(
@@ -136,49 +132,6 @@ def log_probs_and_entropies(
     picked = scores.gather(-1, batch.input_ids[:, 1:][chosen][:, None])[:, 0]
     entropies = -(scores.exp() * scores).sum(-1)
     return _placed(picked, chosen), _placed(entropies, chosen)
-
-
-def values(critic: ValueModel, batch: TrainingBatch) -> Tensor:
-    """The critic's value before every sampled token, float32 ``(rows, tokens - 1)``."""
-    chosen = batch.response_mask.bool()
-    return _placed(critic(hidden_of_chosen(critic.body, batch)).float(), chosen)
-
-
-@torch.no_grad()
-def without_gradient(compute: Callable[[TrainingBatch], Tensor], batch: TrainingBatch, max_tokens: int) -> Tensor:
-    """A tensor ``(rows, tokens - 1)`` of the whole batch, computed micro-batch by micro-batch.
-
-    Args:
-        compute: Computes it for some rows.
-        batch: All rows.
-        max_tokens: The most tokens of a micro-batch.
-    """
-    whole = torch.zeros_like(batch.response_mask)
-    for rows in batch.micro_batches(range(len(batch)), max_tokens):
-        part = compute(batch.select(rows))
-        whole[torch.tensor(rows), whole.shape[1] - part.shape[1] :] = part
-    return whole
-
-
-def scores_of_thoughts(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    thoughts: Sequence[Sequence[int]],
-    temperature: float,
-    max_tokens: int,
-) -> np.ndarray:
-    """Summed log-probability of each thought after each prompt, float64 ``(thoughts, prompts)``."""
-    pairs = [(prompt, thought) for thought in thoughts for prompt in prompts]
-    rows = [
-        TokenRow([*prompt, *thought], [0] * len(prompt) + [1] * len(thought), [0.0] * (len(prompt) + len(thought)))
-        for prompt, thought in pairs
-    ]
-
-    def compute(part: TrainingBatch) -> Tensor:
-        return log_probs_and_entropies(model, part, temperature)[0]
-
-    found = without_gradient(compute, batch_of_rows(rows, 0), max_tokens)
-    return found.double().sum(-1).reshape(len(thoughts), len(prompts)).numpy()
 
 
 def _placed(found: Tensor, chosen: Tensor) -> Tensor:

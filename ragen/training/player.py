@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from envlanes import Work
 from envlanes.closing import Closing
-from ragen.config import as_config, refused
+from ragen.config import as_config
 from ragen.extras import needs
 from ragen.llm_agent import ContextSettings, LLMAgentProxy
 from ragen.llm_agent.backends import HfBackend, ReplyJournal
 from ragen.llm_agent.rollout import BackendActor
 from ragen.statistics import mean
 from ragen.training.collapse import PlayedThoughts
+from ragen.training.settings import check_training
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 from ragen.validity import ENV_ERROR, env_error, failure_metrics, is_valid
 
@@ -48,30 +49,6 @@ class Played:
     thoughts: PlayedThoughts | None = None
 
 
-def check_settings(config: Any) -> None:
-    """Check that rollouts can be trained on.
-
-    Raises:
-        ConfigError: They are not whole trajectories of sampled tokens, or normalized rewards would have to be negated.
-    """
-    settings = ContextSettings.read(config)
-    for name, value, expected in (
-        ("agent_proxy.context_window_mode", settings.window_mode, "full"),
-        ("enable_response_mask", settings.enable_response_mask, True),
-        ("agent_proxy.training_tokens", settings.training_tokens, "sampled"),
-    ):
-        if value != expected:
-            raise refused(
-                name, value, f"{expected!r}, since trainer.backend: tiny trains on whole trajectories as sampled"
-            )
-    sign = as_config(config).trainer.reward_sign
-    if sign == -1 and settings.method != "identity":
-        name = "agent_proxy.reward_normalization.method"
-        raise refused(
-            name, settings.method, "'identity' with trainer.reward_sign: -1, which turns rewards, not penalties"
-        )
-
-
 class Player(Closing):
     """The model in its environments.
 
@@ -83,16 +60,16 @@ class Player(Closing):
         sign: The sign of rewards, ``trainer.reward_sign``.
     """
 
-    def __init__(self, config: Any, model: PreTrainedModel, tokenizer: Any, seed: int) -> None:
+    def __init__(self, config: Any, model: PreTrainedModel, tokenizer: Any) -> None:
         """Check everything; environments are created by :meth:`prepare` or the first rollout.
 
         Args:
             config: The whole configuration.
             model: The model.
             tokenizer: Its tokenizer.
-            seed: Seed of the sampling.
         """
-        check_settings(config)
+        check_training(config)
+        seed = as_config(config).trainer.seed
         self.backend = HfBackend(model, tokenizer, batch_size=_BATCH_SIZE, seed=seed, share_prompts=True)
         self.proxy = LLMAgentProxy(config, self.backend, tokenizer)
         self._tokenizer = tokenizer
@@ -151,28 +128,20 @@ class Player(Closing):
         return [Group(f"{self._rollouts}/{group_id}", found) for group_id, found in members.items()]
 
     def _trajectory(self, rollouts: DataProto, places: list[int]) -> Trajectory:
-        """The trajectory whose rows have these indices."""
+        """The trajectory whose rows have these indices; the sign turns its rewards, not its penalties."""
         columns = rollouts.non_tensor_batch
-        rows = [self._signed(rollouts, place) for place in places]
-        counted = len(rows) if self._turn_scores else 1  # otherwise each row has the whole trajectory's score
-        learned = [row for row in rows if any(row.mask)]
+        counted = places if self._turn_scores else places[:1]  # otherwise each row has the whole trajectory's score
+        score, reward = (float(rollouts.batch[name][counted].sum()) for name in ("rm_scores", "original_rm_scores"))
+        rows = [row for place in places if any((row := TokenRow.formulated(rollouts, place)).mask)]
         return Trajectory(
             env_id=int(columns["env_ids"][places[0]]),
             tag=columns["tags"][places[0]],
-            reward=self.sign * float(rollouts.batch["original_rm_scores"][places[:counted]].sum()),
-            score=sum(sum(row.scores) for row in rows[:counted]),
-            rows=learned,
+            reward=self.sign * reward,
+            score=score + (self.sign - 1) * reward,
+            rows=rows,
             env_error=columns["env_error"][places[0]],
-            has_signal=bool(learned),
+            has_signal=bool(rows),
         )
-
-    def _signed(self, rollouts: DataProto, place: int) -> TokenRow:
-        """A row whose rewards have the sign of ``trainer.reward_sign``; penalties stay as they are."""
-        row = TokenRow.formulated(rollouts, place)
-        if self.sign == 1:
-            return row
-        rewards = TokenRow.formulated(rollouts, place, "original_rm_scores").scores
-        return replace(row, scores=[score - 2 * reward for score, reward in zip(row.scores, rewards, strict=True)])
 
     @property
     def seed_counter(self) -> int:

@@ -1,8 +1,7 @@
-"""A randomly initialized Qwen2 small enough to train on a laptop, and a critic with the same body."""
+"""A randomly initialized Qwen2 small enough to train on a laptop."""
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 from ragen.extras import needs
@@ -12,8 +11,7 @@ if TYPE_CHECKING:
 
 with needs("train", "`ragen train`"):
     import torch
-    from torch import Tensor, nn
-    from transformers import GenerationConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 
 def build_model(settings: TinyModel, tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
@@ -44,24 +42,3 @@ def build_model(settings: TinyModel, tokenizer: Any, seed: int) -> Qwen2ForCausa
         model = Qwen2ForCausalLM(config)
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     return model.eval()
-
-
-def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A frozen copy of a model."""
-    return copy.deepcopy(model).eval().requires_grad_(False)
-
-
-class ValueModel(nn.Module):
-    """Predicts the remaining score at every token: a copy of a model's body with one output, initially 0."""
-
-    def __init__(self, actor: PreTrainedModel) -> None:
-        """Copy the actor's body."""
-        super().__init__()
-        self.body = copy.deepcopy(actor.get_decoder())
-        self.head = nn.Linear(actor.config.hidden_size, 1)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """The values at hidden states ``(..., width)`` of the body."""
-        return self.head(hidden).squeeze(-1)

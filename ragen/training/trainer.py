@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,15 +22,16 @@ from ragen.config import as_config, changed_settings
 from ragen.errors import CheckpointError, ConfigError, one_line, shown_path
 from ragen.extras import needs
 from ragen.files import why_no_folder
+from ragen.llm_agent import CollapseSettings
 from ragen.llm_agent.backends import ReplyJournal, create_tokenizer
+from ragen.llm_agent.filtering import GroupFilter
 from ragen.results import REPLIES
 from ragen.torch_threads import torch_threads
 from ragen.training.collapse import CollapseDetector
 from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve
 from ragen.training.filtering import sample_groups
-from ragen.training.log_probs import scores_of_thoughts
 from ragen.training.player import Played, Player, rollout_metrics
-from ragen.training.settings import AUTO, TrainerSettings, about_training
+from ragen.training.settings import AUTO, about_training, check_training
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import Group, all_members
@@ -74,8 +74,8 @@ def train(config: Any, quiet: bool = False) -> Outcome:
         RagenError: Training failed; the newest checkpoint is unaffected.
     """
     config = as_config(config)
-    settings = TrainerSettings.read(config)
-    with StopRequest() as stop, torch_threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
+    check_training(config)
+    with StopRequest() as stop, torch_threads(config.trainer.threads), TinyTrainer(config, stop, quiet) as trainer:
         return trainer.run()
 
 
@@ -88,12 +88,11 @@ class TinyTrainer(Closing):
         step: Number of finished training steps.
     """
 
-    def __init__(self, config: Any, settings: TrainerSettings, stop: StopRequest, quiet: bool = False) -> None:
+    def __init__(self, config: Any, stop: StopRequest, quiet: bool = False) -> None:
         """Check everything, and create model and environments.
 
         Args:
             config: The whole configuration.
-            settings: The settings read from it.
             stop: Checked after every step.
             quiet: Print nothing.
 
@@ -101,24 +100,24 @@ class TinyTrainer(Closing):
             ConfigError: The checkpoints are of a run with another configuration.
             CheckpointError: There are checkpoints, but none can be read.
         """
-        self._config = config
-        self._settings = settings
-        self._checkpoints = CheckpointFolder(settings.folder / "checkpoints", PHASES, settings.keep)
+        self._config, self._keys = config, config.trainer
+        self._folder = Path(config.output_dir).absolute()  # environments may change the working directory
+        self._filters = GroupFilter.read(config)
+        self._collapse = CollapseDetector(CollapseSettings.read(config), self._keys.seed)
+        self._checkpoints = CheckpointFolder(self._folder / "checkpoints", PHASES, self._keys.max_ckpt_to_keep)
         self._about = about_training(config)
-        self._found = self._find() if settings.resume == AUTO else None
+        self._found = self._find() if self._keys.resume_mode == AUTO else None
         self._stop, self._quiet = stop, quiet
         self._tokenizer = create_tokenizer(config)
-        self.model: PreTrainedModel = build_model(settings.model, self._tokenizer, settings.seed)
-        self.player = Player(config, self.model, self._tokenizer, settings.seed)
+        self.model: PreTrainedModel = build_model(config.tiny_model, self._tokenizer, self._keys.seed)
+        self.player = Player(config, self.model, self._tokenizer)
         self.step = 0
         self._tags = list(dict.fromkeys(config.es_manager.train.env_configs.tags))
         self._val_tags = list(dict.fromkeys(config.es_manager.val.env_configs.tags))
         self._validations: dict[int, dict[str, float]] = {}
-        self._collapse = CollapseDetector(settings.collapse, settings.seed)
         self._metrics: MetricsFile | None = None
         self._journal: ReplyJournal | None = None
         self._errors: list[str | None] = []  # of each trajectory of this process
-        self._in_vain: list[str | None] = []  # of those since something was last learned
 
     def close(self) -> None:
         """Close environments and files; may be called twice."""
@@ -129,17 +128,15 @@ class TinyTrainer(Closing):
 
     def run(self) -> Outcome:
         """Resume from the newest checkpoint, or start; see :func:`train`."""
-        settings = self._settings
         try:
-            settings.folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            where = shown_path(settings.folder)
-            why = why_no_folder(settings.folder, error)
-            raise ConfigError(f"configuration key 'output_dir' is {where!r}: {why}.") from error
-        seed_everything(settings.seed)
+            why = why_no_folder(self._folder, error)
+            raise ConfigError(f"configuration key 'output_dir' is {shown_path(self._folder)!r}: {why}.") from error
+        seed_everything(self._keys.seed)
         self.player.prepare()
-        journal = settings.folder / REPLIES
-        if settings.resume != AUTO:
+        journal = self._folder / REPLIES
+        if self._keys.resume_mode != AUTO:
             self._checkpoints.set_aside()
             journal.unlink(missing_ok=True)
         self._journal = ReplyJournal(journal, self._about)
@@ -147,10 +144,9 @@ class TinyTrainer(Closing):
         state, place = self._found, None
         if state is not None:
             place = PHASES.index(state["phase"]), state["step"]
-        self._metrics = MetricsFile(settings.folder / METRICS_FILE, place)
+        self._metrics = MetricsFile(self._folder / METRICS_FILE, place)
         size = sum(parameter.numel() for parameter in self.model.parameters())
-        where = f"output folder: {shown_path(settings.folder)}"
-        self._say(f"{size:,} parameters; {', '.join(self._tags)}; {where}")
+        self._say(f"{size:,} parameters; {', '.join(self._tags)}; output folder: {shown_path(self._folder)}")
         if state is not None:
             self._say(f"resuming after step {state['step']} of {state['phase']}")
         if self._journal.replies:
@@ -162,7 +158,7 @@ class TinyTrainer(Closing):
             self._say(f"{count} of {len(self._errors)} episodes were left out, as their environments failed: {failed}")
         if self.player.proxy.parallel is None:  # joblib's workers measure nothing
             self._say(self.player.work().describe())
-        return Outcome(finished, settings.folder, self._validations)
+        return Outcome(finished, self._folder, self._validations)
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -175,7 +171,7 @@ class TinyTrainer(Closing):
         if changed:
             keys = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed)
             raise ConfigError(
-                f"the training in {shown_path(self._settings.folder)} was started with another configuration ({keys}); "
+                f"the training in {shown_path(self._folder)} was started with another configuration ({keys}); "
                 "use another output_dir, or trainer.resume_mode=disable to start over."
             )
         return found
@@ -186,61 +182,58 @@ class TinyTrainer(Closing):
         """Warm up; returns whether it finished."""
         if state is not None and state["phase"] == TRAIN:
             return True
-        settings, done = self._settings.warm_up, 0 if state is None else state["step"]
+        settings, done = self._config.warm_up, 0 if state is None else state["step"]
         if done == settings.steps == 0:
             return True
         rows = demonstrations(self._config, self._tokenizer, settings)
-        warm_up = WarmUp(self.model, rows, settings, self._tokenizer.pad_token_id, self._settings.seed)
+        warm_up = WarmUp(self.model, rows, settings, self._tokenizer.pad_token_id, self._keys.seed)
         if state is not None:
-            self._load(warm_up, state)
+            self._load(warm_up.optimizer, state)
         self.model.train()
         while done < settings.steps and not self._stop.wanted:
             metrics = warm_up.step(done)
             done += 1
             self._record(WARM_UP, done, metrics)
             if self._saves(done, settings.steps):
-                self._save(WARM_UP, done, warm_up)
+                self._save(WARM_UP, done, warm_up.optimizer)
         self.model.eval()
         return done >= settings.steps and not self._stop.wanted
 
     def _train(self, state: Mapping[str, Any] | None) -> bool:
         """Train by reinforcement learning; returns whether it finished."""
-        settings = self._settings
-        learner = Learner(self.model, settings.updates, settings.seed)
+        steps, learner = self._keys.total_training_steps, Learner(self.model, self._config)
         if state is not None and state["phase"] == TRAIN:
-            self._load(learner, state)
+            self._load(learner.optimizer, state)
             self.step = state["step"]
             self.player.seed_counter = state["seed_counter"]
             self.player.backend.position = state["batches"]
             self._collapse.averages.update(state["collapse"])
         else:
             self._record(TRAIN, 0, self._validate(0))
-        while self.step < settings.steps and not self._stop.wanted:
+        while self.step < steps and not self._stop.wanted:
             metrics = self._train_step(learner)
-            if self.step == settings.steps or _is_due(self.step, settings.test_freq):
+            if self.step == steps or _is_due(self.step, self._keys.test_freq):
                 metrics |= self._validate(self.step)
             self._record(TRAIN, self.step, metrics)
             check_share(self._errors)
-            if self._saves(self.step, settings.steps):
-                self._save(TRAIN, self.step, learner)
+            if self._saves(self.step, steps):
+                self._save(TRAIN, self.step, learner.optimizer)
         self._export()
-        return self.step >= settings.steps
+        return self.step >= steps
 
     def _train_step(self, learner: Learner) -> dict[str, float]:
-        start, settings = time.perf_counter(), self._settings
-        batches: list[Played] = []
+        start, batches, keys = time.perf_counter(), list[Played](), self._config.algorithm.filter_groups
 
         def play() -> list[Group]:
             batches.append(self.player.play(with_thoughts=not batches and self._collapse.is_due(self.step + 1)))
             return batches[-1].groups
 
-        useful = sample_groups(play, settings.is_dynamic, settings.max_batches)
+        useful = sample_groups(play, keys.enable, keys.max_num_gen_batches or 0)
         metrics = {f"train/{name}": value for name, value in rollout_metrics(batches, self._tags).items()}
         metrics["time/rollout"] = time.perf_counter() - start
         if (thoughts := batches[0].thoughts) is not None:  # measured before groups are left out, and before the update
-            temperature, most = settings.updates.temperature, settings.updates.max_tokens
-            score = partial(scores_of_thoughts, self.model, temperature=temperature, max_tokens=most)
-            metrics |= self._collapse.measure(thoughts, score, self.step + 1, settings.model.max_position_embeddings)
+            context = self._config.tiny_model.max_position_embeddings
+            metrics |= self._collapse.measure(thoughts, learner.scores_of_thoughts, self.step + 1, context)
         start = time.perf_counter()
         groups, chosen = self._chosen(learner, useful)
         metrics |= {**chosen, "filter/batches": len(batches), "filter/groups_kept": len(groups), "train/rows": 0.0}
@@ -252,7 +245,7 @@ class TinyTrainer(Closing):
 
     def _chosen(self, learner: Learner, groups: Sequence[Group]) -> tuple[list[Group], dict[str, float]]:
         """The groups to train on, and the filter's metrics."""
-        filters = self._settings.filters
+        filters = self._filters
         if filters.needs_entropies and groups:
             batch = training_batch(groups, self._tokenizer.pad_token_id)
             rows: dict[int, list[float]] = {}
@@ -287,16 +280,16 @@ class TinyTrainer(Closing):
         assert self._metrics is not None
         self._metrics.log(metrics, step, phase)
         if any(name.startswith("val/") for name in metrics):
-            folder = self._settings.folder
-            draw_curve(folder / METRICS_FILE, folder / CURVE_FILE, ", ".join(self._tags))
+            draw_curve(self._folder / METRICS_FILE, self._folder / CURVE_FILE, ", ".join(self._tags))
 
     def _saves(self, step: int, last: int) -> bool:
         is_last = self._stop.wanted or step == last
-        return is_last or _is_due(step, self._settings.save_freq)
+        return is_last or _is_due(step, self._keys.save_freq)
 
-    def _save(self, phase: str, step: int, part: WarmUp | Learner) -> None:
+    def _save(self, phase: str, step: int, optimizer: Any) -> None:
         state = {
-            **part.state_dict(),
+            "model": self.model.state_dict(),
+            "optimizer": optimizer.state_dict(),
             "about": self._about,
             "seed_counter": self.player.seed_counter,
             "batches": self.player.backend.position,
@@ -306,9 +299,10 @@ class TinyTrainer(Closing):
         if self._journal is not None:
             self._journal.forget()  # the checkpoint has what came of its replies
 
-    def _load(self, part: WarmUp | Learner, state: Mapping[str, Any]) -> None:
+    def _load(self, optimizer: Any, state: Mapping[str, Any]) -> None:
         try:
-            part.load_state_dict(state)
+            self.model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
         except (KeyError, RuntimeError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint in {shown_path(self._checkpoints.folder)} does not fit the configuration's model and "
@@ -321,14 +315,14 @@ class TinyTrainer(Closing):
         shown = hf_logging.is_progress_bar_enabled()
         hf_logging.disable_progress_bar()
         try:
-            self.model.save_pretrained(self._settings.folder / "model")
+            self.model.save_pretrained(self._folder / "model")
         finally:
             if shown:
                 hf_logging.enable_progress_bar()
-        self._tokenizer.save_pretrained(self._settings.folder / "model")
+        self._tokenizer.save_pretrained(self._folder / "model")
 
     def _last_words(self, finished: bool) -> str:
-        folder = shown_path(self._settings.folder)
+        folder = shown_path(self._folder)
         if not finished and self._checkpoints.latest() is None:
             return "stopped before there was anything to save"
         if not finished:

@@ -21,13 +21,12 @@ _SIMILAR = 1.25  # maximum ratio of the lengths of first prompts in a micro-batc
 class TrainingBatch:
     """Rows to train on, in the format of verl's algorithms.
 
-    Column t of ``response_mask``, ``rewards`` and everything in ``columns`` refers to token t + 1.
+    Column t of ``response_mask`` and everything in ``columns`` refers to token t + 1.
 
     Attributes:
         input_ids: int64 ``(rows, tokens)``, padded on the left.
         attention_mask: int64 ``(rows, tokens)``.
         response_mask: float32 ``(rows, tokens - 1)``, 1 at sampled tokens that this row trains on.
-        rewards: float32 ``(rows, tokens - 1)``, what verl calls ``token_level_rewards``.
         uids: The group of each row.
         episodes: The trajectory of each row, numbered through the batch; most have one row.
         scores: float32 ``(rows,)``, the score of each row's trajectory.
@@ -37,7 +36,6 @@ class TrainingBatch:
     input_ids: Tensor
     attention_mask: Tensor
     response_mask: Tensor
-    rewards: Tensor
     uids: np.ndarray
     episodes: list[int]
     scores: Tensor
@@ -69,7 +67,6 @@ class TrainingBatch:
             input_ids=self.input_ids[index, start:],
             attention_mask=self.attention_mask[index, start:],
             response_mask=self.response_mask[index, start:],
-            rewards=self.rewards[index, start:],
             uids=self.uids[list(rows)],
             episodes=[self.episodes[row] for row in rows],
             scores=self.scores[index],
@@ -113,7 +110,6 @@ def training_batch(groups: Sequence[Group], pad_id: int) -> TrainingBatch:
         input_ids=left_padded([row.ids for row in rows], pad_id, torch.int64),
         attention_mask=left_padded([[1] * len(row.ids) for row in rows], 0, torch.int64),
         response_mask=left_padded([row.mask for row in rows], 0, torch.float32)[:, 1:].contiguous(),
-        rewards=left_padded([row.scores for row in rows], 0, torch.float32)[:, 1:].contiguous(),
         uids=np.array([uid for _, uid, _ in origins], dtype=object),
         episodes=[episode for episode, _, _ in origins],
         scores=torch.tensor([member.score for _, _, member in origins], dtype=torch.float32),

@@ -17,29 +17,19 @@ class TokenRow:
     Attributes:
         ids: The tokens.
         mask: For each token, 1 if it was sampled and this row trains on it, else 0.
-        scores: The score of each token.
     """
 
     ids: list[int]
     mask: list[int]
-    scores: list[float]
 
     @classmethod
-    def formulated(cls, rollouts: DataProto, place: int, scores: str = "rm_scores") -> Self:
-        """One row of ``formulate_rollouts`` without its padding.
-
-        Args:
-            rollouts: The batch.
-            place: Index of the row.
-            scores: The batch's column of scores.
-        """
-        batch = rollouts.batch
-        seen = batch["attention_mask"][place].bool()
-        known = seen[-batch["loss_mask"].shape[-1] :]
-        mask, found = (batch[name][place][known].tolist() for name in ("loss_mask", scores))
-        ids = batch["input_ids"][place][seen].tolist()
-        lead = len(ids) - len(mask)  # tokens before the first column of the mask
-        return cls(ids, [0] * lead + [int(one) for one in mask], [0.0] * lead + found)
+    def formulated(cls, rollouts: DataProto, place: int) -> Self:
+        """One row of ``formulate_rollouts`` without its padding."""
+        seen = rollouts.batch["attention_mask"][place].bool()
+        loss = rollouts.batch["loss_mask"][place]
+        mask = loss[seen[-len(loss) :]].int().tolist()
+        ids = rollouts.batch["input_ids"][place][seen].tolist()
+        return cls(ids, [0] * (len(ids) - len(mask)) + mask)  # the mask may begin later
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ purpose (``warm_up.random``), so that reinforcement learning has something to im
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -133,16 +133,3 @@ class WarmUp:
         rising = min(1.0, (number + 1) / max(1, steps // 10))
         falling = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * number / max(1, steps)))
         return self.settings.lr * rising * falling
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state for an exact resumption by :meth:`load_state_dict`."""
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a result of :meth:`state_dict`.
-
-        Raises:
-            KeyError, RuntimeError, ValueError: It belongs to another model.
-        """
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])

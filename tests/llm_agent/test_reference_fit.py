@@ -274,7 +274,7 @@ def as_groups(scores: Any, entropies: Any, lengths: Any) -> list[Group]:
         Group(
             str(number),
             [
-                Trajectory(at, "Lake", score, score, [TokenRow([1] * size, [1] * size, [0.0] * size)], entropy=entropy)
+                Trajectory(at, "Lake", score, score, [TokenRow([1] * size, [1] * size)], entropy=entropy)
                 for at, (score, entropy, size) in enumerate(zip(*members, strict=True))
             ],
         )

@@ -11,7 +11,7 @@ MEASURES = [0.0, 0.4, 0.1, 0.5]
 
 
 def group(uid, *scores, rewards=None, tokens=1, entropies=(None, None)):
-    rows = [TokenRow([1] * tokens, [1] * tokens, [0.0] * tokens)]
+    rows = [TokenRow([1] * tokens, [1] * tokens)]
     members = zip(rewards or scores, scores, [*entropies, *scores], strict=False)
     return Group(uid, [Trajectory(0, "Tag", reward, score, rows, entropy) for reward, score, entropy in members])
 

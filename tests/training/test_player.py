@@ -1,24 +1,19 @@
 """What the tiny model really plays, and what of it is trained on."""
 
-from pathlib import Path
-
 import pytest
 
+from ragen.config.loading import as_config
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply
-from ragen.training.settings import TrainerSettings
+from ragen.training.settings import check_training
 from ragen.training.trajectories import all_members
 from support.later import shipped, torch, training
 from support.small_training import small_config
 
 
 def player_of(config):
-    model = training.build_model(TrainerSettings.read(config).model, shipped(), seed=0)
-    return training.Player(config, model, shipped(), seed=0)
-
-
-def test_the_folder_of_a_training_is_absolute_since_environments_may_change_the_working_directory():
-    assert TrainerSettings.read(small_config("out")).folder == Path("out").absolute()
+    model = training.build_model(as_config(config).tiny_model, shipped(), seed=0)
+    return training.Player(config, model, shipped())
 
 
 def recorded(player):
@@ -111,14 +106,26 @@ def test_a_trajectory_that_got_no_reply_is_a_member_of_its_group_without_rows(tm
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("agent_proxy.reward_normalization.method=mean", None),
+        ("agent_proxy.reward_normalization.method=mean trainer.reward_sign=-1", "reward_normalization.method"),
         ("+agent_proxy.context_window_mode=single_turn", "agent_proxy.context_window_mode"),
         ("+enable_response_mask=false", "enable_response_mask"),
         ("agent_proxy.training_tokens=text", "agent_proxy.training_tokens"),
+        ("+algorithm.adv_estimator=gae", "algorithm.adv_estimator"),
+        ("actor_rollout_ref.rollout.top_k=5", "actor_rollout_ref.rollout.top_k"),
+        ("actor_rollout_ref.rollout.temperature=0", "actor_rollout_ref.rollout.temperature"),
+        ("actor_rollout_ref.rollout.do_sample=false", "actor_rollout_ref.rollout.do_sample"),
+        ("+algorithm.bi_level_gae=true", "algorithm.bi_level_gae"),
+        ("+actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.lora_rank"),
+        ("+actor_rollout_ref.actor.use_kl_loss=true", "actor_rollout_ref.actor.use_kl_loss"),
+        ("report=true", "report"),
+        ("trainer.logger=[wandb]", "trainer.logger"),
+        ("trainer.resume_mode=perhaps", "trainer.resume_mode"),
+        ("tiny_model.hidden_size=18", "tiny_model.hidden_size"),
+        ("tiny_model.rope_theta=0.5", "tiny_model.rope_theta"),
+        ("warm_up.random=1.5", "warm_up.random"),
+        ("trainer.total_training_steps=-1", "trainer.total_training_steps"),
     ],
 )
-def test_rollouts_that_cannot_be_trained_on_are_refused_before_environments_are_built(tmp_path, override, named):
-    extra = ["trainer.reward_sign=-1"] if named is None else []
-    config = small_config(tmp_path, override, *extra)
-    with pytest.raises(ConfigError, match=named or "reward_normalization.method"):
-        player_of(config)
+def test_a_configuration_that_cannot_be_trained_is_refused(tmp_path, override, named):
+    with pytest.raises(ConfigError, match=named):
+        check_training(small_config(tmp_path, *override.split()))

@@ -45,7 +45,7 @@ COLLAPSE = [
 
 
 def test_two_steps_and_two_more_after_resuming_equal_four_in_one_go(tmp_path):
-    how = ["algorithm.adv_estimator=gae", "actor_rollout_ref.actor.use_kl_loss=true", *COLLAPSE]
+    how = ["actor_rollout_ref.actor.ppo_epochs=2", *COLLAPSE]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     training.train(small_config(whole, *how, steps=4), quiet=True)
     shutil.copytree(whole, parts)
@@ -56,10 +56,6 @@ def test_two_steps_and_two_more_after_resuming_equal_four_in_one_go(tmp_path):
     assert metrics_of(whole) == metrics_of(parts)
     moved = weights(whole, "train_000004.pt")["model"]["model.embed_tokens.weight"]
     assert not torch.equal(moved, weights(whole, "train_000002.pt")["model"]["model.embed_tokens.weight"])
-    model = weights(whole, "train_000004.pt")["model"]
-    losses = [line["critic/vf_loss"] for line in metrics_of(whole) if "critic/vf_loss" in line]
-    assert sum(each.double().abs().sum().item() for each in model.values()) == pytest.approx(1242.91184, rel=1e-6)
-    assert losses == pytest.approx([0.02, 0.019278999, 0.018333235, 0.017788691], rel=1e-4)  # as of the first version
 
 
 @pytest.mark.parametrize("after", [0, 3, 4, 99])

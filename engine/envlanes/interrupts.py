@@ -15,32 +15,19 @@ from a thread, would raise it anywhere, such as before the caller has stored the
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # as signal, without its enumerations: ten times as fast
-import os
 import signal
-import threading
 import traceback
 from collections.abc import Callable
 from functools import wraps
-from threading import get_ident
+from threading import get_ident, main_thread
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_main = threading.main_thread().ident
-
 
 def in_main_thread() -> bool:
     """Whether this is the thread that Python handles signals in."""
-    return get_ident() == _main
-
-
-def _be_main_thread() -> None:
-    global _main
-    _main = get_ident()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_be_main_thread)  # the only one there
+    return get_ident() == main_thread().ident
 
 
 class _Guard:
@@ -75,7 +62,7 @@ class interrupts_held:
     _is_outermost = False
 
     def __enter__(self) -> None:
-        if guard.is_held or get_ident() != _main:
+        if guard.is_held or get_ident() != main_thread().ident:
             return
         # In this order: until the handler stands in its place, an interrupt leaves the block unentered.
         handler = _signal.getsignal(_signal.SIGINT)
@@ -117,7 +104,7 @@ class interrupts_let_through:
     _is_open = False
 
     def __enter__(self) -> None:
-        if not guard.is_held or guard.is_late or get_ident() != _main:
+        if not guard.is_held or guard.is_late or get_ident() != main_thread().ident:
             return
         self._is_open, guard.is_held = True, False
         try:
@@ -140,7 +127,7 @@ class interrupts_let_through:
 
 def interrupts_come_too_late() -> None:
     """Declare, within a guarded block, that its results are being committed: the call can no longer be undone."""
-    if guard.is_held and get_ident() == _main:
+    if guard.is_held and get_ident() == main_thread().ident:
         if guard.arrived:
             with interrupts_let_through():  # those that are not
                 pass

@@ -51,8 +51,7 @@ class Placement:
         """The process's worker pool, joined on first use."""
         if self._pool is None:
             classes = {record.spec.env_class for record in self._records.values()}
-            bases = {base.__module__ for each in classes for base in getattr(each, "__mro__", type(each).__mro__)}
-            modules = {name for name in bases if name.startswith(self._settings.preloaded)}
+            modules = {each.__module__ for each in classes if each.__module__.startswith(self._settings.preloaded)}
             # Sorted below: a set of texts has another order in each run, and an import may depend on those before it.
             modules.update(*[getattr(each, "preload", ()) for each in classes])  # modules that a class asks for
             self._pool = open_pool(self.number, self._settings, ["numpy", *sorted(modules)])

@@ -112,7 +112,7 @@ class Settings:
         start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
         ray: The nodes of a cluster to use and the resources to claim there; options or a mapping of them.
         preloaded: Prefix of names of modules that are imported once for all workers, such as ``"my_envs."``, where
-            such a module defines an environment's class or a base of it.
+            such a module defines an environment's class.
     """
 
     use_lanes: Mode = "auto"

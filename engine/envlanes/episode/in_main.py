@@ -39,7 +39,7 @@ from envlanes.interrupts import in_main_thread
 
 T = TypeVar("T")
 
-_REAL, _DEFAULT = _signal.ITIMER_REAL, _signal.SIG_DFL
+_REAL = _signal.ITIMER_REAL
 _SOON = 0.001  # seconds after which to look again where nothing may be interrupted; a timer of 0 never rings
 _LONGEST = 1e6  # longest setting of the timer, in seconds; a longer deadline sets it again
 _OURS = (host.__file__, __file__)  # not interrupted: half of a change would be left behind
@@ -94,14 +94,15 @@ _main_homes: WeakSet[MainHome] = WeakSet()
 class Deadline:
     """A context manager that raises ``Overdue`` in environments of a host that take too long.
 
-    Deadlines may be nested. Entering it does nothing where no deadline can be enforced; see above.
+    Entering it does nothing where no deadline can be enforced; see above. An environment that steps others in its own
+    turn has one deadline for all of that.
 
     Args:
         home: Has ``since``, when the code began that may be interrupted, on ``time.perf_counter()``; or 0.
         seconds: Time that it may take.
     """
 
-    __slots__ = ("_handler", "_home", "_outer", "_seconds")
+    __slots__ = ("_handler", "_home", "_seconds")
 
     def __init__(self, home: host.EnvHost, seconds: float) -> None:
         self._home = home
@@ -109,9 +110,7 @@ class Deadline:
         self._handler: Any = None  # while it is set
 
     def __enter__(self) -> None:
-        outer = self._outer = _signal.getsignal(_signal.SIGALRM)
-        is_ours = isinstance(getattr(outer, "__self__", None), Deadline)
-        is_taken = _signal.getitimer(_REAL)[0] if outer is _DEFAULT else not is_ours
+        is_taken = _signal.getsignal(_signal.SIGALRM) is not _signal.SIG_DFL or _signal.getitimer(_REAL)[0]
         if is_taken or not in_main_thread():
             return
         handler = self._handler = self._ring
@@ -124,9 +123,7 @@ class Deadline:
         if handler is None or _signal.getsignal(_signal.SIGALRM) is not handler:
             return  # the environment has taken it
         _signal.setitimer(_REAL, 0)
-        _signal.signal(_signal.SIGALRM, self._outer)
-        if self._outer is not _DEFAULT:
-            _signal.setitimer(_REAL, _SOON)  # for another deadline, which recomputes its remaining time
+        _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
 
     def _ring(self, _: int, frame: FrameType) -> None:
         if self._handler is None:

@@ -115,6 +115,7 @@ setup(
         "omegaconf>=2.3",
         "gymnasium>=1.2.1",
         "openai>=1.60",
+        "httpx>=0.25",
         "pillow>=10.0",
         "rich>=13.7",
         "psutil>=5.9",

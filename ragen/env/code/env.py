@@ -44,7 +44,7 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
     config_class: ClassVar[Any] = CodeEnvConfig
     cost_hint = "heavy"
     profile = PROGRAMS
-    problem: Problem | None = None
+    problem: Any = None  # a Problem once reset
     _drawn: tuple[int, str] | None = None
     action_hint = "a Python program"
 
@@ -69,12 +69,10 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
         self.hold_sandbox()
         self._drawn = seed, "train" if mode in (None, "train") else "val"
         self._draw()
-        assert self.problem is not None
         self.tries, self.passed = 0, (False,) * len(self.problem.tests)
         self.observation = self._introduced()
 
     def _introduced(self) -> str:
-        assert self.problem is not None
         return self.problem.text + (f"\n{self.problem.prelude}" if self.problem.prelude else "")
 
     def _draw(self) -> None:
@@ -104,7 +102,6 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
         Raises:
             SandboxError: The sandbox had ended, or could not prepare the run.
         """
-        assert self.problem is not None
         program = strip_fences(action)
         valid = bool(program.strip()) and len(program) <= READ_LIMIT
         verdict = (
@@ -133,7 +130,6 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
         return (sum(self.passed) - sum(before)) / len(before)
 
     def _run(self, program: str) -> problems.Verdict:
-        assert self.problem is not None
         source = _with_prelude(self.problem.prelude, program)
         job = {"kind": "program", "source": source, "tests": self.problem.inputs(), "shown_bytes": problems.LONGEST}
         return problems.judge(self.problem, self.run_inside(job, self.config.limits()))
@@ -150,7 +146,6 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
 
     def example_action(self, rng: Random) -> str:
         """A program: a correct one, a wrong one, or one that fails."""
-        assert self.problem is not None
         name = self.problem.name or "f"
         programs = [
             self.problem.solution or "print(input())",

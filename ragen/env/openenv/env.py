@@ -30,8 +30,8 @@ class OpenEnvEnv(Game, BaseLanguageBasedEnv):
     config_class = OpenEnvEnvConfig
     cost_hint = "io"
 
-    _session: Session | None = None
-    _actions: Actions | None = None
+    _session: Any = None  # a Session and Actions once reset
+    _actions: Any = None
     _shown: Any = ""
     _in_episode = False
 
@@ -57,7 +57,6 @@ class OpenEnvEnv(Game, BaseLanguageBasedEnv):
 
     def _connected(self) -> tuple[Session, str]:
         config, headers = self.config, auth_headers(self.config.auth_token_file)
-        assert config.url is not None
         facts = _facts(config.url, tuple(headers.items()), config.timeout)
         if self._session is None:
             self._actions = Actions(facts.action)
@@ -80,7 +79,6 @@ class OpenEnvEnv(Game, BaseLanguageBasedEnv):
         """
         if not self._in_episode:
             raise OpenEnvError("openenv: the episode was lost with its session; reset the environment.")
-        assert self._session is not None and self._actions is not None
         sent = self._actions.of_text(action)
         if sent is None:
             return self._refused()
@@ -124,7 +122,6 @@ class OpenEnvEnv(Game, BaseLanguageBasedEnv):
 
     def example_action(self, rng: Random) -> str:
         """An action that fits the server's schema, of its examples where it names some."""
-        assert self._actions is not None
         return self._actions.example(rng)
 
 

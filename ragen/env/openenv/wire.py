@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,6 @@ from itertools import chain, repeat
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from ragen.errors import ConfigError, OpenEnvError, in_short
@@ -92,17 +90,15 @@ class Facts(NamedTuple):
 
 
 def _fetched(url: str, headers: Mapping[str, str], timeout: float) -> Any:
-    request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers})
+    import httpx
+
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
-            return json.loads(reply.read(LARGEST_REPLY))
-    except (OSError, ValueError, RecursionError) as error:  # URLError and HTTPError among them
-        if isinstance(error, URLError) and not isinstance(error, HTTPError):
-            why = getattr(error.reason, "strerror", None) or error.reason
-            server = url.rpartition("/")[0]
-            text = f"no server answers at {server}: {why}. Start it, or correct the address."
-            raise OpenEnvError(text, LOST) from error
-        raise OpenEnvError(f"{url} did not answer as an OpenEnv server does: {error}.", LOST) from error
+        return httpx.get(url, headers=dict(headers), timeout=timeout, follow_redirects=True).raise_for_status().json()
+    except httpx.TransportError as error:
+        text = f"no server answers at {url.rpartition('/')[0]}: {_in_words(error)}. Start it, or correct the address."
+        raise OpenEnvError(text, LOST) from error
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
+        raise OpenEnvError(f"{url} did not answer as an OpenEnv server does: {_in_words(error)}.", LOST) from error
 
 
 class Session:

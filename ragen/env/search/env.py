@@ -21,7 +21,7 @@ from ragen.env.game import PickledBySnapshot, TextGame
 from ragen.env.rows import RowSource, is_of, load_rows
 from ragen.env.search.config import SearchEnvConfig
 from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge
-from ragen.env.search.index import Index, Placeholders, Server, hold_index
+from ragen.env.search.index import hold_index
 from ragen.env.search.world import Question, ask, generate, solve
 from ragen.errors import ConfigError
 
@@ -39,9 +39,8 @@ class SearchEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
 
     config_class = SearchEnvConfig
     seed_limit = None
-    question: Question | None = None
-    _held: Lease[Index] | None = None
-    _server: Server | None = None
+    question: Any = None  # a Question once reset
+    _held: Lease[Any] | None = None
     action_hint = "search[...] or answer[...]"
 
     def __init__(self, config: SearchEnvConfig | None = None) -> None:
@@ -56,17 +55,9 @@ class SearchEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
             questions_of(self.config.source("train"), self.config.max_instances, "")
         self._index()
 
-    def _index(self) -> Index:
-        config = self.config
-        if config.backend == "mock":
-            return Placeholders()
-        if config.backend == "http":
-            if self._server is None:
-                self._server = Server(str(config.retrieval_server_url), config.retrieval_timeout)
-            return self._server
+    def _index(self) -> Any:
         if self._held is None:
-            world = config.world_seed, config.entities
-            self._held = hold_index(config.corpus, world)
+            self._held = hold_index(self.config)
         return self._held.value
 
     def _begin(self, seed: int, mode: str | None) -> None:
@@ -123,20 +114,17 @@ class SearchEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
             said = style.next(said, kind, done, self._searches_left())
             if done and style.unanswered:
                 reward = float(config.incorrect_reward)
-        assert self.question is not None
         more = self.question.answers, config.f1_threshold
         self.observation = said.encode("utf-8", "replace").decode()
         return self.observation, reward, done, style.info(kind, words, effective, self.searches, verdict, more)
 
     def _found(self, words: str) -> str:
         config = self.config
-        assert config.k is not None
         most = None if config.backend == "mock" else config.max_total_chars
         time.sleep(config.search_delay)
         return self._style.found(words, self._index().search(words, config.k), most)
 
     def _judged(self, answer: str) -> Verdict:
-        assert self.question is not None
         config = self.config
         threshold = config.f1_threshold if config.reward == "f1" else None
         return judge(answer, self.question.answers, (config.correct_reward, config.incorrect_reward), threshold)
@@ -153,7 +141,6 @@ class SearchEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
 
     def example_action(self, rng: Random) -> str:
         """A search for a name or for words of the question, or an answer."""
-        assert self.question is not None
         text, answer = f"Question: {self.question.text}\n{self.observation}", self._style.answer
         words = re.findall(r"\w{4,}", self.question.text) or ["nothing"]
         searches = [solve(text) or "", f"<search>{' '.join(words)}</search>", f"search[{rng.choice(words)}]"]

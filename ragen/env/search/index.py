@@ -6,10 +6,7 @@ Scores are BM25's. The answers of a retrieval server may change.
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +23,6 @@ FORMAT = 1
 
 MOST_WORDS = 64
 """Maximum number of words in a query; further words are ignored."""
-
-LARGEST_REPLY = 16 * 2**20
-"""Maximum size of a server's reply, in bytes."""
 
 
 def words_of(query: str) -> list[str]:
@@ -97,16 +91,21 @@ class SqliteIndex(Database):
         return [Hit(Passage(title, text), str(number - 1), score) for title, text, number, score in rows]
 
 
-def hold_index(corpus: str | None, world: tuple[int, int]) -> Lease[Index]:
-    """A lease of this process's index of a corpus; the first process on the machine that needs the index builds it.
+def hold_index(config: Any) -> Lease[Any]:
+    """A lease of this process's backend; the first process on the machine that needs a local index builds it.
 
     Args:
-        corpus: A JSONL file; None for the passages of the generated world.
-        world: Seed and number of entities of the generated world.
+        config: A :class:`~ragen.env.search.config.SearchEnvConfig`.
 
     Raises:
         ConfigError: The corpus cannot be read, or is empty.
     """
+    if config.backend == "mock":
+        return worker_resource(("search", "mock"), Placeholders, lambda held: None)
+    if config.backend == "http":
+        where = config.retrieval_server_url, config.retrieval_timeout
+        return worker_resource(("search", *where), lambda: Server(*where), Server.close)
+    corpus, world = config.corpus, (config.world_seed, config.entities)
     key: dict[str, Any] = {"format": FORMAT, "backend": "fts5"}
     if corpus is None:
         key["world"] = [*world, generator_digest()]
@@ -139,10 +138,12 @@ class Server:
 
     def __init__(self, url: str, timeout: float) -> None:
         """Set the address and the time-out in seconds; nothing is requested."""
+        import httpx
+
         url = url.rstrip("/")
         self._url = url if url.endswith("/retrieve") else f"{url}/retrieve"
-        self._timeout = timeout
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._client = httpx.Client(timeout=timeout)  # follows no redirects: only this address is contacted
+        self._failures = httpx.HTTPError, httpx.InvalidURL
 
     def search(self, query: str, count: int) -> list[Hit]:
         """The server's results.
@@ -152,30 +153,17 @@ class Server:
         """
         plain = query.encode("utf-8", "replace").decode()
         asked = {"query": plain, "top_k": count, "queries": [plain], "topk": count, "return_scores": True}
-        request = urllib.request.Request(
-            self._url, json.dumps(asked).encode(), {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        )
         try:
-            with self._opener.open(request, timeout=self._timeout) as reply:
-                body = reply.read(LARGEST_REPLY + 1)
-        except (OSError, ValueError) as error:  # URLError and HTTPError among them
-            raise SearchError(f"search: the retrieval server {self._url} did not answer: {error}.") from error
-        if len(body) > LARGEST_REPLY:
-            raise SearchError(f"search: the retrieval server {self._url} sent more than {LARGEST_REPLY // 2**20} MiB.")
-        try:
-            return [_hit(row, number) for number, row in enumerate(_rows(json.loads(body))[:count], 1)]
+            reply = self._client.post(self._url, json=asked).raise_for_status()
+            return [_hit(row, number) for number, row in enumerate(_rows(reply.json())[:count], 1)]
+        except self._failures as error:
+            raise SearchError(f"search: the retrieval server {self._url} did not answer: {error!r}.") from error
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise SearchError(f"search: the reply of {self._url} cannot be read: {error!r}.") from error
 
     def close(self) -> None:
-        """Does nothing."""
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: only the configured address is contacted."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Return None, so that the redirect becomes an error."""
+        """Close its connections."""
+        self._client.close()
 
 
 def _rows(reply: Any) -> Sequence[Any]:
@@ -208,10 +196,3 @@ class Placeholders:
         first = f"Mock search result for query: '{query}'. This is a placeholder document for testing purposes."
         second = f"Another mock document related to: '{query}'. Replace with real retrieval server for actual training."
         return [Hit(Passage("", first), "mock_1", 0.9), Hit(Passage("", second), "mock_2", 0.75)]
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
-Index = SqliteIndex | Server | Placeholders
-"""A search backend."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.game import PickledBySnapshot, TextGame
@@ -50,7 +51,7 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
     config_class = TerminalEnvConfig
     cost_hint = "heavy"
     profile = SHELL
-    task: Task | None = None
+    task: Any = None  # a Task once reset
     _drawn: tuple[int, str] | None = None
     action_hint = "a shell command, or: submit"
 
@@ -78,7 +79,6 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
         self.layer: Layer = {}
         self.folder, self.steps = HOME, 0
         self._draw()
-        assert self.task is not None
         self.observation = f"{self.task.text}\nSay {SUBMIT} when you are done.\n{self._prompt()}"
 
     def _draw(self) -> None:
@@ -130,7 +130,6 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
         return self.observation, reward, done, info
 
     def _goals(self) -> list[bool]:
-        assert self.task is not None
         home = {path[5:]: entry for path, entry in self.files().items() if path.startswith("home/")}
         return self.task.check(home)
 
@@ -193,7 +192,6 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
 
     def example_action(self, rng: Random) -> str:
         """A command: one that does the task, one that looks around, or one that fails."""
-        assert self.task is not None
         looks = [
             "ls -la",
             "find . -type f | head -n 5",

@@ -14,7 +14,6 @@ from ragen.env.game import PickledBySnapshot, TextGame
 from ragen.env.webshop import pages
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
 from ragen.env.webshop.config import WebShopEnvConfig
-from ragen.env.webshop.goals import Goal
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.reward import score_purchase
 
@@ -48,7 +47,7 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
 
     _catalogue: Catalogue | None = None  # opened on first use, never pickled
 
-    goal: Goal | None = None
+    goal: Any = None  # a Goal once reset
     goal_index = -1
 
     @property
@@ -76,8 +75,8 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
         self._page_number = 1
         self._product = -1
         self._options: dict[str, str] = {}
-        self._page = pages.search_page(self._goal().instruction)
-        self.observation = f"Instruction: {self._goal().instruction.strip()}"
+        self._page = pages.search_page(self.goal.instruction)
+        self.observation = f"Instruction: {self.goal.instruction.strip()}"
 
     def _play(self, action: str) -> StepResult:
         """Execute an action; text that is not an action of the page does nothing.
@@ -128,7 +127,7 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
     def example_action(self, rng: Random) -> str:
         """A search for the instruction, or any action of the page."""
         actions = self.get_available_actions()
-        return f"search[{self._goal().instruction}]" if self._page.has_search else rng.choice(actions)
+        return f"search[{self.goal.instruction}]" if self._page.has_search else rng.choice(actions)
 
     def get_available_actions(self) -> list[str]:
         """The actions of the page, such as ``click[buy now]``; ``search[<content>]`` represents any search."""
@@ -167,7 +166,7 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
         return 0.0, None
 
     def _open(self, does: str, what: int | str) -> None:
-        instruction = self._goal().instruction
+        instruction = self.goal.instruction
         if does == "go_to_search":
             self._page = pages.search_page(instruction)
         elif does == "turn_page":
@@ -185,20 +184,16 @@ class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
         self._options = {}
         shown = self._results[(number - 1) * pages.PER_PAGE : number * pages.PER_PAGE]
         products = {product: self.catalogue.product(product) for product in shown}
-        self._page = pages.results_page(self._goal().instruction, products, number, len(self._results))
+        self._page = pages.results_page(self.goal.instruction, products, number, len(self._results))
 
     def _buy(self) -> tuple[float, dict[str, Any]]:
         product = self._shown()
-        score, parts = score_purchase(product, self._options, self._goal())
+        score, parts = score_purchase(product, self._options, self.goal)
         self._page = pages.done_page(product.asin, self._options, score)
         return score, parts
 
     def _shown(self) -> Record:
         return self.catalogue.product(self._product)
-
-    def _goal(self) -> Goal:
-        assert self.goal is not None
-        return self.goal
 
     def _rewards(self, score: float) -> dict[str, Any]:
         if self.config.compat == "up26":

@@ -13,7 +13,7 @@ import math
 import re
 import sqlite3
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
@@ -33,9 +33,8 @@ class IndexBuilder:
 
     def __init__(self) -> None:
         """Start without documents."""
-        self._term_ids: dict[str, int] = {}
-        self._terms, self._documents, self._counts = array("i"), array("i"), array("i")
-        self._lengths = array("i")
+        self._postings: dict[str, array[int]] = defaultdict(lambda: array("i"))  # documents and counts, in turn
+        self._lengths: list[int] = []
         self._names: list[str] = []
 
     def add(self, name: str, text: str) -> None:
@@ -47,31 +46,26 @@ class IndexBuilder:
         """
         terms = analyze(text)
         for term, count in Counter(terms).items():
-            self._terms.append(self._term_ids.setdefault(term, len(self._term_ids)))
-            self._documents.append(len(self._names))
-            self._counts.append(count)
+            self._postings[term].extend((len(self._names), count))
         self._lengths.append(len(terms))
         self._names.append(name)
 
     def write(self, database: sqlite3.Connection) -> None:
         """Write what :class:`Index` reads: for each term, its weight and the ranks and denominators of its products."""
         order = np.array(sorted(range(len(self._names)), key=self._names.__getitem__), dtype="<i4")
-        documents, terms = np.array(self._documents, dtype="<i4"), np.array(self._terms, dtype="<i4")
-        ranks = np.argsort(order).astype("<i4")[documents]
+        rank = np.argsort(order).astype("<i4")
         count = max(1, sum(length > 0 for length in self._lengths))
-        mean = np.float32(sum(self._lengths) / count)
-        stored = np.array([stored_length(length) for length in self._lengths], dtype="<f4")
-        inverse = np.float32(1) / (K1 * ((np.float32(1) - B) + B * stored / mean))
-        denominators = np.float32(1) + np.array(self._counts, dtype="<f4") * inverse[documents]
-        by_term, ends = np.lexsort((ranks, terms)), np.cumsum(np.bincount(terms, minlength=len(self._term_ids)))
+        stored = np.array(list(map(stored_length, self._lengths)), dtype="<f4")
+        inverse = np.float32(1) / (K1 * ((np.float32(1) - B) + B * stored / np.float32(sum(self._lengths) / count)))
         database.execute("create table terms(term text primary key, weight, ranks, denominators) without rowid")
         database.execute("create table ranking(products)")
         database.execute("insert into ranking values(?)", [order.tobytes()])
-        first = 0
-        for term, end in zip(self._term_ids, ends.tolist(), strict=True):
-            here, first = by_term[first:end], end
-            weight = math.log(1 + (count - len(here) + 0.5) / (len(here) + 0.5))
-            row = term, weight, ranks[here].tobytes(), denominators[here].tobytes()
+        for term, posting in self._postings.items():
+            documents, counts = np.array(posting).reshape(-1, 2).T
+            weight = math.log(1 + (count - len(counts) + 0.5) / (len(counts) + 0.5))
+            denominators = np.float32(1) + counts.astype("<f4") * inverse[documents]
+            ranked = np.argsort(rank[documents])
+            row = term, weight, rank[documents][ranked].tobytes(), denominators[ranked].tobytes()
             database.execute("insert into terms values(?, ?, ?, ?)", row)
 
 

@@ -109,19 +109,6 @@ def sign_test(differences: Sequence[float]) -> float:
     return min(1.0, 2 * tail / 2**decided)
 
 
-def holm(values: Sequence[float]) -> list[float]:
-    """The p-values of several tests, adjusted for multiple comparisons (S. Holm, 1979).
-
-    Args:
-        values: The p-value of each test, in any order.
-    """
-    adjusted, least = [0.0] * len(values), 0.0
-    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        least = max(least, min(1.0, (len(values) - rank) * values[place]))
-        adjusted[place] = least
-    return adjusted
-
-
 def mean(values: Sequence[float]) -> float:
     """The mean; 0 of no values."""
     return fmean(values) if values else 0.0

@@ -142,32 +142,24 @@ class OpenAI(Section):
     """Request fields to add or replace, such as {seed: 1}; null removes one."""
 
 
-class VerlWorkers(Section):
-    """A worker group of verl's."""
-
-    workers: str | None = None
-    """"package.module:function" that returns a worker group, called with config and tokenizer."""
-
-
 class Actor(Section):
     """The model that answers prompts. A backend class of the user's own may have further keys here."""
 
     model_config = ConfigDict(extra="allow")
 
     backend: str = "scripted"
-    """scripted (needs no model), hf, vllm, openai, verl, or a class of your own, "package.module:Class"."""
+    """scripted (needs no model), hf, vllm, openai, or a class of your own, "package.module:Class"."""
     model: str | None = None
     """hf, vllm: a folder or hub name, null: model_path; openai: the server's name, null: its only model."""
     base_url: str | None = None
     """openai: the server, such as http://localhost:8000/v1; null: OpenAI's own."""
     tokenizer: str | None = None
-    """A folder or hub name; null: the model's own with hf, vllm and verl, else the package's small ChatML tokenizer."""
+    """A folder or hub name; null: the model's own with hf and vllm, else the package's small ChatML tokenizer."""
     scripted: Scripted = Scripted()
     hf: HuggingFace = HuggingFace()
     vllm: dict[str, Any] = {}
     """Any further arguments of vllm.LLM besides those from actor_rollout_ref.rollout."""
     openai: OpenAI = OpenAI()
-    verl: VerlWorkers = VerlWorkers()
 
     @model_validator(mode="after")
     def _no_further_keys(self) -> Actor:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ragen.errors import ConfigError, counted, did_you_mean, one_line, suggestion
+from ragen.errors import ConfigError, counted, one_line
 from ragen.validity import is_valid
 
 Row: TypeAlias = Mapping[str, Any]
@@ -24,7 +24,6 @@ ROWS, ABOUT, USAGE, RUNS, TIMES = "rollouts.jsonl", "run.json", "usage.json", "r
 REPLIES, RESULTS, PAGE = "journal.jsonl", "results.json", "report.html"
 RECORDED = (ABOUT, USAGE, RUNS, TIMES, REPLIES, RESULTS)
 """Files that a run writes beside its rows; a page can be written again."""
-_FEW = 3  # runs that are suggested
 _NEEDED = {"env_id", "group_id", "tag", "seed", "success"}
 
 JUDGED, ENV_ERROR, MISSING_REPLY = "judged", "env error", "missing reply"
@@ -77,9 +76,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         *lines, rest = path.read_bytes().split(b"\n")
     except OSError as error:
-        meant = _meant(path.parent if path.name == ROWS else path)
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}.{meant}"
+            f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}."
         ) from error
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     try:
@@ -96,14 +94,6 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(row, dict) or not row.keys() >= _NEEDED:
         raise ConfigError(f"line {number} of {path} is not a trajectory record.")
     return row
-
-
-def _meant(folder: Path) -> str:
-    """A suggestion: runs within a folder, such as those of a sweep, or a folder with a similar name."""
-    if folder.exists():
-        return suggestion(sorted(str(each.parent) for each in folder.glob(f"*/{ROWS}"))[:_FEW])
-    beside = [each.name for each in folder.parent.iterdir() if each.is_dir()] if folder.parent.is_dir() else []
-    return did_you_mean(folder.name, beside, lambda near: str(folder.with_name(near)))
 
 
 def read_about(path: Path) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import pytest
 
 from ragen.statistics import (
     effective_episodes,
-    holm,
     mean_pass_at_k,
     mean_pass_hat_k,
     paired_interval,
@@ -61,11 +60,6 @@ def test_pass_at_k_is_the_share_of_draws_that_succeed(estimate, succeeds, episod
     members = [1.0] * successes + [0.0] * (episodes - successes)
     draws = list(combinations(members, k))
     assert estimate([members, [1.0] * (k - 1)], k) == pytest.approx(sum(map(succeeds, draws)) / len(draws))
-
-
-def test_holm_corrects_each_p_for_those_that_are_larger():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([]) == []
 
 
 def test_the_paired_interval_of_single_episodes_is_that_of_bonett_and_price():

@@ -7,7 +7,6 @@ name          model                                                             
 ``hf``        a Hugging Face model in this process, on CPU or GPU                   extra ``hf``
 ``vllm``      a vLLM engine in this process                                         extra ``vllm``
 ``openai``    any server with OpenAI's chat completions API
-``verl``      a verl worker group with ``generate_sequences``                       extra ``verl``
 ============  ====================================================================  ====================
 
 To add a backend, derive a class from :class:`Backend` (:class:`StreamingBackend` for a server that answers request by
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from ragen.llm_agent.backends.journal import ReplyJournal
     from ragen.llm_agent.backends.openai import OpenAIBackend
     from ragen.llm_agent.backends.scripted import ScriptedBackend
-    from ragen.llm_agent.backends.verl import VerlBackend
-    from ragen.llm_agent.backends.vllm import VllmBackend
 
 __all__ = [
     "BACKENDS",
@@ -42,8 +39,6 @@ __all__ = [
     "Sampling",
     "ScriptedBackend",
     "StreamingBackend",
-    "VerlBackend",
-    "VllmBackend",
     "create_backend",
     "create_tokenizer",
 ]
@@ -58,7 +53,5 @@ __getattr__, __dir__ = attach(
         "ReplyJournal": "journal",
         "ScriptedBackend": "scripted",
         "StreamingBackend": "base",
-        "VerlBackend": "verl",
-        "VllmBackend": "vllm",
     },
 )

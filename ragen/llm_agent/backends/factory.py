@@ -16,7 +16,6 @@ BACKENDS = {
     "hf": "ragen.llm_agent.backends.hf:HfBackend",
     "openai": "ragen.llm_agent.backends.openai:OpenAIBackend",
     SCRIPTED: "ragen.llm_agent.backends.scripted:ScriptedBackend",
-    "verl": "ragen.llm_agent.backends.verl:VerlBackend",
     "vllm": "ragen.llm_agent.backends.vllm:VllmBackend",
 }
 

@@ -108,6 +108,13 @@ class ReplyJournal(Closing):
             for event in events:
                 self._take(event)
 
+    def forget(self) -> None:
+        """Leave only the usage, once all replies were taken up."""
+        usage = self.usage
+        with self._lock:
+            self._file.replace([{"gave": {"usage": usage}}])
+            self._known.clear()
+
     def close(self) -> None:
         """Sync and unlock the file; may be called twice."""
         self._file.close()

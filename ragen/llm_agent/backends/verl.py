@@ -3,26 +3,21 @@
 A worker group splits a batch evenly over its workers, so the number of prompts must be a multiple of their number:
 batches are padded with copies of prompts, whose replies are discarded.
 
-A trainer passes its worker group to ``LLMAgentProxy``. For the command, ``actor.verl.workers`` names a function
-``"package.module:function"`` that is called with the configuration and the tokenizer and returns one.
+A trainer passes its worker group to ``LLMAgentProxy``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from ragen.config.loading import as_config
-from ragen.errors import BackendError, ConfigError, one_line
+from ragen.errors import BackendError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, prompt_ids
 from ragen.llm_agent.backends.batch import outputs_of
 from ragen.llm_agent.batches.dataproto import left_padded, object_array, pad_id
-from ragen.utils import function_at
 
 if TYPE_CHECKING:
     from verl import DataProto
-
-WORKERS = "actor.verl.workers"
 
 
 @runtime_checkable
@@ -59,27 +54,6 @@ class VerlBackend(Backend):
         self.workers = workers
         self.tokenizer = tokenizer
         self._pad = pad_id(tokenizer)
-
-    @classmethod
-    def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
-        """See :meth:`Backend.from_config`; the key is ``actor.verl.workers``."""
-        path = as_config(config).actor.verl.workers
-        if path is None or ":" not in path:
-            raise ConfigError(
-                f"configuration key {WORKERS!r} is {path!r}; expected 'package.module:function' that returns a worker "
-                "group. A trainer passes its own to LLMAgentProxy instead."
-            )
-        create = function_at(path, f"configuration key {WORKERS!r}")
-        try:
-            workers = create(config, tokenizer)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"configuration key {WORKERS!r} is {path!r}, which fails: {one_line(error)}.") from error
-        if not is_worker_group(workers):
-            raise ConfigError(
-                f"configuration key {WORKERS!r} is {path!r}, which returned a {type(workers).__name__}; expected "
-                "an object with world_size and generate_sequences."
-            )
-        return cls(workers, tokenizer)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import base64
 import io
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -139,12 +138,6 @@ def run(config: Any) -> int:
                 except (KeyboardInterrupt, LimitReachedError, StorageError) as why:
                     _report_kept(proxy, file, why, stop)
                     return next((code for error, code in _CODES.items() if isinstance(why, error)), stop.code)
-                except Exception:  # a prompt that is too long, a policy that fails; what is finished may show why
-                    if file.written:
-                        finished = counted(file.written, "finished trajectory is", "finished trajectories are")
-                        folder = shlex.quote(shown_path(file.path.parent))
-                        print(f"{finished} in {folder}; ragen report {folder} shows them", file=sys.stderr)
-                    raise
                 code = _finish(proxy, mode, file, played_in)
                 if config.report:
                     _write_page(proxy, file)

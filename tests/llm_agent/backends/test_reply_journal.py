@@ -31,6 +31,14 @@ def test_a_reply_is_found_again_as_it_was(path):
         assert journal.usage == WHOLE and journal.faults == {"HTTP 500": 1}
 
 
+def test_usage_is_kept_when_the_replies_were_taken_up(path):
+    with ReplyJournal(path) as journal:
+        journal.forget()
+        journal.add([("n", FULL)])
+    with ReplyJournal(path) as journal:
+        assert journal.find("k") is None and journal.usage == WHOLE | {"requests": 7}
+
+
 def test_a_key_is_of_who_asks_and_of_all_that_decides_the_reply():
     def picture(shade):
         content = [{"type": "image", "image": Image.new("RGB", (2, 3), shade)}]

@@ -255,6 +255,7 @@ class RagenEnvLoop(AgentLoopBase):
             "turn_scores": list(episode.turn_scores),
             "tool_rewards": list(episode.status.rewards),
             "env_metrics": episode.metrics(),
+            ENV_ERROR: "",  # whose environment failed has raised
             "reward_extra_info": self._summary(episode, score),
         }
         outputs = [

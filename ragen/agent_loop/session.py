@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from envlanes.episode.turn import TEXT, Turn, TurnResult, digest_observation, state_hash
 from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened
+from ragen.config.loading import as_config
 from ragen.errors import DivergenceError, EnvError, ServiceTimeoutError, SessionLostError
 from ragen.files import json_text
 from ragen.llm_agent.environments import read_config
@@ -167,7 +168,7 @@ def _recorded(result: TurnResult) -> str:
 
 
 def connect(config: Mapping[str, Any]) -> Service:
-    """The service to use: this node's actor, or without Ray one in this process.
+    """The service to use: this node's actor, or with ``agent_loop.service: local`` one in this process.
 
     Args:
         config: RAGEN's whole configuration as plain dicts.
@@ -175,9 +176,7 @@ def connect(config: Mapping[str, Any]) -> Service:
     Raises:
         ConfigError: A key has an invalid value.
     """
-    import ray
-
-    if not ray.is_initialized():
+    if as_config(config).agent_loop.service == "local":
         return EnvService(config)
     read_config(config, "train")  # raises here rather than in an actor that does not start
     return RemoteService(config)

@@ -619,6 +619,8 @@ class RowsPerTurn(Open):
 class AgentLoop(Section):
     """verl's trainer (trainer.backend: verl); agent_loop/trainer.yaml has its other settings."""
 
+    service: Literal["ray", "local"] = "ray"
+    """ray: environments live in an actor on each node; local: in each agent loop worker."""
     queue_timeout: Seconds = 600.0
     """Seconds that a request may wait for its worker, besides step_timeout or reset_timeout."""
     prompt_length: Count = 1024

@@ -19,7 +19,7 @@ ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenL
 
 @cache
 def composed(*overrides):
-    given = ["es_manager.max_workers=2", "es_manager.crash_report_dir=null", "output_dir=x"]
+    given = ["es_manager.max_workers=2", "es_manager.crash_report_dir=null", "agent_loop.service=local", "output_dir=x"]
     return plain_sections(load_config("_2_sokoban", [*given, *overrides]))
 
 

@@ -54,7 +54,6 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "engine/tests/test_ray_cluster.py": ("processes", "cluster"),
     "tests/cli/test_check.py": ("processes",),
     "tests/cli/test_crash_report.py": ("processes",),
-    "tests/cli/test_doctor.py": ("processes",),
     "tests/cage2": ("processes",),
     "tests/cage2/test_long_search.py": ("models", "slow"),
     "tests/cage2/test_order_ppo.py": ("models",),

@@ -54,12 +54,11 @@ CURES = {
     "`render` text or images. `ragen check TYPE` plays the environment and detects it too.",
     "DivergenceError": "Make everything follow from configuration, seed and actions: `ragen check TYPE` finds "
     "what does not. A live service declares `replayable = False`.",
-    "SandboxError": "Run `ragen doctor`: it says what is missing and how to fix it. In a container, allow user "
-    "namespaces.",
-    "LaneError": "Check the resource that the message names: memory, processes, files. `ragen doctor` checks them too.",
+    "SandboxError": "Install what the message names. In a container, allow user namespaces.",
+    "LaneError": "Check the resource that the message names: memory, processes, files.",
     "ForkError": "Branch from a turn that the message names; make the environment replayable (`ragen check "
     "TYPE` finds what prevents it), or declare `save` and `load`; see [Branching](../branching.md).",
-    "LaneStartError": "Run `ragen doctor`. If processes cannot be started, use `es_manager.backend=executor` or "
+    "LaneStartError": "If processes cannot be started, use `es_manager.backend=executor` or "
     "`es_manager.use_multiprocessing=false`.",
     "LaneDiedError": "The exit signal is in the message. SIGKILL usually means that the system ran out of "
     "memory: use fewer workers (`es_manager.max_workers`) or smaller environments.",

@@ -56,7 +56,6 @@ GROUPS = {
     ),
     "this installation": (
         Command("suite", "prove that rollouts in workers equal sequential ones", "ragen.llm_agent.testing.suite"),
-        Command("doctor", "show what works on this machine and what is missing", "ragen.cli.doctor"),
     ),
 }
 """By what they are for, in the order in which they are listed."""

@@ -24,7 +24,6 @@ import ragen.utils
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.results import collapse_metrics
 from ragen.training import command
 from ragen.training.trajectories import Group, TokenRow, Trajectory
 from support.later import torch, verl
@@ -195,52 +194,6 @@ def test_its_loop_runs_with_its_defaults_on_our_proxy_and_context_manager(
 
 
 # Its parts, on random batches
-
-
-@pytest.fixture
-def in_double_precision() -> Any:
-    """Has torch compute in float64, so that what is compared is not rounding."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.usefixtures("in_double_precision")
-@pytest.mark.parametrize("seed", range(4))
-def test_measures_of_collapse_are_its_own_on_random_batches(upstream: Any, seed: int) -> None:
-    detector = importlib.import_module("ragen.trainer.collapse_metrics").CollapseDetector
-    draws = np.random.default_rng(seed)
-    for _ in range(50):
-        table = draws.normal(-3, 2, 997)
-        groups = draws.permutation(draws.integers(2, 12)).repeat(draws.integers(1, 4))
-        prompts = {group: draws.integers(1, 4, draws.integers(1, 3)).tolist() for group in groups}  # often equal
-        thoughts = [draws.integers(1, 99, draws.integers(1, 9)).tolist() for _ in groups]
-
-        def scored(prompt: Any, thought: Any, table: Any = table) -> Any:
-            start = sum(int(token) * 31**place for place, token in enumerate(prompt))
-            return [table[(start + 7 * int(token) + place) % 997] for place, token in enumerate(thought)]
-
-        def actor(batch: verl.DataProto, scored: Any = scored) -> verl.DataProto:
-            said = batch.batch["responses"]
-            asked = batch.batch["input_ids"][:, : -said.shape[1]]
-            rows = [scored(prompt, thought) for prompt, thought in zip(asked.tolist(), said.tolist(), strict=True)]
-            return verl.DataProto.from_dict({"old_log_probs": torch.tensor(rows)})
-
-        ones = torch.ones(1, 1, dtype=torch.long)
-        expected = detector()._compute_metrics_for_pairs(
-            verl.DataProto.from_dict({"input_ids": ones, "attention_mask": ones}),
-            actor,
-            [prompts[group] for group in groups],
-            thoughts,
-            groups,
-        )
-        columns = sorted(prompts)
-        sums = [[sum(scored(prompts[group], thought)) for group in columns] for thought in thoughts]
-        owner = [columns.index(group) for group in groups]
-        found = collapse_metrics(sums, owner, list(map(len, thoughts)), [prompts[group] for group in columns])
-        averages = {name for name in expected if "_ema" in name}
-        assert expected.keys() - averages == found.keys()
-        assert {name: expected[name] for name in found} == pytest.approx(found, abs=1e-5)
 
 
 ROWS = 4  # of a group

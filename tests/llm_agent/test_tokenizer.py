@@ -31,19 +31,6 @@ def test_a_turn_ends_with_the_end_token_and_padding_is_another():
     assert (shipped().eos_token, shipped().pad_token, shipped().padding_side) == ("<|im_end|>", "<|endoftext|>", "left")
 
 
-def test_the_template_is_plain_chatml():
-    messages = [
-        {"role": "system", "content": " S "},
-        {"role": "user", "content": "U\n"},
-        {"role": "assistant", "content": "A"},
-    ]
-    assert shipped().apply_chat_template(messages, tokenize=False) == (
-        "<|im_start|>system\n S <|im_end|>\n<|im_start|>user\nU\n<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
-    )
-    prompt = shipped().apply_chat_template(messages[1:2], tokenize=False, add_generation_prompt=True)
-    assert prompt == "<|im_start|>user\nU\n<|im_end|>\n<|im_start|>assistant\n"
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60).filter(lambda text: not CONTROL.search(text)))
 def test_any_text_survives_encoding_and_decoding(text):

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply
-from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.chat_templates import FAMILIES
 from support.recording_backend import RecordingBackend
@@ -217,8 +215,6 @@ def test_with_training_tokens_text_a_trajectory_is_one_row_with_whole_replies_as
     for row, state in enumerate(states):
         learnt = backend.tokenizer.decode(batch.batch["responses"][row][batch.batch["loss_mask"][row].bool()])
         assert learnt == "".join(f"{turn['llm_response'].strip()}<|im_end|>" for turn in state["history"][:-1])
-    with pytest.raises(ConfigError, match=r"agent_proxy.training_tokens = 'all'"):
-        ContextManager(config_of(training_tokens="all"), load_tokenizer())
 
 
 @pytest.mark.parametrize("number", range(len(FAMILIES)), ids=[family.name for family in FAMILIES])
@@ -231,6 +227,3 @@ def test_without_tokens_a_trajectory_is_one_row_of_text(number):
     sampled, text = batches
     assert len(sampled) == ENVS and "rollout_log_probs" not in sampled.batch.keys()  # noqa: SIM118
     assert all(sampled.batch[name].equal(text.batch[name]) for name in text.batch.keys())  # noqa: SIM118
-
-
-# -------------------------------------------------------------------------------------------------------- small parts

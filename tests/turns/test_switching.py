@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 import ragen.env
 from ragen.config.loading import load_config
@@ -48,25 +47,6 @@ def test_tags_of_a_configuration_may_be_of_several_types():
         _, _, dones, infos = train.step(texts)
         assert list(dones) == [False] * 2 + [True] * 4 and all(info["is_action_valid"] for info in infos)
         assert train.envs.seed == 10000 and val.envs.seed == 123 and not val.envs.is_train
-
-
-def test_a_container_of_one_tag_has_as_many_groups_as_env_groups_says():
-    sokoban = {"dim_room": [6, 6], "num_boxes": 1, "max_steps": 100, "search_depth": 30}
-    tag = {"tags": ["SokobanEnv"], "n_groups": [1]}
-    config = {
-        "es_manager": {
-            "train": {"env_groups": 4, "group_size": 3, "env_configs": tag},
-            "val": {"env_groups": 2, "group_size": 1, "env_configs": tag},
-        },
-        "custom_envs": {"SokobanEnv": {"env_type": "sokoban", "max_actions_per_traj": 50, "env_config": sokoban}},
-        "use_parallel_envs": True,
-        "algorithm": {"filter_groups": {"enable": False}},
-    }
-    for given in (config, OmegaConf.create(config)):
-        assert validate_environment_config(given) is True
-        train, val = make_environments(given)
-        with train, val:
-            assert (train.envs.env_num, len(train), len(val)) == (4, 12, 2)
 
 
 def test_one_type_has_its_own_manager_and_the_tags_limit_ends_its_episodes():

@@ -21,39 +21,28 @@ def test_spaces_are_those_of_the_challenge():
     assert env.action_space == gymnasium.spaces.Discrete(145)
 
 
-def test_episodes_are_truncated_and_never_terminate():
-    env = Cage2Env("b_line", max_steps=3, simulator="embedded")
-    with pytest.raises(EpisodeOverError):
-        env.step(0)
-    env.reset(seed=0)
-    steps = [env.step(0) for _ in range(3)]
-    assert [each[2:4] for each in steps] == [(False, False), (False, False), (False, True)]
-    assert steps[-1][4]["episode"] == {"r": sum(each[1] for each in steps), "l": 3}
-    with pytest.raises(EpisodeOverError):
-        env.step(0)
-    env.reset()
-    assert env.step(0)[3] is False
-
-
 def test_info_tells_what_was_compromised_before_the_action_and_is_after_it():
     env = Cage2Env("b_line", simulator="embedded")
     _, info = env.reset(seed=1)
     last, seen = info["compromised"], set()
     assert last == (False,) * 5
     for _ in range(100):
-        info = env.step(0)[4]
-        assert info["compromised_before"] == last
-        last = info["compromised"]
+        _, _, terminated, truncated, info = env.step(0)
+        assert info["compromised_before"] == last and not terminated
+        last, levels = info["compromised"], env.access_levels()
         seen.add(last)
-        levels = env.access_levels()
-        assert last[4] == any(levels[f"User{number}"] != "None" for number in range(1, 5))
+        assert last[4] == any(levels[f"User{number}"] != "None" for number in range(1, 5))  # User0 does not count
         assert last[2] == (levels["Op_Server0"] != "None")
-    assert (False, True, True, False, True) in seen
+    assert truncated and (False, True, True, False, True) in seen
+    with pytest.raises(EpisodeOverError):
+        env.step(0)
 
 
 @pytest.mark.parametrize("action", [-1, 145, 1.5, "Sleep", None, [1, 2]])
 def test_actions_that_do_not_exist_are_refused_and_nothing_is_played(action):
     env = Cage2Env("b_line", simulator="embedded")
+    with pytest.raises(EpisodeOverError):
+        env.step(0)
     env.reset(seed=0)
     with pytest.raises(InputError):
         env.step(action)

@@ -1,4 +1,4 @@
-"""Which fixes comply, what that is worth, and that it is counted for each environment and episode by itself."""
+"""Which fixes comply, what that is worth, and the 120 orders with their codes and distances."""
 
 import itertools
 
@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from ragen.cage2.layout import FIXES
-from ragen.cage2.workflow import Compliance
+from ragen.cage2.workflow import Compliance, WorkflowManager
 from ragen.errors import ConfigError, WorkflowError
 
-TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
+MANAGER = WorkflowManager()
+TYPES = MANAGER.types
 RESTORE = {"defender": 132, "enterprise": 133, "op_host": 136, "op_server": 139, "user": 141}
 REMOVE = {name: action - 117 for name, action in RESTORE.items()}
 SLEEP = 0
@@ -61,13 +62,6 @@ def test_by_the_other_definition_all_types_before_it_were_fixed_once():
     assert fixes("op_host", "defender", "user", "enterprise", "op_server", "op_host")
 
 
-def test_user0_makes_no_other_fix_a_violation():
-    # Red's session on User0 never goes away: were it counted, an order that begins with user could not be kept to.
-    order = ("user", "enterprise", "op_server", "defender", "op_host")
-    assert complied(order, "first_compromised", ("enterprise", ("enterprise",)))
-    assert not complied(order, "first_compromised", ("enterprise", ("enterprise", "user")))
-
-
 def test_remove_and_restore_are_fixes_and_nothing_else_is():
     compliance = Compliance(145, ORDER)
     compliance.step(np.arange(145), np.zeros((145, 5), bool))
@@ -79,46 +73,50 @@ def test_remove_and_restore_are_fixes_and_nothing_else_is():
 @pytest.mark.parametrize(("alpha", "beta"), [(10, 10), (30, 0), (5, 20)])
 def test_payments_are_the_changes_of_the_value_and_add_up_to_it(alpha, beta):
     compliance = Compliance(1, ORDER, alignment_alpha=alpha, alignment_beta=beta)
-    paid = played(
-        compliance,
-        (None, ()),
-        ("op_host", ("user",)),  # 0 of 1
-        (None, ("user",)),
-        ("user", ("user",)),  # 1 of 2
-        ("user", ()),  # 2 of 3
-    )
-    values = [-beta / 2, -beta, -beta, (alpha - beta) / 2, (2 * alpha - beta) / 3]
-    assert paid == pytest.approx(np.diff([-beta / 2, *values]))
-    assert sum(paid) == pytest.approx(values[-1] + beta / 2)
+    steps = [(None, ()), ("op_host", ("user",)), (None, ("user",)), ("user", ("user",)), ("user", ())]
+    values = [-beta / 2, -beta / 2, -beta, -beta, (alpha - beta) / 2, (2 * alpha - beta) / 3]  # 0 of 1, 1 of 2, 2 of 3
+    assert played(compliance, *steps) == pytest.approx(np.diff(values))
     assert compliance.values() == pytest.approx(values[-1:])
 
 
-@pytest.mark.parametrize("definition", ["first_compromised", "fixed_before"])
-def test_an_episodes_rate_is_read_before_it_is_cleared_and_others_keep_theirs(definition):
-    compliance = Compliance(2, ORDER, definition)
-    assert compliance.rates()[0] == 0.5  # without a fix
+def test_an_episodes_rate_is_read_before_it_is_cleared_and_others_keep_theirs():
+    compliance = Compliance(2, ORDER)
+    assert compliance.rates().tolist() == [0.5, 0.5]  # without a fix
     for _ in range(3):
         compliance.step(np.array([RESTORE["op_server"]] * 2), np.array([flags()] * 2))
-    ended = compliance.end(0)
-    assert ended == (1.0, 3) and compliance.fixes.tolist() == [0, 3]
+    assert compliance.end(0) == (1.0, 3) and compliance.fixes.tolist() == [0, 3]
     compliance.step(np.array([RESTORE["enterprise"]] * 2), np.array([flags("op_server")] * 2))
-    assert compliance.rates().tolist() == [0.0, 1.0 if definition == "fixed_before" else 0.75]
-
-
-def test_environments_are_counted_apart():
-    rng = np.random.default_rng(0)
-    many = Compliance(6, ORDER, "fixed_before")
-    single = [Compliance(1, ORDER, "fixed_before") for _ in range(6)]
-    for _ in range(40):
-        actions, compromised = rng.integers(145, size=6), rng.random((6, 5)) < 0.5
-        paid = many.step(actions, compromised)
-        alone = [each.step(actions[i : i + 1], compromised[i : i + 1])[0] for i, each in enumerate(single)]
-        assert paid.tolist() == alone
-    assert many.rates().tolist() == [each.rates()[0] for each in single]
+    assert compliance.rates().tolist() == [0.0, 0.75]
 
 
 def test_what_is_unknown_is_refused():
     with pytest.raises(ConfigError):
         Compliance(1, ORDER, "strict")
+
+
+# Orders
+
+
+def test_there_are_all_orders_and_each_has_its_number():
+    assert len(set(MANAGER.orders)) == 120
+    assert [MANAGER.number(order) for order in MANAGER.orders] == list(range(120))
+    assert set(MANAGER.orders) == set(itertools.permutations(TYPES))
+
+
+def test_a_code_is_position_times_type():
+    code = MANAGER.order_to_onehot(("user", "defender", "enterprise", "op_server", "op_host"))
+    assert code.shape == (25,) and code.dtype == np.float32
+    assert np.flatnonzero(code).tolist() == [0 * 5 + 4, 1 * 5 + 0, 2 * 5 + 1, 3 * 5 + 2, 4 * 5 + 3]
+
+
+@pytest.mark.parametrize("wrong", [TYPES[:4], (*TYPES[:4], "users"), (*TYPES[:4], "defender"), "user", ()])
+def test_what_is_no_order_is_refused(wrong):
     with pytest.raises(WorkflowError):
-        Compliance(1, ORDER[:4])
+        MANAGER.number(wrong)
+
+
+def test_distances_count_pairs_that_stand_the_other_way_round():
+    distances, (a, b, *others) = MANAGER.distances, TYPES
+    near, far = ((b, a, *others), 1), ((b, *others, a), 4)
+    for order, pairs in (near, far, (TYPES[::-1], 10), (TYPES, 0)):
+        assert distances[0, MANAGER.number(order)] == distances[MANAGER.number(order), 0] == pairs

@@ -2,7 +2,6 @@
 
 import pytest
 
-from ragen.errors import EnvError
 from ragen.meta import make_env, make_parallel_env
 from support import meta_envs  # noqa: F401
 from support.later import meta, torch
@@ -68,10 +67,9 @@ def test_two_collections_are_one():
 
 def test_what_the_buffer_holds_is_what_was_played():
     learner = collect("MemoryAgent", ROBOT, 3, {"use_lanes": False})
-    assert len(learner.policy_storage.episodes) == 7
-    tasks = make_env(ROBOT[0], 2, seed=1, **ROBOT[1]).tasks
-    for rollout, episode in zip(learner.last_rollouts, learner.policy_storage.episodes, strict=True):
-        assert {name: values.shape[1] for name, values in episode.items()} == WIDTHS and len(episode["rewards"]) == 16
+    tasks, episodes = make_env(ROBOT[0], 2, seed=1, **ROBOT[1]).tasks, learner.policy_storage.episodes
+    for rollout, episode in zip(learner.last_rollouts, episodes, strict=True):
+        assert {name: values.shape for name, values in episode.items()} == {name: (16, WIDTHS[name]) for name in WIDTHS}
         assert rollout.task in tasks
         assert (episode["observations"][1:] == episode["next_observations"][:-1]).all()
     episode = collect("MemoryAgent", CORRIDOR, 2, {"use_lanes": False}).policy_storage.episodes[0]
@@ -82,24 +80,22 @@ def test_what_is_counted():
     learner = collect("MemoryAgent", ROBOT, 3, {"use_lanes": False})
     assert (learner._n_rollouts_total, learner._n_env_steps_total) == (7, 7 * 16)
     assert learner._successes_in_buffer == sum(each.successes > 0 for each in learner.last_rollouts)
-    assert learner.collect_rollouts_parallel(0) == 0
-    assert learner.collect_rollouts(2) == 32
+    assert (learner.collect_rollouts_parallel(0), learner.collect_rollouts(2)) == (0, 32)
 
 
-def test_a_goal_state_is_terminal_and_the_episode_goes_on():
-    env = make_env("ragen-tests/Goal-v0", 1, seed=1)
-    learner = meta.Learner(meta.MarkovAgent.of(env), env, seed=0)
+@pytest.mark.parametrize(
+    ("env_id", "is_credit", "terminals"),
+    [
+        ("ragen-tests/Goal-v0", False, [0, 1, 0, 1, 0, 1]),  # in a goal state the episode goes on
+        ("ragen/Bandit-v0", False, [0] * 6),
+        ("ragen/Bandit-v0", True, [0, 0, 0, 0, 0, 1]),
+    ],
+)
+def test_terminal_steps_are_those_in_goal_states_or_the_last_of_credit_tasks(env_id, is_credit, terminals):
+    env = make_env(env_id, 1, seed=1, max_episode_steps=6)
+    learner = meta.Learner(meta.MarkovAgent.of(env), env, is_credit=is_credit)
     learner.collect_rollouts(1)
-    assert meta.arrays_of(learner.policy_storage.steps)["terminals"].ravel().tolist() == [0, 1, 0, 1, 0, 1]
-    assert learner.last_rollouts[0].successes == 3
-
-
-def test_the_last_step_of_credit_tasks_is_terminal():
-    for is_credit, expected in ((False, 0.0), (True, 1.0)):
-        env = make_env("ragen/Bandit-v0", 1, seed=1, max_episode_steps=5)
-        learner = meta.Learner(meta.MarkovAgent.of(env), env, is_credit=is_credit)
-        learner.collect_rollouts(1)
-        assert meta.arrays_of(learner.policy_storage.steps)["terminals"].ravel().tolist() == [0, 0, 0, 0, expected]
+    assert meta.arrays_of(learner.policy_storage.steps)["terminals"].ravel().tolist() == terminals
 
 
 def test_a_failed_environment_cuts_its_rollout_and_no_other():
@@ -111,15 +107,6 @@ def test_a_failed_environment_cuts_its_rollout_and_no_other():
     assert len(learner.policy_storage.steps) == sum(len(each.steps) for each in learner.last_rollouts if not each.error)
     for one, other in zip(learner.last_rollouts, honest.last_rollouts, strict=True):
         assert one.error or [step[2] for step in one.steps] == [step[2] for step in other.steps]
-
-
-def test_an_environment_that_cannot_be_reset_is_told_and_nothing_is_kept():
-    env = make_env("ragen/PointRobot-v0", 1, seed=1)
-    learner = meta.Learner(meta.MemoryAgent.of(env), env)
-    env.unwrapped._begin = lambda: 1 / 0
-    with pytest.raises(EnvError, match="ZeroDivisionError"):
-        learner.collect_rollouts(2)
-    assert (learner._n_rollouts_total, learner.policy_storage.episodes) == (0, [])
 
 
 def test_an_lstm_s_state_is_carried():

@@ -105,18 +105,6 @@ def test_an_environment_without_tasks_or_of_the_old_interface_is_taken(settings)
         assert steps[2][3][0]["TimeLimit.truncated"] and steps[2][3][0]["task"] == "a"
 
 
-def test_an_environment_that_raises_is_cut_short_and_the_others_go_on(settings):
-    with ParallelEnvManager([lambda: Corridor(fault="raises")] * 2, settings=settings) as manager:
-        manager.reset_all([1.0, 2.0])
-        manager.step_all([0, 0])
-        _, rewards, dones, infos = manager.step_all([0, 0])
-        assert dones == [True, False] and rewards[0] == 0.0 and infos[0]["env_error"]
-        with pytest.raises(StateError):
-            manager.step(0, 0)
-        manager.reset(0, task=2.0)
-        assert manager.step_all([0, 0])[2] == [False, False]
-
-
 def test_killed_workers_are_not_noticed():
     def play(kills):
         with robots(LANES) as manager:

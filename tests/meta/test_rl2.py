@@ -7,9 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragen.meta import Learner, make_env
-from support.later import torch
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = [
     *("train.num_iters=4", "train.num_rollouts_per_iter=6", "forward_batch=4", "eval_every=2", "env.num_eval_tasks=8"),
@@ -46,21 +43,6 @@ def trained(rl2, folder, name, *overrides):
     agent, history = rl2.train(config, lambda metrics: None)
     weights = {key: value.tolist() for key, value in agent.state_dict().items()}
     return weights, [{key: value for key, value in each.items() if key != "steps_per_s"} for each in history]
-
-
-def test_an_update_makes_what_paid_likelier(rl2):
-    env = make_env("ragen/Bandit-v0", 1, seed=0, max_episode_steps=10, arms=2)
-    agent = rl2.ActorCritic.of(env, hidden=8)
-    learner, optimizer = Learner(agent, env, seed=1), torch.optim.Adam(agent.parameters())
-    settings = rl2.read(str(EXAMPLES / "rl2/bandit.yaml"), ["ppo.lr=1e-2", "ppo.lam=0"]).ppo
-    before = rl2.score("Bandit", learner.evaluate([(0.0, 1.0)] * 8, 0), 1)
-    env.tasks = [(0.0, 1.0)]
-    learner.train_tasks = range(1)
-    for turn in range(7):
-        learner.policy_storage.clear()
-        learner.collect_rollouts(8)
-        rl2.update(agent, optimizer, learner.policy_storage.episodes, settings, 0.0, turn)
-    assert rl2.score("Bandit", learner.evaluate([(0.0, 1.0)] * 8, 0), 1) < before - 2
 
 
 @pytest.mark.parametrize("name", CURVES)

@@ -283,7 +283,7 @@ def test_a_configuration_is_found_by_name_or_path_and_may_include_others(tmp_pat
     assert load_config("_2_sokoban").agent_proxy.max_turn != 17
     assert load_config("below/own", directory=tmp_path).agent_proxy.max_turn == 17
     (tmp_path / "extra.yaml").rename(tmp_path / "below" / "extra.yaml")
-    assert load_config("./mine", further=tmp_path / "below").output_dir == "elsewhere"
+    assert load_config("./mine", directory=tmp_path / "below").output_dir == "elsewhere"
     for name, said in (("./none", "none"), ("mine", r"'\./mine'")):
         with pytest.raises(ConfigError, match=said):
             load_config(name)

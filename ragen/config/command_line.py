@@ -1,6 +1,6 @@
 """Shared by commands that take a configuration: arguments, sweeps, messages and exit codes.
 
-The arguments are Hydra's: ``--config-name``, ``--config-path``, ``--config-dir``, ``--cfg job``, ``-m`` for a sweep
+The arguments are Hydra's: ``--config-name``, ``--config-path``, ``--cfg job``, ``-m`` for a sweep
 (``seed=1,2,3``, ``range(1,4)``, ``glob(*)``), and ``key=value``. The runs of a sweep are sequential, each in a folder
 below ``output_dir`` named after its own overrides, so that a repeated sweep finds the same folders.
 """
@@ -24,8 +24,8 @@ from ragen.output import command_output, printable, shown_override, shown_settin
 if TYPE_CHECKING:
     from ragen.config.schema import Config
 
-Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
-"""Composes a configuration from a name, overrides, a folder and a further folder."""
+Compose = Callable[[str, Sequence[str], str | None], Any]
+"""Composes a configuration from a name, overrides and a folder."""
 _NOW = re.compile(r"\$\{now:([^}]*)\}")
 LONGEST_NAME = 100
 """Maximum number of characters in the name of a run's folder."""
@@ -39,7 +39,7 @@ def called_as() -> tuple[str, ...]:
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """Let a command take ``--config-name``, ``--config-path``, ``--config-dir`` and ``key=value``.
+    """Let a command take ``--config-name``, ``--config-path`` and ``key=value``.
 
     Args:
         parser: The command's parser.
@@ -48,9 +48,6 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     which = "a configuration, such as _2_sokoban" if default is None else "a configuration (default: %(default)s)"
     parser.add_argument("-cn", "--config-name", required=default is None, default=default, help=which)
     parser.add_argument("-cp", "--config-path", metavar="FOLDER", help="its folder (default: the package's own)")
-    parser.add_argument(
-        "-cd", "--config-dir", metavar="FOLDER", help="an additional folder, searched after the first one"
-    )
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides, in Hydra's syntax")
     if isinstance(parser, CommandParser):
         parser.settings = command_keys
@@ -68,11 +65,6 @@ def command_keys() -> Iterable[str]:
     from ragen.config.loading import known_keys
 
     return [key for key in known_keys() if "<" not in key]
-
-
-def add_models_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--models a,b,c``, which is ``-m actor.model=a,b,c``."""
-    parser.add_argument("--models", metavar="A,B,C", help="one run per model, one after the other")
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
@@ -199,24 +191,19 @@ def run_command(
         sweep, the first nonzero one, or that of a run which Ctrl-C or SIGTERM ended, and with it the sweep.
     """
     parser.add_argument("-c", "--cfg", action="store_true", help="print the composed configuration and exit")
-    parser.set_defaults(verbose=False, multirun=False, models="", tags=None, limit=None)
+    parser.set_defaults(verbose=False, multirun=False, tags=None, limit=None)
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_intermixed_args(_without_job(words))
     flags = ["verbose=true"] if arguments.verbose else []
-    others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
     whole = [*arguments.overrides, *flags]
-    if models := arguments.models:
-        names = [name if re.fullmatch(r"[\w./-]+", name) else f"'{name}'" for name in models.split(",")]
-        whole.append(f"actor.model={','.join(names)}")
-        others = [word for word in others if word not in ("--models", models, f"--models={models}")]
-    if not arguments.multirun and "," not in models:
-        called = [*others, *whole] if models else words
-        return _run(arguments, (parser.prog, *called), whole, run, compose)
+    if not arguments.multirun:
+        return _run(arguments, (parser.prog, *words), whole, run, compose)
     try:
         runs = runs_of(whole)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
+    others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
     code, began = 0, datetime.now()
     for number, (own, overrides) in enumerate(runs, 1):
         print(f"run {number} of {len(runs)}: {' '.join(map(shown_override, own))}", file=sys.stderr)
@@ -269,7 +256,7 @@ def _run(
 
     token = _called.set(called)
     try:
-        config = compose(arguments.config_name, overrides, arguments.config_path, arguments.config_dir)
+        config = compose(arguments.config_name, overrides, arguments.config_path)
         narrow(config, arguments.tags, arguments.limit)
         if began is not None:
             OmegaConf.update(config, "output_dir", _swept_folder(config, swept, began))

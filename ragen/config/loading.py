@@ -46,10 +46,9 @@ def load_config(
     name: str,
     overrides: Sequence[str] = (),
     directory: str | Path | None = None,
-    further: str | Path | None = None,
 ) -> Config:
     """Compose a configuration and check it; see :func:`compose`."""
-    return as_config(compose(name, overrides, directory, further))
+    return as_config(compose(name, overrides, directory))
 
 
 def as_config(config: Any, sections: Collection[str] = ()) -> Config:
@@ -238,15 +237,13 @@ def compose(
     name: str,
     overrides: Sequence[str] = (),
     directory: str | Path | None = None,
-    further: str | Path | None = None,
 ) -> DictConfig:
     """Compose a configuration; Ctrl-C takes effect afterwards.
 
     Args:
         name: A file in the folder, with or without ``.yaml``; or a path, such as ``./mine.yaml``.
         overrides: Hydra's ``key=value``, ``+key=value`` and ``~key``.
-        directory: The folder to search first; None is the package's own.
-        further: Another folder, searched after the first one.
+        directory: The folder to search before the package's own; None is only that.
 
     Returns:
         The composed configuration. Interpolations are not resolved yet.
@@ -261,9 +258,8 @@ def compose(
     from yaml import YAMLError
 
     check_overrides(overrides)
-    stem, folder, folders = find_config(name, directory, further)
-    others = [f"file://{each}" for each in folders if each != folder]
-    beside = [f"hydra.searchpath={json.dumps(others)}"] if others else []
+    stem, folder, root = find_config(name, directory)
+    beside = [] if root == folder else [f"hydra.searchpath={json.dumps([f'file://{root}'])}"]
     _extend_search_path()
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
@@ -359,41 +355,37 @@ def config_names(directory: Path | None = None) -> list[str]:
     return sorted(path.stem for path in (directory or config_directory()).glob("*.yaml"))
 
 
-def find_config(name: str, directory: str | Path | None, further: str | Path | None) -> tuple[str, Path, list[Path]]:
+def find_config(name: str, directory: str | Path | None) -> tuple[str, Path, Path]:
     """Find the file of a configuration.
 
     Args:
-        name: Its name in one of the folders, with or without ``.yaml``, or the path of a file. A name that begins with
-            ``./`` or ``../`` is always a path.
-        directory: The folder to search first; None for the package's own.
-        further: Another folder, searched after the first one.
+        name: Its name in the folder, with or without ``.yaml``, or the path of a file. A name that begins with ``./``
+            or ``../`` is always a path.
+        directory: The folder to search; None for the package's own.
 
     Returns:
-        Its name, its folder, and all folders searched.
+        Its name, its folder, and the folder searched.
 
     Raises:
         ConfigError: There is no such folder or file.
     """
-    folders = [Path(each).expanduser().resolve() for each in (directory or config_directory(), further) if each]
-    for folder in folders:
-        if not folder.is_dir():
-            raise ConfigError(f"the configuration folder {folder} does not exist.")
+    root = Path(directory or config_directory()).expanduser().resolve()
+    if not root.is_dir():
+        raise ConfigError(f"the configuration folder {root} does not exist.")
     stem = name.removesuffix(".yaml")
     file = Path(f"{stem}.yaml").expanduser()
     is_path = file.is_absolute() or name.startswith(("./", ".\\", "../", "..\\"))
-    for folder in () if is_path else folders:
-        if (folder / file).is_file():
-            return file.stem, (folder / file).parent, folders  # Hydra would put the content of `a/b` below a key `a`
-    if (is_path or len(file.parts) > 1) and file.is_file():
-        return file.stem, file.resolve().parent, [file.resolve().parent, *folders[directory is None :]]
-    if not is_path and file.is_file():
-        raise ConfigError(f"there is no configuration {stem!r}. This folder has a file.{suggestion([f'./{stem}'])}")
-    places = [file.parent] if is_path or len(file.parts) > 1 else folders
-    names = {each for place in places for each in config_names(place)}
+    if not is_path and (root / file).is_file():
+        return file.stem, (root / file).parent, root  # Hydra would put the content of `a/b` below a key `a`
+    if file.is_file():
+        if not is_path and len(file.parts) == 1:
+            raise ConfigError(f"there is no configuration {stem!r}. This folder has a file.{suggestion([f'./{stem}'])}")
+        return file.stem, file.resolve().parent, root
+    place = file.parent if is_path or len(file.parts) > 1 else root
+    names = config_names(place)
     meant = did_you_mean(file.stem, names, lambda near: stem.removesuffix(file.stem) + near)
-    searched = " and ".join(str(each.resolve()) for each in places)
-    listed = meant or f" It has {', '.join(sorted(names)) or 'none'}."
-    raise ConfigError(f"there is no configuration {name!r} in {searched}.{listed}")
+    listed = meant or f" It has {', '.join(names) or 'none'}."
+    raise ConfigError(f"there is no configuration {name!r} in {place.resolve()}.{listed}")
 
 
 # Comparing

@@ -61,28 +61,27 @@ def _run(config: Config) -> int:
     return 0 if getattr(outcome, "finished", True) else STOPPED
 
 
-def composed(name: str, overrides: Sequence[str], folder: str | None = None, further: str | None = None) -> Any:
+def composed(name: str, overrides: Sequence[str], folder: str | None = None) -> Any:
     """The configuration; ``trainer.backend`` and, with verl, any key of its sections need no ``+``.
 
     Args:
         name: The configuration's name.
         overrides: ``key=value`` in Hydra's syntax.
         folder: Its folder; None for the package's own.
-        further: A further folder to search.
 
     Raises:
         ConfigError: It cannot be composed.
     """
     try:
-        config = compose(name, overrides, folder, further)
+        config = compose(name, overrides, folder)
     except ConfigError as error:
-        find_config(name, folder, further)  # its error suggests configurations with similar names
+        find_config(name, folder)  # its error suggests configurations with similar names
         from ragen.agent_loop import allow_verl_keys
 
         chosen = [each for each in overrides if override_key(each) == BACKEND]
-        if _backend(compose(name, chosen, folder, further)) != "verl":
+        if _backend(compose(name, chosen, folder)) != "verl":
             raise error from None
-        config = compose(name, allow_verl_keys(overrides), folder, further)
+        config = compose(name, allow_verl_keys(overrides), folder)
     if _backend(config) == "verl":
         from omegaconf import OmegaConf
 

@@ -123,18 +123,6 @@ def test_the_command_finds_an_environment_in_the_folder_it_is_run_in(tmp_path):
     assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("my_game:MyGame, seed 1.")
 
 
-def test_a_further_folder_is_looked_in_where_the_first_lacks_a_name(capsys, tmp_path):
-    (tmp_path / "size").mkdir()
-    (tmp_path / "mine.yaml").write_text("defaults: [base]\noutput_dir: mine\n")
-    (tmp_path / "size/small.yaml").write_text("# @package _global_\nagent_proxy: {max_turn: 2}\n")
-    code, out, _ = run(capsys, "rollout", "--cfg", "--config-dir", str(tmp_path), "-cn", "mine", "+size=small")
-    assert code == 0 and "output_dir: mine\n" in out and "max_turn: 2\n" in out
-    code, out, _ = run(capsys, "rollout", "--cfg", "--config-dir", str(tmp_path), "-cn", "mixed", "+size=small")
-    assert code == 0 and "max_turn: 2\n" in out
-    code, _, err = run(capsys, "rollout", "--cfg", "--config-dir", str(tmp_path), "-cn", "nobodys")
-    assert code == 2 and "mine" in err and "_2_sokoban" in err
-
-
 def row(**changes):
     """A trajectory as ``rollouts.jsonl`` has it."""
     told = {"role": "user", "content": "Turn 1:\nState:\n#_P\n#__\nYou have 3 actions left. Always output: <answer>"}

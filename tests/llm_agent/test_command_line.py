@@ -36,17 +36,17 @@ def test_a_set_of_models_is_evaluated_and_goes_on_where_it_stopped(tmp_path, cap
     monkeypatch.chdir(tmp_path)
     few = [*SMALL[:-1], "--limit", "1"]
     with chat_server(asked, {"org/one": {}, "two:latest": {}, "three": {}}) as server:
-        words = [f"actor.base_url={server.url}", *few, "--models", "org/one,two:latest"]
+        words = [f"actor.base_url={server.url}", *few, "-m", "actor.model=org/one,'two:latest'"]
         assert evaluation.main(words) == 0
         sent = len(server.bodies)
-        assert sent and evaluation.main([*words[:-1], "org/one,two:latest,three"]) == 0
+        assert sent and evaluation.main([*words[:-1], "actor.model=org/one,'two:latest',three"]) == 0
         assert len(server.bodies) == sent + sent // 2
     rows = sorted(path.parent.relative_to("outputs/evaluate") for path in Path("outputs").rglob("rollouts.jsonl"))
     assert list(map(str, rows)) == ["org/one", "three", "two:latest"]
     told = capsys.readouterr().err
     assert "run 2 of 3: actor.model='two:latest'" in told and told.count("all of them are finished") == 2
     last = json.loads(Path("outputs/evaluate/three/runs.jsonl").read_text())
-    assert last["command"].endswith("actor.model=three") and "--models" not in last["command"]
+    assert last["command"].endswith("actor.model=three") and "-m" not in last["command"].split()
 
 
 def test_any_configuration_is_evaluated_behind_a_server_and_resumed_by_the_same_command(tmp_path, capsys, monkeypatch):

@@ -149,16 +149,14 @@ def run(config: Any) -> int:
         backend.close()
 
 
-def composed(name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None) -> Any:
+def composed(name: str, overrides: Sequence[str] = (), directory: str | None = None) -> Any:
     """See :func:`~ragen.config.loading.compose`; overrides that would have no effect are refused."""
-    config = compose(name, overrides, directory, further)
+    config = compose(name, overrides, directory)
     check_sampling_overrides(config, overrides)
     return config
 
 
-def resumable(
-    name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None
-) -> Any:
+def resumable(name: str, overrides: Sequence[str] = (), directory: str | None = None) -> Any:
     """See :func:`composed`; a run can only be resumed in the folder that it wrote to.
 
     Raises:
@@ -166,7 +164,7 @@ def resumable(
     """
     from omegaconf import OmegaConf
 
-    config = composed(name, overrides, directory, further)
+    config = composed(name, overrides, directory)
     written: Any = OmegaConf.to_container(config, resolve=False)
     if written.get("resume") is True and written.get("output_dir") == DATED:
         raise ConfigError("resume=true needs the folder of the run that is to go on: output_dir=FOLDER.")

@@ -15,7 +15,6 @@ from typing import Any
 
 from ragen.commands import CommandParser
 from ragen.config.command_line import (
-    add_models_argument,
     main_of,
 )
 from ragen.config.loading import DATED, override_key
@@ -38,11 +37,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         ),
     )
     add_arguments(top, DEFAULT_CONFIG)
-    add_models_argument(top)
     return top
 
 
-def compose(name: str, overrides: Sequence[str] = (), directory: str | None = None, further: str | None = None) -> Any:
+def compose(name: str, overrides: Sequence[str] = (), directory: str | None = None) -> Any:
     """A configuration, in which a model behind a server is evaluated unless it says otherwise.
 
     Keys that neither it nor an override sets are those of ``evaluate_api_llm``: ``actor.backend``, ``resume``, and
@@ -52,14 +50,13 @@ def compose(name: str, overrides: Sequence[str] = (), directory: str | None = No
         name: The configuration's name or path.
         overrides: Hydra's overrides.
         directory: The folder to search first; None is the package's own.
-        further: Another folder, searched after the first one.
 
     Raises:
         ConfigError: It cannot be composed.
     """
     from omegaconf import OmegaConf
 
-    config = composed(name, overrides, directory, further)
+    config = composed(name, overrides, directory)
     written, given = OmegaConf.to_container(config, resolve=False), {*map(override_key, overrides)}
     own = ("actor.backend", "scripted", "openai"), ("resume", False, True)
     folder = "output_dir", DATED, f"outputs/evaluate/${{actor.model}}/{Path(name).stem}"

@@ -289,7 +289,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
 
 def _chosen_checks(options: argparse.Namespace) -> Sequence[Check]:
     mixed: CustomEnvs = {}
-    config = load_config(options.config_name, options.overrides, options.config_path, options.config_dir)
+    config = load_config(options.config_name, options.overrides, options.config_path)
     if options.env_type is not None:
         envs = {options.env_type.rpartition(":")[2]: {"env_type": options.env_type}}
     elif options.config_name != SHIPPED or options.overrides:

@@ -75,7 +75,7 @@ def test_an_environments_message_that_quotes_a_reply_reaches_the_terminal_withou
         "es_manager: {val: {env_groups: 2, group_size: 1, env_configs: {tags: [T], n_groups: [2]}}}\n"
     )
     with chat_server(lambda prompt, tries: say(f"<think>a</think><answer>{ESCAPES}</answer>")) as server:
-        named = ["--config-dir", str(tmp_path), "--config-name", "hostile", f"actor.base_url={server.url}"]
+        named = ["--config-path", str(tmp_path), "--config-name", "hostile", f"actor.base_url={server.url}"]
         keys = ["actor.model=tiny", f"output_dir={tmp_path / 'out'}", "es_manager.use_multiprocessing=false"]
         ran = subprocess.run(
             [sys.executable, "-m", "ragen", "rollout", *named, *keys, "es_manager.crash_report_dir=null"],

@@ -39,7 +39,7 @@ def solution(env: CodeEnv) -> str:
     "line", [[1, "gave", 1], [0, "said", 1], [0, "gave"], {"0": 1}, 5, None, [True, "gave", 1], [[0], "gave", 1]]
 )
 def test_a_line_that_is_no_result_ends_the_results(line: Any) -> None:
-    ended = Ended("", 0, 0.1, {}, json.dumps(line).encode() + b'\n[0, "gave", 1]\n')
+    ended = Ended("", 0, {}, json.dumps(line).encode() + b'\n[0, "gave", 1]\n')
     assert judge(Problem("", "f", (Case(1, (0,)),), examples=1), ended).passed == (False,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,30 +10,17 @@ from ragen.env.checks import Rule, check, integer, number, require
 
 _TYPE = "bandit"
 
-NAME_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
-    "train": (
-        ("Teacher", "Trader"),
-        ("Nurse", "StartupFounder"),
-        ("Librarian", "Investor"),
-        ("Accountant", "StockBroker"),
-        ("Engineer", "RealEstateAgent"),
-        ("Pharmacist", "Musician"),
-        ("Clerk", "Freelancer"),
-        ("Technician", "Youtuber"),
-        ("Planner", "Artist"),
-        ("Postman", "Pilot"),
-        ("Banker", "VentureCapitalist"),
-        ("Gardener", "Cryptominer"),
+NAME_PAIRS: dict[str, list[tuple[str, str]]] = {
+    "train": re.findall(
+        r"(\w+) (\w+)",
+        "Teacher Trader, Nurse StartupFounder, Librarian Investor, Accountant StockBroker, Engineer RealEstateAgent, "
+        "Pharmacist Musician, Clerk Freelancer, Technician Youtuber, Planner Artist, Postman Pilot, "
+        "Banker VentureCapitalist, Gardener Cryptominer",
     ),
-    "test": (
-        ("Receptionist", "Explorer"),
-        ("Archivist", "Filmmaker"),
-        ("Bookkeeper", "Consultant"),
-        ("SocialWorker", "Photographer"),
-        ("Mechanic", "GameDesigner"),
-        ("Secretary", "Entrepreneur"),
-        ("Cashier", "DataScientist"),
-        ("CivilServant", "StartupAccelerator"),
+    "test": re.findall(
+        r"(\w+) (\w+)",
+        "Receptionist Explorer, Archivist Filmmaker, Bookkeeper Consultant, SocialWorker Photographer, "
+        "Mechanic GameDesigner, Secretary Entrepreneur, Cashier DataScientist, CivilServant StartupAccelerator",
     ),
 }
 """The (safe, risky) names of each split, in the order that RAGEN's newer generation draws them in."""

@@ -17,7 +17,7 @@ from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.families import FAMILIES
 from ragen.env.code.problems import GENERATED, Problem
 from ragen.env.game import PickledBySnapshot, TextGame
-from ragen.env.sandbox.host import PROGRAMS, InSandbox
+from ragen.env.sandbox.host import PROGRAMS, InSandbox, require_sandbox
 
 READ_LIMIT = 100_000
 """Maximum length of a program, in characters."""
@@ -56,7 +56,7 @@ class CodeEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
             SandboxError: A sandbox cannot run here.
         """
         super().__init__(config)
-        self.require_sandbox()
+        require_sandbox(self.profile)
         if self.config.dataset != GENERATED:
             problems.rows_of(self.config.dataset)
 

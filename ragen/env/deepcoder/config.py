@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
-from ragen.env.checks import check
 from ragen.env.code.config import CodeEnvConfig
 from ragen.env.code.problems import GENERATED
 
-_TYPE = "deepcoder"
-
 
 @dataclass
-class DeepCoderEnvConfig:
+class DeepCoderEnvConfig(CodeEnvConfig):
     """Configuration of :class:`~ragen.env.deepcoder.env.DeepCoderEnv`; names and defaults are RAGEN's.
 
     Attributes:
-        render_mode: ``"text"``.
-        max_steps: Maximum number of programs per episode.
+        max_steps: Maximum number of programs per episode; sets ``max_tries``.
         invalid_action_score: The reward of an empty answer.
         dataset_path: A JSONL file in DeepCoder's format; None for generated problems, where RAGEN downloads a data set.
+            Sets ``dataset``.
         cache_dir: Accepted but unused, since nothing is downloaded.
         split: The split of generated problems: ``"train"``, or any other name for held-out ones.
         cpu_seconds: Processor time limit of a program in seconds, for all tests together.
-        memory_mb: Memory limit of a program, in MiB.
     """
 
-    render_mode: str = "text"
+    dataset: str = field(default=GENERATED, init=False)
+    max_tries: int = field(default=1, init=False)
+    reward: Literal["share", "all"] = field(default="share", init=False)
     max_steps: int = 1
     invalid_action_score: float = 0.0
     dataset_path: str | None = None
     cache_dir: str | None = None
     split: str = "test"
     cpu_seconds: float = 3.0
-    memory_mb: int = 256
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -41,10 +39,5 @@ class DeepCoderEnvConfig:
         Raises:
             ConfigError: A value is invalid.
         """
-        check(_TYPE, self)
-        self.code = CodeEnvConfig(
-            dataset=GENERATED if self.dataset_path is None else self.dataset_path,
-            max_tries=self.max_steps,
-            cpu_seconds=self.cpu_seconds,
-            memory_mb=self.memory_mb,
-        )
+        self.dataset, self.max_tries = self.dataset_path or GENERATED, self.max_steps
+        super().__post_init__()

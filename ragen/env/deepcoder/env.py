@@ -6,8 +6,6 @@ function's result is compared as a value, not as a text.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ragen.env.base import StepResult
 from ragen.env.code import problems
 from ragen.env.code.env import CodeEnv
@@ -20,25 +18,16 @@ class DeepCoderEnv(CodeEnv):
     config_class = DeepCoderEnvConfig
     save, load = CodeEnv.save, CodeEnv.load  # it adds nothing to the state
 
-    def __init__(self, config: DeepCoderEnvConfig | None = None) -> None:
-        """See :class:`CodeEnv`."""
-        self.deepcoder = config or DeepCoderEnvConfig()
-        super().__init__(self.deepcoder.code)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """See :class:`CodeEnv`; the configuration is RAGEN's."""
-        return {**super().__getstate__(), "config": self.deepcoder}
-
     def _begin(self, seed: int, mode: str | None) -> None:
         """Draw a problem of the configured split, whatever the mode."""
-        super()._begin(seed, self.deepcoder.split)
+        super()._begin(seed, self.config.split)
 
     def _play(self, action: str) -> StepResult:
         """Try a program; an empty answer is rejected and does not count as a try."""
         if not action.strip():
             self.observation = f"{self._introduced()}\n\nFeedback: Empty action"
             none = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": "Empty action"}
-            return self.observation, self.deepcoder.invalid_action_score, False, none
+            return self.observation, self.config.invalid_action_score, False, none
         _, _, done, info = super()._play(action)
         share, success = info["passed_tests"] / info["total_tests"], info["success"]
         return self.observation, share, done, {**info, "action_is_effective": success, "pass_reward": share}

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -97,14 +96,12 @@ class Ended(NamedTuple):
     Attributes:
         stopped: The limit it exceeded, or "". The changes of a stopped run are discarded.
         status: Its exit code, or the negated number of the signal that ended it.
-        cpu: Processor time, in seconds.
         header: The whole report.
         body: Its output, followed by the contents of changed files.
     """
 
     stopped: Reason
     status: int
-    cpu: float
     header: dict[str, Any]
     body: bytes
 
@@ -130,6 +127,16 @@ def missing(profile: Profile) -> list[str]:
         if faketime() is None:
             lacks.append("libfaketime, which stops the clock: apt-get install libfaketime")
     return lacks
+
+
+def require_sandbox(profile: Profile) -> None:
+    """Check the requirements of a sandbox; nothing is started.
+
+    Raises:
+        SandboxError: Something is missing.
+    """
+    if lacks := missing(profile):
+        raise SandboxError(f"A sandbox for {profile.name} cannot run here. Missing: {'; '.join(lacks)}.")
 
 
 _COMMANDS = {"bash": "bash", "sqlite3": "sqlite3", "find": "findutils"}
@@ -240,8 +247,7 @@ class Sandbox:
         Raises:
             SandboxError: It cannot run here; the message names what is missing.
         """
-        if lacks := missing(profile):
-            raise SandboxError(_cannot_run(profile, lacks))
+        require_sandbox(profile)
         self.profile, self.started = profile, time.time()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -325,12 +331,12 @@ class Sandbox:
                     header, sent = inside.receive_frame(ours)
                 except (EOFError, OSError):  # the program counts as the cause: a run must not escape its verdict
                     self.close()
-                    return Ended("broken", -signal.SIGKILL, 0.0, {}, b"")
+                    return Ended("broken", -signal.SIGKILL, {}, b"")
         if "failed" in header:
             self.close()
             raise SandboxError(f"the sandbox could not prepare a run: {header['failed']}")
         status = os.waitstatus_to_exitcode(header["status"])
-        return Ended(header["stopped"], status, header["cpu"], header, sent)
+        return Ended(header["stopped"], status, header, sent)
 
     def _hand_over(self, link: socket.socket) -> None:
         try:
@@ -365,15 +371,6 @@ class InSandbox:
     profile: Profile
     _lease: tuple[int, Lease[Sandbox]] | None = None
 
-    def require_sandbox(self) -> None:
-        """Check the requirements of the sandbox; nothing is started.
-
-        Raises:
-            SandboxError: Something is missing.
-        """
-        if lacks := missing(self.profile):
-            raise SandboxError(_cannot_run(self.profile, lacks))
-
     def run_inside(self, job: dict[str, Any], limits: Limits, body: bytes = b"") -> Ended:
         """Run a job; see :meth:`Sandbox.run`."""
         lease = self.hold_sandbox()
@@ -406,7 +403,3 @@ class InSandbox:
             self._lease = None
             if pid == os.getpid():
                 lease.release()
-
-
-def _cannot_run(profile: Profile, lacks: Sequence[str]) -> str:
-    return f"A sandbox for {profile.name} cannot run here. Missing: {'; '.join(lacks)}."

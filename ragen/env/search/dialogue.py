@@ -47,27 +47,33 @@ def read_action(action: str) -> tuple[str, str]:
 
 
 class Verdict(NamedTuple):
-    """The score of an answer.
+    """The score of an answer, with RAGEN 2026's names.
 
     Attributes:
-        answer: The answer.
-        best: The most similar correct answer; "" if it shares no word with any.
-        f1: The F1 score of their words; 1 if they are equal.
-        precision: The fraction of the answer's words that are in ``best``.
-        recall: The fraction of the words of ``best`` that are in the answer.
-        exact: Whether they are equal.
-        success: Whether the answer counts as correct.
+        extracted_answer: The answer.
+        ground_truths: The correct answers.
+        best_match: The most similar correct answer; "" if it shares no word with any.
+        f1_score: The F1 score of their words; 1 if they are equal.
+        precision: The fraction of the answer's words that are in ``best_match``.
+        recall: The fraction of the words of ``best_match`` that are in the answer.
+        exact_match: Whether they are equal.
+        evaluation_method: ``"exact_match"``, ``"f1_score"``, or None if there is no word in common.
+        f1_threshold: The lowest F1 score of a correct answer.
         reward: The reward.
+        success: Whether the answer counts as correct.
     """
 
-    answer: str
-    best: str
-    f1: float
+    extracted_answer: str
+    ground_truths: list[str]
+    best_match: str
+    f1_score: float
     precision: float
     recall: float
-    exact: bool
-    success: bool
+    exact_match: bool
+    evaluation_method: str | None
+    f1_threshold: float
     reward: float
+    success: bool
 
 
 def normalized(text: str) -> str:
@@ -88,14 +94,15 @@ def f1_score(answer: str, right: str) -> tuple[float, float, float]:
     return 2 * precision * recall / (precision + recall), precision, recall
 
 
-def judge(answer: str, rights: Sequence[str], rewards: tuple[float, float], threshold: float | None) -> Verdict:
+def judge(answer: str, rights: Sequence[str], rewards: tuple[float, float], threshold: float, partial: bool) -> Verdict:
     """Compare an answer with the correct ones.
 
     Args:
         answer: The answer.
         rights: The correct answers.
         rewards: The rewards of a correct and of a wrong answer; the first is multiplied by the F1 score.
-        threshold: The lowest F1 score of a correct answer; None if only equal answers are correct.
+        threshold: The lowest F1 score of a correct answer.
+        partial: Whether that suffices; otherwise only equal answers are correct.
     """
     best, scores, exact = "", (0.0, 0.0, 0.0), False
     for right in map(str.strip, rights):
@@ -105,9 +112,10 @@ def judge(answer: str, rights: Sequence[str], rewards: tuple[float, float], thre
         found = f1_score(answer, right)
         if found > scores and found[0] > scores[0]:
             best, scores = right, found
-    success = exact or (threshold is not None and scores[0] > 0 and scores[0] >= threshold)
+    success = exact or (partial and scores[0] > 0 and scores[0] >= threshold)
     reward = float(rewards[0] * scores[0] if success else rewards[1])
-    return Verdict(answer, best, *scores, exact, success, reward)
+    method = "exact_match" if exact else "f1_score" if scores[0] else None
+    return Verdict(answer, list(rights), best, *scores, exact, method, threshold, reward, success)
 
 
 # Styles
@@ -163,21 +171,19 @@ class Style:
 
     def answered(self, kind: str, verdict: Verdict) -> str:
         """The last observation."""
-        if verdict.success and not verdict.exact:
+        if verdict.success and not verdict.exact_match:
             return "The answer is partly right."
-        return "The answer is right." if verdict.exact else "The answer is wrong."
+        return "The answer is right." if verdict.exact_match else "The answer is wrong."
 
-    def info(
-        self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
-    ) -> dict[str, Any]:
-        """The info of a turn; ``more`` contains the correct answers and the F1 threshold."""
+    def info(self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None) -> dict[str, Any]:
+        """The info of a turn."""
         return {
             "action_is_valid": effective,
             "action_is_effective": effective,
             "success": verdict is not None and verdict.success,
             "searches": searches,
-            "exact_match": verdict is not None and verdict.exact,
-            "f1": 0.0 if verdict is None else verdict.f1,
+            "exact_match": verdict is not None and verdict.exact_match,
+            "f1": 0.0 if verdict is None else verdict.f1_score,
         }
 
 
@@ -228,11 +234,9 @@ class RagenStyle(Style):
     def answered(self, kind: str, verdict: Verdict) -> str:
         """See :class:`Style`."""
         way = " (extracted)" if kind == "free" else ""
-        return f"Your answer{way}: {verdict.answer}. Reward: {verdict.reward:.2f}"
+        return f"Your answer{way}: {verdict.extracted_answer}. Reward: {verdict.reward:.2f}"
 
-    def info(
-        self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
-    ) -> dict[str, Any]:
+    def info(self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None) -> dict[str, Any]:
         """See :class:`Style`."""
         told: dict[str, Any] = {
             "action_is_effective": effective,
@@ -245,22 +249,10 @@ class RagenStyle(Style):
         if verdict is None:
             return told
         if kind == "free":
-            told |= {"raw_action": words, "extracted_answer": verdict.answer}
+            told |= {"raw_action": words, "extracted_answer": verdict.extracted_answer}
         else:
             told["answer"] = words
-        rights, threshold = more
-        told["reward_metadata"] = {
-            "extracted_answer": verdict.answer,
-            "ground_truths": list(rights),
-            "best_match": verdict.best,
-            "f1_score": verdict.f1,
-            "precision": verdict.precision,
-            "recall": verdict.recall,
-            "exact_match": verdict.exact,
-            "evaluation_method": "exact_match" if verdict.exact else "f1_score" if verdict.f1 else None,
-            "f1_threshold": threshold,
-            "reward": verdict.reward,
-        }
+        told["reward_metadata"] = {name: value for name, value in verdict._asdict().items() if name != "success"}
         return told
 
 

@@ -114,9 +114,8 @@ class SearchEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
             said = style.next(said, kind, done, self._searches_left())
             if done and style.unanswered:
                 reward = float(config.incorrect_reward)
-        more = self.question.answers, config.f1_threshold
         self.observation = said.encode("utf-8", "replace").decode()
-        return self.observation, reward, done, style.info(kind, words, effective, self.searches, verdict, more)
+        return self.observation, reward, done, style.info(kind, words, effective, self.searches, verdict)
 
     def _found(self, words: str) -> str:
         config = self.config
@@ -126,8 +125,8 @@ class SearchEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):
 
     def _judged(self, answer: str) -> Verdict:
         config = self.config
-        threshold = config.f1_threshold if config.reward == "f1" else None
-        return judge(answer, self.question.answers, (config.correct_reward, config.incorrect_reward), threshold)
+        rewards = config.correct_reward, config.incorrect_reward
+        return judge(answer, self.question.answers, rewards, config.f1_threshold, config.reward == "f1")
 
     def rollout_info(self) -> dict[str, Any]:
         """The correct answers."""

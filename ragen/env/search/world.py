@@ -85,32 +85,38 @@ _GOODS = (
 _TONGUES = "Ardic Belorian Cestic Dovan Emric Farsun Galdic Hestian Ivric Jorvan Kestrian Lumic"
 _COINS = "ardel brint corvo dinel elmar florn gelder harn ister jovin kelt lorin"
 
-RELATIONS = (
-    Relation("person", "town", "the birthplace of @", ("{s} was born in {o}.", "The birthplace of {s} is {o}.")),
-    Relation("person", "company", "the employer of @", ("{s} works for {o}.", "The employer of {s} is {o}.")),
-    Relation("person", "person", "the teacher of @", ("{s} was taught by {o}.", "The teacher of {s} was {o}.")),
-    Relation(
-        "person",
-        "",
-        "the profession of @",
-        ("The profession of {s} is {o}.", "{s} earns a living as {o}."),
-        _JOBS.split(),
-    ),
-    Relation("person", "", "the birth year of @", ("The birth year of {s} is {o}.",), range(1820, 1990)),
-    Relation("town", "country", "the country where @ lies", ("{s} lies in {o}.", "The country of {s} is {o}.")),
-    Relation("town", "person", "the mayor of @", ("The mayor of {s} is {o}.", "{s} is governed by {o}.")),
-    Relation("town", "", "the year when @ was settled", ("{s} was settled in {o}.",), range(900, 1800)),
-    Relation("company", "town", "the seat of @", ("{s} has its seat in {o}.", "The seat of {s} is {o}.")),
-    Relation("company", "person", "the founder of @", ("{s} was founded by {o}.", "The founder of {s} was {o}.")),
-    Relation(
-        "company", "", "the product of @", ("{s} makes {o}.", "The factories of {s} turn out {o}."), _GOODS.split()
-    ),
-    Relation("country", "town", "the capital of @", ("The capital of {s} is {o}.", "{s} is ruled from {o}.")),
-    Relation(
-        "country", "", "the language of @", ("The language of {s} is {o}.", "{o} is spoken in {s}."), _TONGUES.split()
-    ),
-    Relation("country", "", "the currency of @", ("The currency of {s} is the {o}.",), _COINS.split()),
-)
+_VALUES: dict[str, Sequence[object]] = {
+    "a job": _JOBS.split(),
+    "a good": _GOODS.split(),
+    "a tongue": _TONGUES.split(),
+    "a coin": _COINS.split(),
+    "a birth year": range(1820, 1990),
+    "a year": range(900, 1800),
+}
+_TABLE = """
+    person | town | the birthplace of @ | {s} was born in {o}. | The birthplace of {s} is {o}.
+    person | company | the employer of @ | {s} works for {o}. | The employer of {s} is {o}.
+    person | person | the teacher of @ | {s} was taught by {o}. | The teacher of {s} was {o}.
+    person | a job | the profession of @ | The profession of {s} is {o}. | {s} earns a living as {o}.
+    person | a birth year | the birth year of @ | The birth year of {s} is {o}.
+    town | country | the country where @ lies | {s} lies in {o}. | The country of {s} is {o}.
+    town | person | the mayor of @ | The mayor of {s} is {o}. | {s} is governed by {o}.
+    town | a year | the year when @ was settled | {s} was settled in {o}.
+    company | town | the seat of @ | {s} has its seat in {o}. | The seat of {s} is {o}.
+    company | person | the founder of @ | {s} was founded by {o}. | The founder of {s} was {o}.
+    company | a good | the product of @ | {s} makes {o}. | The factories of {s} turn out {o}.
+    country | town | the capital of @ | The capital of {s} is {o}. | {s} is ruled from {o}.
+    country | a tongue | the language of @ | The language of {s} is {o}. | {o} is spoken in {s}.
+    country | a coin | the currency of @ | The currency of {s} is the {o}.
+"""
+
+
+def _relation(line: str) -> Relation:
+    of, to, phrase, *sentences = map(str.strip, line.split("|"))
+    return Relation(of, "" if to in _VALUES else to, phrase, tuple(sentences), _VALUES.get(to, ()))
+
+
+RELATIONS = tuple(map(_relation, _TABLE.strip().splitlines()))
 
 _SHARES = {"person": 50, "town": 25, "company": 20, "country": 5}  # percent
 _INTRODUCTIONS = {

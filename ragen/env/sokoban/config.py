@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ragen.env.checks import Rule, integer, or_null, require
+from ragen.env.checks import Rule, check, integer, or_null
 from ragen.env.grid import check_grid
 from ragen.env.sokoban.level import TILE_NAMES
 
@@ -61,9 +61,6 @@ class SokobanEnvConfig:
         check_grid(_TYPE, self, TILE_NAMES, dim_x=or_null(size), dim_y=or_null(size), dim_room=room)
         rows, columns = self.dim_room
         self.dim_room = rows, columns
+        # So that player and boxes have room to move, and that every box can be moved.
         boxes = integer(1, (rows - 2) * (columns - 2) - 2)
-        expected = f"{boxes.expected}, so that player and boxes have room to move in dim_room={self.dim_room}"
-        require(boxes.fits(self.num_boxes), _TYPE, "num_boxes", self.num_boxes, expected)
-        depth = integer(self.num_boxes + 2)
-        expected = f"{depth.expected} (num_boxes + 2), so that every box can be moved"
-        require(depth.fits(self.search_depth), _TYPE, "search_depth", self.search_depth, expected)
+        check(_TYPE, self, num_boxes=boxes, search_depth=integer(self.num_boxes + 2))

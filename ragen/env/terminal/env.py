@@ -10,6 +10,7 @@ file times. docs/terminal.md lists the exceptions.
 
 from __future__ import annotations
 
+import calendar
 import os
 import re
 import runpy
@@ -22,7 +23,7 @@ from typing import Any
 
 from ragen.env.base import BaseLanguageBasedEnv, StepResult, snapshots
 from ragen.env.game import PickledBySnapshot, TextGame
-from ragen.env.sandbox.host import SHELL, STOPPED, Ended, InSandbox, faketime
+from ragen.env.sandbox.host import SHELL, STOPPED, Ended, InSandbox, faketime, require_sandbox
 from ragen.env.sandbox.inside import HOME
 from ragen.env.terminal import layers
 from ragen.env.terminal.config import GENERATED, TerminalEnvConfig
@@ -35,7 +36,6 @@ LONGEST = 20_000  # maximum characters of a command
 
 _SCRIPT = 'trap "pwd -P >&9" EXIT; unset EPOCHREALTIME EPOCHSECONDS SRANDOM; RANDOM=$2 SECONDS=0; eval "$1"'
 _FENCED = re.compile(r"^\s*```[^\n`]*\n(.*?)```\s*$", re.S)
-_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
 class TerminalEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
@@ -63,7 +63,7 @@ class TerminalEnv(PickledBySnapshot, InSandbox, TextGame, BaseLanguageBasedEnv):
             SandboxError: A sandbox cannot run here.
         """
         super().__init__(config)
-        self.require_sandbox()
+        require_sandbox(self.profile)
         if self.config.tasks != GENERATED:
             tasks_in(self.config.tasks)
             self.profile = SHELL._replace(hidden=os.path.realpath(self.config.tasks))  # with what is expected
@@ -244,7 +244,7 @@ def _dated(text: str, between: tuple[float, float]) -> str:
     first, last = (int(moment // 86400) for moment in between)
     for number in {first, *range(max(first, last - 400), last + 1)}:
         day = time.gmtime(number * 86400)
-        month = _MONTHS[day.tm_mon - 1]
+        month = calendar.month_abbr[day.tm_mon]
         text = re.sub(rf"\b{month} {day.tm_mday:2}  ?(\d\d:\d\d|{day.tm_year})\b", "Jan  1  2024", text)
         iso = rf"\b{day.tm_year}-{day.tm_mon:02}-{day.tm_mday:02}([ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?"
         text = re.sub(iso, _first_of_january, text)

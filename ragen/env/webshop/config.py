@@ -131,8 +131,9 @@ def _products_file(config: WebShopEnvConfig) -> Path:
         return next(BUILTIN_DIR.glob("items_shuffle*"))
     given = given or os.environ.get(DATA_VARIABLE) or ""
     name, folder = DATASETS.get(dataset or "", "items_shuffle*.json"), Path(given).expanduser().absolute()
-    folders = [folder] if dataset is None else [folder, folder / dataset]
-    found = [path for each in folders for end in ("", ".gz") for path in each.glob(name + end)] if given else []
+    found = (
+        [path for place in (name, f"{dataset}/{name}") for path in sorted(folder.glob(f"{place}*"))] if given else []
+    )
     expected = f"a folder with one {name} (plain or .gz), by this key or the variable {DATA_VARIABLE}"
     unique = len(found) == 1 or (bool(found) and dataset is not None)
     require(unique, _TYPE, "data_dir", given, f"{expected}; dataset='builtin' needs none, and file_path names any file")

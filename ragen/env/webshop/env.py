@@ -19,23 +19,18 @@ from ragen.env.webshop.reward import score_purchase
 
 _LONGEST_ARGUMENT = 8192  # characters; no target is longer, and fewer characters of a search are used
 
-_HINTS = (
-    "We must buy a product within 10 actions. It doesn't have to match perfectly with description.",
-    "Search term should not include details like size, color.",
-    "Never search for more than 2 times.",
-    "Do not be too strict about the description, it's more important to buy one that is close enough within action "
-    "limit.",
-    "Prioritize click a product in the current page over going to next page.",
-    "Almost never click[next >] for more than 2 times.",
-    "Almost never click[< prev] unless you are sure the product is on one of the previous pages.",
-    "If you have less than 3 actions left, just buy the first product you see in the current page.",
-    "If an matching option exists, make sure to click[size] then click[color], one at a time, before click[buy now], "
-    "but don't have to if only 1 action left, in that case you just click[buy now]. Never click description.",
-)
-_HINT_TEXT = {
-    "up25": "\n".join((*_HINTS[:5], _HINTS[5] + _HINTS[6], *_HINTS[7:])),  # RAGEN 2025 has these two on one line
-    "up26": "\n".join(_HINTS),
-}
+_HINTS = """\
+We must buy a product within 10 actions. It doesn't have to match perfectly with description.
+Search term should not include details like size, color.
+Never search for more than 2 times.
+Do not be too strict about the description, it's more important to buy one that is close enough within action limit.
+Prioritize click a product in the current page over going to next page.
+Almost never click[next >] for more than 2 times.
+Almost never click[< prev] unless you are sure the product is on one of the previous pages.
+If you have less than 3 actions left, just buy the first product you see in the current page.
+If an matching option exists, make sure to click[size] then click[color], one at a time, before click[buy now], but \
+don't have to if only 1 action left, in that case you just click[buy now]. Never click description."""
+_HINT_TEXT = {"up25": _HINTS.replace("2 times.\nAlmost", "2 times.Almost"), "up26": _HINTS}  # 2025 lacks a line break
 
 
 class WebShopEnv(PickledBySnapshot, TextGame, BaseLanguageBasedEnv):

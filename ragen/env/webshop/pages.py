@@ -19,6 +19,15 @@ _SEARCH_ACTION = "search[<content>]"
 _HTML_UNSAFE = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&'"})
 
 
+_DONE = (
+    "Thank you for shopping with us! [SEP] Your code: [SEP] None [SEP] (Paste it in your MTurk interface.) [SEP] "
+    "Purchased [SEP] asin [SEP] {asin} [SEP] options [SEP] {chosen} [SEP] attrs [SEP] None [SEP] category [SEP] None "
+    "[SEP] query [SEP] None [SEP] product category [SEP] None [SEP] Target [SEP] asin [SEP] options [SEP] attrs [SEP] "
+    "price upper [SEP] instuction text [SEP] category [SEP] product category [SEP] query [SEP] Goal [SEP] None [SEP] "
+    "Reward [SEP] Your score (min 0.0, max 1.0) [SEP] {score} [SEP] Reward Details [SEP] None"
+)
+
+
 class Target(NamedTuple):
     """The effect of a click, handled by :class:`~ragen.env.webshop.env.WebShopEnv`: what it does, and to what."""
 
@@ -111,12 +120,7 @@ def part_page(instruction: str, product: Record, part: str) -> Page:
 def done_page(asin: str, options: dict[str, str], score: float) -> Page:
     """The page after a purchase; it has no actions."""
     chosen = json.dumps(options, sort_keys=True).translate(_HTML_UNSAFE)
-    bought = ["asin", asin, "options", chosen, "attrs", "None", "category", "None", "query", "None"]
-    bought += ["product category", "None"]
-    asked = ["asin", "options", "attrs", "price upper", "instuction text", "category", "product category", "query"]
-    thanks = ["Thank you for shopping with us!", "Your code:", "None", "(Paste it in your MTurk interface.)"]
-    verdict = ["Reward", "Your score (min 0.0, max 1.0)", str(score), "Reward Details", "None"]
-    return Page(_joined([*thanks, "Purchased", *bought, "Target", *asked, "Goal", "None", *verdict]))
+    return Page(_DONE.format(asin=asin, chosen=chosen, score=score))
 
 
 def _head(instruction: str) -> list[str]:

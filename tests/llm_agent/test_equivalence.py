@@ -129,10 +129,15 @@ def walking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("walking", None)
 
 
-def test_the_script_is_the_command_and_checks_an_environment_of_ones_own(walking: None) -> None:
-    command = [sys.executable, str(SUITE), "--env-type", "walking:Stumbles", "--seeds", "1", "--turns", "3"]
+@pytest.mark.parametrize(
+    ("name", "code", "said"), [("Stumbles", 0, "All 7 are equal"), ("Restless", 1, "are not equal")]
+)
+def test_the_script_is_the_command_and_exits_with_1_on_a_difference(
+    walking: None, name: str, code: int, said: str
+) -> None:
+    command = [sys.executable, str(SUITE), "--env-type", f"walking:{name}", "--seeds", "1", "--turns", "3"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "") and "All 7 are equal" in ended.stdout, ended.stdout
+    assert (ended.returncode, ended.stderr) == (code, "") and said in ended.stdout, ended.stdout
 
 
 @pytest.mark.parametrize(

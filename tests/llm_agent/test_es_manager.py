@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ import psutil
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from support import small_games
 
 MODES = {"main": {"use_multiprocessing": False}, "lanes": {"use_multiprocessing": True, "max_workers": 2}}
 COUNTER = {"env_type": "support.toy_envs:Counter", "max_actions_per_traj": 4}
@@ -106,15 +104,6 @@ def test_training_without_a_configured_seed_begins_at_a_random_one_each_time(mak
     assert manager.seed_counter == 0
 
 
-def test_seeds_are_given_by_group_across_tags(make: Make) -> None:
-    manager = make(tags={"A": COUNTER, "B": ECHO, "C": COUNTER}, groups=(1, 2, 1))
-    caches = manager.reset()
-    assert [cache["tag"] for cache in caches] == ["A", "A", "B", "B", "B", "B", "C", "C"]
-    assert [cache["group_id"] for cache in caches] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert [cache["env_id"] for cache in caches] == list(range(8))
-    assert seeds(manager) == [100, 100, 101, 101, 102, 102, 103, 103]
-
-
 # Turns
 
 
@@ -173,25 +162,6 @@ def test_outputs_are_those_going_on_in_the_order_of_the_inputs(make: Make) -> No
     assert manager.step([]) == []
 
 
-def test_an_environment_without_action_names_hears_every_text_as_it_is(make: Make) -> None:
-    manager = make(tags={"Echo": ECHO})
-    manager.reset()
-    (cache,) = manager.step([reply(0, " Any Text ", "")])
-    assert cache["history"][0]["actions"] == [" Any Text ", ""]
-    assert cache["history"][1]["state"] == "[' Any Text ', '']"
-    assert cache["penalty"] == 0
-
-
-def test_a_reset_in_mid_episode_begins_everything_anew(make: Make) -> None:
-    manager = make()
-    manager.reset()
-    manager.step([reply(0, "One", "fly"), reply(1, "Stop")])
-    caches = manager.reset()
-    assert all(cache["penalty"] == 0 and len(cache["history"]) == 1 for cache in caches)
-    assert all(entry["status"].num_actions == 0 and not entry["status"].terminated for entry in manager.envs)
-    assert len(manager.step([reply(env_id, "One") for env_id in range(4)])) == 4
-
-
 # The whole rollout
 
 
@@ -221,14 +191,6 @@ def test_pass_at_k_of_a_whole_group_is_whether_any_member_succeeded(make: Make) 
     rollouts = manager.get_rollout_states()
     assert [cache["metrics"]["Counter/pass@3"] for cache in rollouts] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     assert [cache["metrics"]["Counter/success"] for cache in rollouts] == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-
-
-def test_an_environment_may_add_to_the_rollout_but_not_replace_what_is_there(make: Make) -> None:
-    manager = make(tags={**counter(goal=7), "Echo": ECHO}, groups=(1, 1))
-    manager.reset()
-    rollouts = manager.get_rollout_states()
-    assert [cache.get("goal") for cache in rollouts] == [7, 7, None, None]
-    assert [cache["penalty"] for cache in rollouts] == [0, 0, 0, 0]
 
 
 # Images
@@ -308,21 +270,6 @@ def test_listed_types_stay_in_main_while_all_others_live_in_lanes() -> None:
     ]
 
 
-@pytest.mark.parametrize("mode", [False, True, "auto"])
-def test_listed_types_that_count_in_their_class_are_built_and_played_in_ragens_order(mode: Any) -> None:
-    numbered = {"env_type": f"{small_games.__name__}:Numbered", "max_actions_per_traj": 9}
-    settings = {"use_multiprocessing": mode, "max_workers": 2, "sequential_env_types": [numbered["env_type"]]}
-    config = manager_config({"B": numbered, "A": numbered}, groups=(4, 4), **settings)
-    small_games.Numbered.built = small_games.Numbered.turns = 0
-    with EnvStateManager(config, "train") as training, EnvStateManager(config, "val") as validation:
-        shown = [[cache["history"][0]["state"] for cache in each.reset()] for each in (validation, training)]
-        told = training.step([reply(env_id, "go") for env_id in range(len(training.envs))])
-    count = len(shown[1])
-    assert [state.split(",")[0] for state in shown[1]] == [f"object {number}" for number in range(count)]
-    assert next(state.split(",")[0] for state in shown[0]) == f"object {count}"
-    assert [cache["history"][-1]["state"] for cache in told] == [f"object {i}, turn {i + 1}" for i in range(count)]
-
-
 def test_environments_move_when_use_multiprocessing_is_switched_and_play_on() -> None:
     with EnvStateManager(manager_config(tags=counter(goal=50), **MODES["main"])) as manager:
         manager.reset()
@@ -333,28 +280,3 @@ def test_environments_move_when_use_multiprocessing_is_switched_and_play_on() ->
             assert homes == ({"worker 0", "worker 1"} if in_lanes else {"main"})
             if turn < 3:
                 assert [cache["history"][-1]["state"][-1] for cache in outputs] == [str(turn + 1)] * 4
-
-
-def test_a_manager_works_in_a_thread_beside_another(make: Make) -> None:
-    managers = [make(), make()]
-    results: dict[int, list[str]] = {}
-
-    def play(index: int) -> None:
-        manager = managers[index]
-        states = []
-        for _ in range(5):
-            manager.reset()
-            outputs = manager.step([reply(env_id, "One") for env_id in range(4)])
-            states += [cache["history"][-1]["state"] for cache in outputs]
-        results[index] = states
-
-    threads = [threading.Thread(target=play, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    expected = [f"train seed {100 + 2 * episode + env_id // 2} count 1" for episode in range(5) for env_id in range(4)]
-    assert results == {0: expected, 1: expected}
-
-
-# The end

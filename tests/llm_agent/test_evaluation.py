@@ -2,11 +2,7 @@
 
 import json
 import math
-import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -118,12 +114,6 @@ def test_without_a_judged_episode_there_is_no_success():
     assert (result.success, result.judged, result.pass_at, result.env_errors) == (None, 0, {}, 1)
 
 
-def test_pass_at_k_is_over_the_seeds_that_have_so_many_judged_episodes():
-    records = [record(0, 1), record(1, 0), record(2, 1, group_id=1), record(3, 0, group_id=1, env_error="crashed")]
-    (result,) = evaluate(records)
-    assert result.pass_at == {1: pytest.approx(0.75), 2: 1.0}
-
-
 @pytest.mark.parametrize(("broken", "code"), [(1, 3), (0, 0)])
 def test_environments_that_crash_are_no_failures_of_the_model(broken, code, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
@@ -193,47 +183,9 @@ def test_an_interrupted_run_goes_on_without_repeating_what_is_done(overlapping, 
     assert (tmp_path / "cut/results.json").read_bytes() == (tmp_path / "whole/results.json").read_bytes()
 
 
-DYING = """
-import os, signal
-from ragen.llm_agent.backends.scripted import ScriptedBackend
-
-class Dying(ScriptedBackend):
-    def generate(self, requests, sampling):
-        if requests[0].turn == 1 and os.environ.get("DIE"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().generate(requests, sampling)
-"""
-
-
-def test_a_run_that_was_killed_outright_goes_on_in_worker_processes_too(tmp_path, monkeypatch):
-    (tmp_path / "dying.py").write_text(DYING)
-    overrides = ["actor.backend='dying:Dying'", "resume=true", "es_manager.use_multiprocessing=true"]
-    arguments = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", "--config-name", "base", *GAMES, *overrides]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "DIE": "1"}
-    killed = subprocess.run(
-        [*arguments, f"output_dir={tmp_path / 'out'}"], env=environment, capture_output=True, timeout=100, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL
-    assert 0 < len(lines(tmp_path / "out")) < 8
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert run(tmp_path / "out", *overrides) == 0
-    assert run(tmp_path / "whole", *overrides) == 0
-    assert lines(tmp_path / "out") == lines(tmp_path / "whole")
-
-
 def test_resuming_without_the_folder_of_a_run_is_refused(capsys):
     assert command.main(["--config-name", "base", *GAMES, "resume=true"]) == 2
     assert "output_dir" in capsys.readouterr().err
-
-
-def test_a_finished_run_plays_nothing_again(tmp_path, monkeypatch, capsys):
-    assert run(tmp_path) == 0
-    before = (tmp_path / "rollouts.jsonl").read_bytes()
-    asked = Asked()
-    asked.install(monkeypatch)
-    assert run(tmp_path, "resume=true") == 0
-    assert asked == [] and (tmp_path / "rollouts.jsonl").read_bytes() == before
-    assert "8 trajectories in" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

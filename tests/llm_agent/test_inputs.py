@@ -35,76 +35,50 @@ REMOVED = "(removed)"
 BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager", REMOVED, "es_manager"),
     ("es_manager", [], "es_manager"),
-    ("es_manager", "x", "es_manager"),
     ("custom_envs", [1], "custom_envs"),
     ("seed", 42, "seed"),
-    ("seed", "x", "seed"),
     ("custom_envs", REMOVED, "custom_envs"),
     ("es_manager.train", REMOVED, "es_manager.train"),
     ("es_manager.train.env_groups", REMOVED, "es_manager.train.env_groups"),
     ("es_manager.train.env_groups", 4, "es_manager.train.env_configs.n_groups"),
     ("es_manager.train.env_groups", 0, "es_manager.train.env_groups"),
-    ("es_manager.train.env_groups", -3, "es_manager.train.env_groups"),
-    ("es_manager.train.env_groups", "three", "es_manager.train.env_groups"),
-    ("es_manager.train.env_groups", 3.0, "es_manager.train.env_groups"),
     ("es_manager.train.env_groups", True, "es_manager.train.env_groups"),
     ("es_manager.train.group_size", REMOVED, "es_manager.train.group_size"),
-    ("es_manager.train.group_size", 0, "es_manager.train.group_size"),
     ("es_manager.train.env_configs.tags", ["Walk"], "es_manager.train.env_configs.n_groups"),
     ("es_manager.train.env_configs.tags", ["Walk", "Runs"], "es_manager.train.env_configs.tags"),
     ("es_manager.train.env_configs.tags", "Walk", "es_manager.train.env_configs.tags"),
-    ("es_manager.train.env_configs.tags", [], "es_manager.train.env_configs.tags"),
     ("es_manager.train.env_configs.n_groups", [3], "es_manager.train.env_configs.n_groups"),
-    ("es_manager.train.env_configs.n_groups", [2, 2], "es_manager.train.env_configs.n_groups"),
     ("es_manager.train.env_configs.tags", ["all", "Bandit"], "es_manager.train.env_configs.tags"),
     ("es_manager.train.env_configs.n_groups", [3, 0], "es_manager.train.env_configs.n_groups"),
-    ("es_manager.train.env_configs.n_groups", ["a", "b"], "es_manager.train.env_configs.n_groups"),
     ("es_manager.use_multiprocessing", "yes", "es_manager.use_multiprocessing"),
     ("es_manager.use_multiprocessing", 1, "es_manager.use_multiprocessing"),
     ("es_manager.max_workers", 0, "es_manager.max_workers"),
-    ("es_manager.max_workers", "two", "es_manager.max_workers"),
     ("es_manager.sequential_env_types", "webshop", "es_manager.sequential_env_types"),
     ("es_manager.sequential_env_types", ["wobshop"], "es_manager.sequential_env_types"),
     ("es_manager.step_timeout", 0, "es_manager.step_timeout"),
-    ("es_manager.step_timeout", -1, "es_manager.step_timeout"),
-    ("es_manager.step_timeout", "1 min", "es_manager.step_timeout"),
     ("es_manager.reset_timeout", float("nan"), "es_manager.reset_timeout"),
     ("es_manager.startup_timeout", float("inf"), "es_manager.startup_timeout"),
     ("es_manager.on_env_failure", "ignore", "es_manager.on_env_failure"),
     ("es_manager.max_restarts", -1, "es_manager.max_restarts"),
     ("es_manager.failed_trajectories", "keep", "es_manager.failed_trajectories"),
-    ("es_manager.start_method", "thread", "es_manager.start_method"),
-    ("es_manager.backend", "thread", "es_manager.backend"),
     ("es_manager.bakend", "process", "es_manager.backend"),
-    ("es_manager.format_penalty", "much", "es_manager.format_penalty"),
     ("custom_envs.Faulty.env_type", REMOVED, "custom_envs.Faulty.env_type"),
     ("custom_envs.Faulty.env_type", "chess", "custom_envs.Faulty.env_type"),
     ("custom_envs.Faulty.env_type", "no_such_module:Env", "custom_envs.Faulty.env_type"),
     ("custom_envs.Faulty.env_type", "support.faulty_envs:Missing", "custom_envs.Faulty.env_type"),
-    ("custom_envs.Faulty.env_type", "support.faulty_envs:FOREVER", "custom_envs.Faulty.env_type"),
-    ("custom_envs.Faulty.env_type", 5, "custom_envs.Faulty.env_type"),
     ("custom_envs.Faulty.max_actions_per_traj", REMOVED, "custom_envs.Faulty.max_actions_per_traj"),
-    ("custom_envs.Faulty.max_actions_per_traj", 0, "custom_envs.Faulty.max_actions_per_traj"),
     ("custom_envs.Faulty.env_config", [1], "custom_envs.Faulty.env_config"),
     ("custom_envs.Faulty.env_config.mischief", 1, "custom_envs.Faulty.env_config.mischief"),
     ("es_manager.max_worker", 4, "es_manager.max_workers"),
-    ("es_manager.sequential_env_type", ["bandit"], "es_manager.sequential_env_types"),
-    ("es_manager.use_multi_processing", True, "es_manager.use_multiprocessing"),
     ("es_manager.trian", {}, "es_manager.train"),
     ("es_manager.train.step_timeout", 4, "es_manager.step_timeout"),
-    ("es_manager.train.groupsize", 4, "es_manager.train.group_size"),
-    ("es_manager.val.env_group", 4, "es_manager.val.env_groups"),
     ("es_manager.train.env_configs.n_group", [2, 1], "es_manager.train.env_configs.n_groups"),
-    ("custom_envs.Faulty.max_action_per_traj", 4, "custom_envs.Faulty.max_actions_per_traj"),
     ("custom_envs.Faulty.env_configs", {}, "custom_envs.Faulty.env_config"),
     ("seed.train", -1, "seed.train"),
-    ("seed.train", "lucky", "seed.train"),
     ("seed.trian", 1, "seed.train"),
     ("es_manager.train.env_groups", "3", "es_manager.train.env_groups"),
-    ("es_manager.train.env_groups", 2.5, "es_manager.train.env_groups"),
     ("es_manager.env_groups", 1, "es_manager.train.env_groups"),
     ("es_manager.ray", {"num_cpu": 1}, "es_manager.ray.num_cpus"),
-    ("es_manager.ray", {"num_cpus": "1"}, "es_manager.ray.num_cpus"),
     ("custom_envs.Walk", [], "custom_envs.Walk"),
 ]
 
@@ -195,18 +169,14 @@ BAD_INPUTS: list[tuple[Any, list[str]]] = [
     (given(env_id=6), ["env_id = 6", "0 to 5"]),
     (given(env_id=-1), ["env_id = -1", "0 to 5"]),
     (given(env_id="1"), ["env_id = '1'", "0 to 5"]),
-    (given(env_id=None), ["env_id = None", "0 to 5"]),
-    (given(env_id=1.0), ["env_id = 1.0", "0 to 5"]),
     (given(env_id=True), ["env_id = True", "0 to 5"]),
     (given(env_id=0), ["env_id = 0", "twice"]),
     (given(actions="left"), ["actions = 'left'", "list"]),
-    (given(actions=None), ["actions = None", "list"]),
     (given(actions=[1]), ["actions = [1]", "strings"]),
     (without("env_id"), ["env_id", "lacks"]),
     (without("actions"), ["actions", "lacks"]),
     (defaultdict(list, without("actions")), ["actions", "lacks"]),
     (None, ["is None", "dict"]),
-    (["env_id"], ["['env_id']", "dict"]),
     ([], ["is []", "dict"]),
 ]
 
@@ -289,14 +259,3 @@ def test_a_bad_switch_is_told_and_changes_nothing(value: Any) -> None:
         with pytest.raises(InputError, match="use_multiprocessing"):
             manager.use_multiprocessing = value
         assert manager.use_multiprocessing is True
-
-
-def test_a_manager_inside_a_worker_is_refused() -> None:
-    from envlanes.episode import program
-
-    program.in_worker = True
-    try:
-        with pytest.raises(StateError, match="__main__"):
-            EnvStateManager(good())
-    finally:
-        program.in_worker = False

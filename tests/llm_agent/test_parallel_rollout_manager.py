@@ -158,18 +158,6 @@ def test_a_failed_environment_is_truncated_as_in_the_ordinary_loop():
     assert [state["env_id"] for state in proxy.rollout_states if "env_error" in state] == [1]
 
 
-def test_a_request_without_a_reply_ends_its_own_trajectory_alone():
-    class Losing(Wrapped):
-        def generate(self, requests, sampling):
-            replies = super().generate(requests, sampling)
-            return [Reply("", error="lost") if r.env_id == 1 else a for r, a in zip(requests, replies, strict=True)]
-
-    _, ordinary = played(config_of(jobs=0), Losing(config_of(), lambda requests: None))
-    proxy, parallel = played(config_of(), Losing(config_of(), lambda requests: None))
-    assert_equal(ordinary, parallel)
-    assert proxy.failures == {1: "lost"} and proxy.parallel.fallback_reason is None
-
-
 def test_ctrl_c_ends_the_workers():
     def interrupt(requests):
         if requests[0].turn == 1:

@@ -77,30 +77,6 @@ def vector(backend: str, do: Do) -> Any:
     return seen
 
 
-def waited(backend: str, do: Do) -> Any:
-    envs = LaneVectorEnv([Walks] * 6, **of_vector(backend))
-    seen = [do(lambda: envs.reset(seed=1))[0].tolist()]
-    for _ in range(TURNS):
-        envs.step_async(np.zeros(6, int))
-        seen.append([np.asarray(each).tolist() for each in do(envs.step_wait)[:3]])
-    envs.close()
-    return seen
-
-
-def stable_baselines(backend: str, do: Do) -> Any:
-    pytest.importorskip("stable_baselines3")
-    from envlanes.gym.sb3 import LaneVecEnv
-
-    envs = LaneVecEnv(LaneVectorEnv([Walks] * 6, **of_vector(backend), autoreset_mode="SameStep"))
-    envs.seed(3)
-    seen = [do(envs.reset).tolist()]
-    for _ in range(TURNS):
-        observations, rewards, dones, infos = do(lambda: envs.step(np.zeros(6, int)))
-        seen.append([observations.tolist(), rewards.tolist(), dones.tolist(), [info.get("count") for info in infos]])
-    envs.close()
-    return seen
-
-
 def container(backend: str, do: Do) -> Any:
     with MultiProcessEnvironmentContainer("frozen_lake", 3, 2, 7, settings=of_engine(backend)) as envs:
         seen = [do(envs.reset)]
@@ -175,7 +151,7 @@ class Interrupted:
 @pytest.mark.parametrize(
     ("surface", "backend"),
     [
-        *itertools.product((manager, vector, waited, stable_baselines, container, meta, cage2), ("", "process")),
+        *itertools.product((manager, vector, container, meta, cage2), ("", "process")),
         *itertools.product((manager, vector), ("executor",)),
     ],
 )

@@ -8,26 +8,6 @@ from typing import Any
 from support.toy_envs import BaseEnv
 
 
-class Numbered(BaseEnv):
-    """Shows how many objects of its class there were before it, and how many turns they have played."""
-
-    built = turns = 0
-
-    def __init__(self, config: Any = None) -> None:
-        self.number = Numbered.built
-        Numbered.built += 1
-
-    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        return self.render()
-
-    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        Numbered.turns += 1
-        return self.render(), 0.0, False, {}
-
-    def render(self, mode: str | None = None) -> str:
-        return f"object {self.number}, turn {Numbered.turns}"
-
-
 @dataclass
 class PagesConfig:
     """Which page of which episode is far too long; none without a seed."""

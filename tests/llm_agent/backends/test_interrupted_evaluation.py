@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ragen.llm_agent.rollout import command
-from support.chat_server import chat_server, cut, fail, raw, say
+from support.chat_server import chat_server, fail, raw, say
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = [
@@ -226,15 +226,6 @@ def test_a_limit_of_minutes_ends_a_run_whose_server_stalls_and_is_that_of_the_ne
         assert run(server, tmp_path, "limit.minutes=0.01", "actor.openai.grace=0.1") == 4
     resume = capsys.readouterr().err.splitlines()[-1]
     assert resume.startswith("to resume: ") and resume.count("limit.minutes=") == 1 and "limit.minutes=0.01" in resume
-
-
-def test_a_server_that_no_longer_answers_ends_the_run_and_the_same_command_goes_on(whole, tmp_path):
-    keys = ["actor.openai.max_concurrency=1", "actor.openai.max_retries=1", "actor.openai.grace=0"]
-    with chat_server(lambda prompt, tries: reply_to(prompt) if len(server.bodies) <= 3 else cut) as server:
-        assert run(server, tmp_path, *keys) == 3
-        server.script = lambda prompt, tries: reply_to(prompt)
-        assert run(server, tmp_path, *keys) == 0
-    assert (tmp_path / "rollouts.jsonl").read_bytes() == (whole[0] / "rollouts.jsonl").read_bytes()
 
 
 FRAIL = """

